@@ -1,0 +1,7 @@
+"""pmap for today's JAX, and the road from it to ``shard_map``."""
+
+from pmapx._version import __version__
+from pmapx.errors import PmapxError, PmapxWarning
+from pmapx.pmap import CacheInfo, Move, Pmapped, pmap
+
+__all__ = ["CacheInfo", "Move", "PmapxError", "PmapxWarning", "Pmapped", "__version__", "pmap"]

@@ -1,0 +1,216 @@
+"""in_axes and out_axes, axis names and sizes, and the partition specs they become."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from pmapx import describe, errors
+from pmapx.describe import Abstract
+
+Axis = int | None
+
+
+class AxisToken(str):
+    """A mesh axis name that answers to an object of the user's.
+
+    Meshes take strings only, while pmap's axis names may be any hashable object. JAX looks names
+    up by equality, so a string that equals (and hashes as) the user's object binds that object;
+    its text is ``str(object)`` because newer releases write that into the program.
+    """
+
+    name: Hashable
+
+    def __new__(cls, name: Hashable) -> AxisToken:
+        """Makes the token that stands for ``name``."""
+        token = super().__new__(cls, str(name))
+        token.name = name
+        return token
+
+    def __eq__(self, other: object) -> bool:
+        """Equals the user's object and any token of it, never a plain string of that text."""
+        return self.name == (other.name if isinstance(other, AxisToken) else other)
+
+    def __ne__(self, other: object) -> bool:
+        """Is the opposite of ``==``, which str would otherwise answer itself."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hashes as the user's object does."""
+        return hash(self.name)
+
+
+def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
+    """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
+    if axis_name is None:
+        return f"pmapx_axis_{depth}"
+    return axis_name if type(axis_name) is str else AxisToken(axis_name)
+
+
+def spec(axis: Axis, name: str) -> PartitionSpec:
+    """Returns the partition spec of an array whose dimension ``axis`` is mapped over ``name``."""
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, name)
+
+
+def check_axes(which: str, axes: Any) -> Any:
+    """Returns ``axes`` with a list at the top made a tuple; refuses leaves that are no axes."""
+    for axis_leaf in jax.tree.leaves(axes):
+        if type(axis_leaf) is not int:
+            raise errors.AxesNotIntegers(which, axes, axis_leaf)
+    return tuple(axes) if isinstance(axes, list) else axes
+
+
+def broadcast(prefix: Any, full: Any) -> list[Axis]:
+    """Returns one axis for each leaf of ``full``; ValueError when ``prefix`` is no prefix."""
+    axes: list[Axis] = []
+    jax.tree.map(
+        lambda axis, subtree: axes.extend([axis] * len(jax.tree.leaves(subtree))),
+        prefix,
+        full,
+        is_leaf=lambda x: x is None,
+    )
+    return axes
+
+
+def resolve_in_axes(
+    function: str, in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Axis]:
+    """Returns the axis of each leaf of ``(args, kwargs)``; keywords are mapped along axis 0."""
+    if type(in_axes) is int and in_axes == 0:
+        return [0] * len(jax.tree.leaves((args, kwargs)))
+    try:
+        positional = broadcast(in_axes, args)
+    except ValueError:
+        # The root is the pair (in_axes, 0), the 0 being that of the keyword arguments.
+        difference = describe.prefix_difference(in_axes, args, "pmap in_axes[0]")
+        raise errors.InAxesNotPrefix(function, difference, bool(kwargs)) from None
+    return positional + [0] * len(jax.tree.leaves(kwargs))
+
+
+def from_the_front(axis: int, rank: int) -> int | None:
+    """Returns ``axis`` counted from the front, or None when a rank so low has no such axis."""
+    counted = axis + rank if axis < 0 else axis
+    return counted if 0 <= counted < rank else None
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafNames:
+    """Names leaves on demand, so that a call without mistakes pays nothing for it.
+
+    Attributes:
+      function: the mapped function's name.
+      tree: the structure of the dynamic ``(args, kwargs)``.
+      positions: where each dynamic positional argument stands in the call.
+      parameters: the names of the function's positional parameters.
+    """
+
+    function: str
+    tree: jax.tree_util.PyTreeDef
+    positions: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+    def __getitem__(self, index: int) -> str:
+        """Describes leaf ``index``."""
+        return describe.leaf(index, self.tree, self.positions, self.parameters)
+
+    def is_keyword(self, index: int) -> bool:
+        """Says whether leaf ``index`` came by keyword."""
+        args, _ = self.tree.children()
+        return index >= int(args.num_leaves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """What one call maps, resolved: the same for all calls of a signature.
+
+    Attributes:
+      leaves: shape and type of each leaf of the arguments.
+      in_axes: the mapped axis of each leaf, counted from the front, or None.
+      axis_name: the user's name for the axis.
+      size: the size of the mapped axis.
+      sized_by: the index of a leaf that has that size, if any.
+      names: the leaves in the caller's words.
+    """
+
+    leaves: tuple[Abstract, ...]
+    in_axes: tuple[Axis, ...]
+    axis_name: Hashable | None
+    size: int
+    sized_by: int | None
+    names: LeafNames
+
+    def describe_size(self) -> tuple[str, str, int]:
+        """Returns the argument that the size was read off, its shape and its axis."""
+        if self.sized_by is None:
+            return "axis_size", f"[{self.size}]", 0
+        axis = self.in_axes[self.sized_by]
+        return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
+
+
+def normalize_in_axes(
+    in_axes: Sequence[Axis], leaves: Sequence[Abstract], names: LeafNames
+) -> tuple[Axis, ...]:
+    """Counts every axis from the front, and checks that its leaf has it."""
+    normalized: list[Axis] = []
+    for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
+        if axis is None:
+            normalized.append(None)
+            continue
+        rank = len(leaf.shape)
+        counted = from_the_front(axis, rank)
+        if counted is None and rank == 0:
+            raise errors.ScalarMapped(
+                names.function, names[index], str(leaf), axis, names.is_keyword(index)
+            )
+        if counted is None:
+            raise errors.RankTooLow(names.function, names[index], str(leaf), rank, axis)
+        normalized.append(counted)
+    return tuple(normalized)
+
+
+def mapped_axis_size(
+    in_axes: Sequence[Axis],
+    leaves: Sequence[Abstract],
+    names: LeafNames,
+    axis_size: int | None,
+) -> tuple[int, int | None]:
+    """Returns the size of the mapped axis, and the index of a leaf that has it."""
+    first: int | None = None
+    size = axis_size
+    for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
+        if axis is None:
+            continue
+        found = leaf.shape[axis]
+        if first is None:
+            if axis_size is not None and found != axis_size:
+                raise errors.AxisSizeDisagrees(
+                    names.function, axis_size, names[index], str(leaf), axis, found
+                )
+            if found == 0:
+                raise errors.EmptyAxis(names.function, names[index], str(leaf), axis)
+            first, size = index, found
+        elif found != size:
+            first_axis, first_leaf = in_axes[first], leaves[first]
+            assert first_axis is not None
+            assert size is not None
+            raise errors.AxisSizeMismatch(
+                names.function,
+                *(names[first], str(first_leaf), first_axis, size),
+                *(names[index], str(leaf), axis, found),
+            )
+    if size is None:
+        raise errors.NothingMapped(names.function)
+    return size, first
+
+
+def resolve_out_axes(function: str, out_axes: Any, result: Any) -> list[Axis]:
+    """Returns the axis of each leaf of ``result``, as the caller wrote it."""
+    try:
+        return broadcast(out_axes, result)
+    except ValueError:
+        difference = describe.prefix_difference(out_axes, result, "pmap out_axes")
+        raise errors.OutAxesNotPrefix(function, difference) from None

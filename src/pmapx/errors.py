@@ -1,0 +1,586 @@
+"""Every error and warning that pmapx raises: its type, its code, its words and its fix.
+
+An error is a class here and nowhere else. Its docstring is the page that
+``pmapx explain CODE`` prints; its ``__init__`` takes the facts and writes the message, so the
+place that finds a mistake hands over facts and no prose. Each class also derives from what JAX
+raises for the same mistake, so that existing ``except`` clauses keep working.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+import jax
+
+CODES: dict[str, type[PmapxError] | type[PmapxWarning]] = {}
+
+
+def _register(cls: type, code: str) -> None:
+    if not code:
+        return
+    if code in CODES:
+        raise AssertionError(f"{code} is taken by {CODES[code].__name__}")
+    CODES[code] = cls
+
+
+def _compose(code: str, problem: str, fix: str) -> str:
+    return f"{problem}\n  fix: {fix}\n  code: {code} (`pmapx explain {code}` says more)"
+
+
+def explain(code: str) -> str:
+    """Returns the page of an error or warning code.
+
+    >>> print(explain("PMX108").splitlines()[0])
+    PMX108 NothingMapped: nothing says how large the mapped axis is.
+    """
+    cls = CODES[code.upper()]
+    page = inspect.cleandoc(cls.__doc__ or "")
+    return f"{cls.code} {cls.__name__}: {page[0].lower()}{page[1:]}"
+
+
+def warn(warning: PmapxWarning) -> None:
+    """Issues a warning at the line of the user's that led here, not at one of pmapx or JAX."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level + 1)
+
+
+def _is_internal(filename: str) -> bool:
+    return filename.startswith(_INTERNAL) or filename.startswith("<")
+
+
+_INTERNAL = tuple(
+    os.path.dirname(os.path.abspath(module)) + os.sep for module in (__file__, jax.__file__)
+)
+
+
+class PmapxError(Exception):
+    """Base of all errors of pmapx; catch it to tell them from JAX's own."""
+
+    code: ClassVar[str] = ""
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        """Puts the class into ``CODES`` under its code."""
+        super().__init_subclass__()
+        cls.code = code
+        _register(cls, code)
+
+    def __init__(self, problem: str, *, fix: str) -> None:
+        """Composes the message from what is wrong and how to mend it."""
+        super().__init__(_compose(self.code, problem, fix))
+
+
+class PmapxWarning(UserWarning):
+    """Base of all warnings of pmapx; filter on it to silence or to raise them."""
+
+    code: ClassVar[str] = ""
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        """Puts the class into ``CODES`` under its code."""
+        super().__init_subclass__()
+        cls.code = code
+        _register(cls, code)
+
+    def __init__(self, problem: str, *, fix: str) -> None:
+        """Composes the message from what was noticed and how to mend it."""
+        super().__init__(_compose(self.code, problem, fix))
+
+
+def _sizes(named_sizes: Sequence[tuple[Hashable, int]]) -> str:
+    return " x ".join(f"{name!r} ({size})" for name, size in named_sizes)
+
+
+# When the pmapped function is made.
+
+
+class NotCallable(PmapxError, TypeError, code="PMX001"):
+    """What was given to pmap cannot be called.
+
+    The first argument of ``pmap`` is the function to map. A common cause is a call too many:
+    ``pmap(f(x))`` in place of ``pmap(f)(x)``, or a decorator that returned None.
+    """
+
+    def __init__(self, fun: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"pmap takes a function, but argument 0 'fun' is {fun!r} of type "
+            f"{type(fun).__name__}, which cannot be called and so has no axis to map.",
+            fix="pass the function itself: pmap(f)(x), not pmap(f(x)).",
+        )
+
+
+class AxesNotIntegers(PmapxError, TypeError, code="PMX002"):
+    """A leaf of in_axes or out_axes is neither an integer nor None.
+
+    An axis says where the mapped dimension lies: an integer (negative ones count from the end),
+    or None for a value that all devices share. Containers of those must match the arguments
+    (``in_axes``) or the result (``out_axes``), or be a prefix of them.
+    """
+
+    def __init__(self, which: str, axes: Any, leaf: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"pmap {which} must be an int, None, or (nested) container with those types as "
+            f"leaves, but got {axes!r}, whose leaf {leaf!r} is of type {type(leaf).__name__}.",
+            fix=f"write every axis in {which} as an integer or None; partition specs belong to "
+            "shard_map.",
+        )
+
+
+class UnknownOption(PmapxError, ValueError, code="PMX003"):
+    """An option of pmap has a value that it does not know.
+
+    ``reshard`` says what happens to an input that lies elsewhere: ``"allow"`` moves it,
+    ``"warn"`` moves it and warns, ``"error"`` refuses.
+    """
+
+    def __init__(self, option: str, value: Any, known: Sequence[str]) -> None:  # noqa: D107
+        choices = ", ".join(repr(choice) for choice in known)
+        super().__init__(
+            f"pmap got {option}={value!r}, but knows only {choices} for the argument {option!r}.",
+            fix=f"choose one of {choices}.",
+        )
+
+
+class NoDevices(PmapxError, ValueError, code="PMX004"):
+    """The list of devices is empty.
+
+    ``devices`` names the devices to map over, in order. An empty list usually comes from a
+    filter that matched nothing, such as ``jax.devices("gpu")[8:]``.
+    """
+
+    def __init__(self) -> None:  # noqa: D107
+        super().__init__(
+            "'devices' argument to pmap must be non-empty, or None. Got an empty sequence, so "
+            "there is no device for the mapped axis.",
+            fix="pass at least one device, or leave devices out to use all of them.",
+        )
+
+
+class RepeatedDevice(PmapxError, ValueError, code="PMX005"):
+    """A device is listed twice.
+
+    Each element of the mapped axis runs on a device of its own. To run several elements on one
+    device, leave ``devices`` without repeats and pass ``oversubscribe=True``.
+    """
+
+    def __init__(self, device: Any, positions: Sequence[int]) -> None:  # noqa: D107
+        super().__init__(
+            f"the argument 'devices' of pmap names {device} at positions "
+            f"{', '.join(map(str, positions))}: a device can hold one element of the mapped axis.",
+            fix="name each device once; oversubscribe=True runs more elements than devices.",
+        )
+
+
+class BadArgnums(PmapxError, ValueError, code="PMX006"):
+    """static_broadcasted_argnums or donate_argnums cannot be what was meant.
+
+    They hold positions of positional arguments, as integers. An argument cannot be both static
+    and donated: a static argument is a Python value with no buffer to give away.
+    """
+
+    def __init__(self, which: str, argnums: Any, problem: str) -> None:  # noqa: D107
+        super().__init__(
+            f"pmap got {which}={argnums!r}: {problem}.",
+            fix=f"give {which} the positions of positional arguments, counted from 0.",
+        )
+
+
+# When it is called: the arguments.
+
+
+class AxisSizeMismatch(PmapxError, ValueError, code="PMX101"):
+    """Two arguments disagree about the size of the mapped axis.
+
+    Every mapped argument is split along its mapped axis, one slice a device, so the sizes along
+    those axes must be equal. An argument that all devices share is marked with None in
+    ``in_axes``; keyword arguments are always mapped along axis 0.
+    """
+
+    def __init__(  # noqa: D107
+        self,
+        function: str,
+        first: str,
+        first_shape: str,
+        first_axis: int,
+        first_size: int,
+        second: str,
+        second_shape: str,
+        second_axis: int,
+        second_size: int,
+    ) -> None:
+        super().__init__(
+            f"{function} got inconsistent sizes for array axes to be mapped:\n"
+            f"    {first} is {first_shape}, which has size {first_size} along axis {first_axis}\n"
+            f"    {second} is {second_shape}, which has size {second_size} along axis "
+            f"{second_axis}",
+            fix="give both the same size along their mapped axes, or pass None in in_axes for "
+            "the one that every device should see whole.",
+        )
+
+
+class RankTooLow(PmapxError, ValueError, code="PMX102"):
+    """An argument has fewer dimensions than its mapped axis needs.
+
+    ``in_axes=k`` splits an argument along its axis ``k``, so it needs at least ``k + 1``
+    dimensions (or ``-k`` for a negative ``k``).
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, rank: int, axis: int) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} was asked to map {argument} along axis {axis}, but it is {shape}, of "
+            f"rank {rank}; its rank should be at least {axis + 1 if axis >= 0 else -axis}.",
+            fix="change in_axes for this argument, or pass an array that has that axis.",
+        )
+
+
+class ScalarMapped(PmapxError, ValueError, code="PMX103"):
+    """A scalar stands where an array is mapped.
+
+    A scalar has no axis to split over the devices. If every device should get the same value,
+    say so with None in ``in_axes``; if it is a setting that the function branches on, name it in
+    ``static_broadcasted_argnums``. Keyword arguments are always mapped along axis 0.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, axis: int, keyword: bool) -> None:  # noqa: D107
+        fix = (
+            "pass it positionally with None in in_axes, or bind it first with functools.partial."
+            if keyword
+            else "pass None for it in in_axes, or name it in static_broadcasted_argnums."
+        )
+        super().__init__(
+            f"{function} was asked to map {argument} along axis {axis}, but it is a scalar, "
+            f"{shape}, of rank 0.",
+            fix=fix,
+        )
+
+
+class NotAnArray(PmapxError, TypeError, code="PMX104"):
+    """An argument is not something that JAX can put on a device.
+
+    Arguments are arrays, scalars, or pytrees of them. Strings, functions and objects of your own
+    are not, unless they are registered as pytrees; pass them as static arguments.
+    """
+
+    def __init__(self, function: str, argument: str, value: Any) -> None:  # noqa: D107
+        text = repr(value)
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        super().__init__(
+            f"{function} cannot map {argument}: {shown} of type "
+            f"{type(value).__module__}.{type(value).__qualname__} is not a valid JAX type; it has "
+            "no shape and no axis.",
+            fix="name its position in static_broadcasted_argnums (it must be hashable), close "
+            "over it, or register its type as a pytree.",
+        )
+
+
+class InAxesNotPrefix(PmapxError, ValueError, code="PMX105"):
+    """in_axes does not fit the arguments.
+
+    ``in_axes`` is a tree prefix of the tuple of positional arguments: one entry an argument, each
+    an integer, None, or a container shaped like the beginning of that argument's own tree.
+    ``in_axes=(0, {"w": None, "b": 0})`` fits ``f(x, {"w": ..., "b": ...})``. Keyword arguments
+    are no part of it: each is mapped along its leading axis.
+    """
+
+    def __init__(self, function: str, difference: str, has_keywords: bool) -> None:  # noqa: D107
+        keywords = (
+            "\n\nSome arguments were passed by keyword. They are not compared with `in_axes`: "
+            "each argument passed by keyword is mapped over its leading axis."
+            if has_keywords
+            else ""
+        )
+        super().__init__(
+            f"{function}: pmap in_axes is not a prefix of the arguments.\n{difference}\n\n"
+            "The 'full pytree' here is the tuple of arguments passed positionally to the pmapped "
+            "function, and the value of `in_axes` must be a tree prefix of that tuple."
+            f"{keywords}",
+            fix="make in_axes a tuple with one entry per positional argument; an int or None "
+            "stands for a whole argument.",
+        )
+
+
+class OutAxesNotPrefix(PmapxError, ValueError, code="PMX106"):
+    """out_axes does not fit what the function returned.
+
+    ``out_axes`` is a tree prefix of the function's result, as ``in_axes`` is of its arguments.
+    """
+
+    def __init__(self, function: str, difference: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: pmap out_axes is not a prefix of the result.\n{difference}",
+            fix="shape out_axes like the result; an int or None stands for a whole subtree.",
+        )
+
+
+class OutAxisOutOfRange(PmapxError, ValueError, code="PMX107"):
+    """An output has no place for its mapped axis.
+
+    The mapped axis is inserted into the result at ``out_axes``: an output of rank ``r`` has
+    ``r + 1`` places for it, 0 to ``r`` (or ``-1`` to ``-r - 1``, counted from the end).
+    """
+
+    def __init__(self, function: str, output: str, shape: str, rank: int, axis: int) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} was asked to put the mapped axis at out_axes={axis} of {output}, but on "
+            f"each device it is {shape}, of rank {rank}.",
+            fix=f"choose an axis from {-rank - 1} to {rank} for this output, or None.",
+        )
+
+
+class NothingMapped(PmapxError, ValueError, code="PMX108"):
+    """Nothing says how large the mapped axis is.
+
+    The size of the mapped axis is read off the first argument that has one. When no argument is
+    mapped (all are None in ``in_axes``, or there are none) it must be given as ``axis_size``.
+    """
+
+    def __init__(self, function: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: pmap requires at least one argument with a mapped axis, or axis_size; "
+            "no argument has a leaf that in_axes maps, so no shape tells the axis size.",
+            fix="map at least one argument in in_axes, or pass axis_size=n to pmap.",
+        )
+
+
+class AxisSizeDisagrees(PmapxError, ValueError, code="PMX109"):
+    """axis_size is not the size that the arguments have.
+
+    ``axis_size`` is the size of the mapped axis over all processes. In one process it must equal
+    the arguments' size along it; usually it can be left out.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, axis_size: int, argument: str, shape: str, axis: int, size: int
+    ) -> None:
+        super().__init__(
+            f"{function}: Specified axis_size {axis_size} doesn't match received axis_size {size}: "
+            f"{argument} is {shape}, which has size {size} along axis {axis}.",
+            fix="leave axis_size out, or pass arguments of that size.",
+        )
+
+
+class UnhashableStatic(PmapxError, ValueError, code="PMX110"):
+    """A static argument has no hash.
+
+    The compiled program depends on the value of a static argument, so programs are kept in a
+    table by it: it needs ``__hash__`` and ``__eq__``. Arrays, lists and dicts have none.
+    """
+
+    def __init__(self, function: str, argument: str, value: Any) -> None:  # noqa: D107
+        text = repr(value)
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        super().__init__(
+            f"Non-hashable static arguments are not supported: {function} got {shown} of type "
+            f"{type(value).__name__} as static {argument}, which has no hash and no mapped axis.",
+            fix="pass a tuple or a frozen dataclass, or take the argument out of "
+            "static_broadcasted_argnums and map it (in_axes=None gives it to all devices).",
+        )
+
+
+class StaticArgumentMissing(PmapxError, ValueError, code="PMX111"):
+    """A static argument was not passed by position.
+
+    ``static_broadcasted_argnums`` counts positional arguments, so those must be there at each
+    call; defaults and keywords do not fill them.
+    """
+
+    def __init__(self, function: str, static: tuple[int, ...], given: int, missing: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: pmapped function has static_broadcasted_argnums={static} but was called "
+            f"with only {given} positional argument{'' if given == 1 else 's'}: static {missing} "
+            "is not there, nor has it an axis to map.",
+            fix="pass all static broadcasted arguments positionally.",
+        )
+
+
+class OutputNotAnArray(PmapxError, TypeError, code="PMX112"):
+    """The function returned something that is not an array.
+
+    What a mapped function returns lies on the devices, so every leaf of it must be an array or a
+    number. Strings, None inside arrays, and objects of your own cannot come out.
+    """
+
+    def __init__(self, function: str, output: str, value: Any) -> None:  # noqa: D107
+        text = repr(value)
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        super().__init__(
+            f"{function} returned {shown} of type {type(value).__name__} as {output}, which is "
+            "not a valid JAX type: it has no shape and no axis.",
+            fix="return arrays and numbers only; keep other values outside the mapped function.",
+        )
+
+
+class EmptyAxis(PmapxError, ValueError, code="PMX113"):
+    """The mapped axis has no elements.
+
+    A map over nothing would run on no device. It usually means an empty batch or a mistaken
+    reshape.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, axis: int) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: {argument} is {shape}, whose mapped axis {axis} has size 0.",
+            fix="pass at least one element along the mapped axis.",
+        )
+
+
+# When it is called: the devices.
+
+
+class TooManyElements(PmapxError, ValueError, code="PMX201"):
+    """The mapped axis is larger than the number of devices.
+
+    pmap runs one element of the mapped axis on each device. With ``oversubscribe=True`` each
+    device runs several, collectives included; or reshape ``(16, ...)`` to ``(8, 2, ...)`` and
+    handle the second axis inside, for example with ``jax.vmap``.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, argument: str, shape: str, axis: int, size: int, available: int
+    ) -> None:
+        super().__init__(
+            f"{function} requires {size} logical devices, but only {available} XLA devices are "
+            f"available: {argument} is {shape}, which has size {size} along mapped axis {axis}.",
+            fix=f"pass oversubscribe=True to pmap, reshape to ({available}, ...), or run with "
+            "more devices (XLA_FLAGS=--xla_force_host_platform_device_count=N on CPU).",
+        )
+
+
+class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
+    """Nested pmaps need more devices than there are.
+
+    A pmap inside a pmap runs each inner element of each outer element on a device of its own, so
+    the product of the sizes must not exceed the number of devices.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, named_sizes: Sequence[tuple[Hashable, int]], available: int
+    ) -> None:
+        total = 1
+        for _, size in named_sizes:
+            total *= size
+        super().__init__(
+            f"{function}: pmapped function requires {total} local devices to run due to nested "
+            f"pmapped or other parallel functions, but only {available} are available.\n"
+            f"    nesting of mapped axes, outermost first: {_sizes(named_sizes)}; the argument "
+            "shapes give these sizes",
+            fix="map fewer elements, use jax.vmap for the inner map, or pass oversubscribe=True "
+            "to the outermost pmap.",
+        )
+
+
+class NestedDevices(PmapxError, ValueError, code="PMX203"):
+    """An inner pmap names its own devices.
+
+    The outermost pmap decides on the devices; the inner ones share them out.
+    """
+
+    def __init__(self, function: str, axis_name: Hashable, outer: Hashable) -> None:  # noqa: D107
+        super().__init__(
+            f"Nested pmap with explicit devices argument. {function}, mapped over axis "
+            f"{axis_name!r}, is called inside the pmap over axis {outer!r}, which has its devices "
+            "already.",
+            fix="give the argument 'devices' to the outermost pmap only.",
+        )
+
+
+class ReshardRefused(PmapxError, ValueError, code="PMX301"):
+    """An input lies elsewhere, and reshard="error" forbids to move it.
+
+    The default, ``reshard="allow"``, moves such an input to where the program needs it, as the
+    original pmap did. ``reshard="error"`` is for programs that want to see every move.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
+            f"axis needs\n    {wanted}\n  and reshard='error' forbids to move it.",
+            fix="put it there before the call with jax.device_put(x, sharding), or pass "
+            "reshard='allow' to pmap.",
+        )
+
+
+class MoveForbidden(PmapxError, ValueError, code="PMX302"):
+    """An input lies elsewhere, and the transfer guard forbids to move it.
+
+    Under ``jax.transfer_guard("disallow")`` nothing moves between devices unless it is asked for,
+    and moving an argument of pmap is not. Correctly placed inputs pass.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
+            f"axis needs\n    {wanted}\n  and the device-to-device transfer guard disallows to "
+            "move it.",
+            fix="put it there before the call with jax.device_put(x, sharding), or allow "
+            "device-to-device transfers around the call.",
+        )
+
+
+# Warnings: the call went on.
+
+
+class InputMoved(PmapxWarning, code="PMX901"):
+    """An input was moved, and reshard="warn" asks to be told.
+
+    The warning comes once for each argument and placement; ``f.cache_info().moved`` counts all.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, reason: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} moved {argument}, {shape}, to its mapped axis' devices: {reason}.",
+            fix="put it there before the call with jax.device_put(x, sharding).",
+        )
+
+
+class DonationUnused(PmapxWarning, code="PMX902"):
+    """A donated argument could not be reused.
+
+    A donated buffer is reused for an output of the same shape, type and placement. Without such
+    an output the donation saves nothing, though the argument may still be deleted.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str, axis: int | None) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: donated {argument}, {shape} mapped along axis {axis}, could not be "
+            "used: no output that is still free has its shape, type and axis.",
+            fix="take it out of donate_argnums, or return an updated value of the same shape.",
+        )
+
+
+class VaryingOutput(PmapxWarning, code="PMX903"):
+    """out_axes=None was given for a value that differs between devices.
+
+    ``out_axes=None`` says that an output is the same on every device, so one copy is returned:
+    that of the first device. For this output the program does not make it so, and the other
+    devices' values are lost without a word.
+    """
+
+    def __init__(self, function: str, output: str, axis_name: Hashable, since: str | None) -> None:  # noqa: D107
+        origin = f" It varies since {since}." if since else ""
+        super().__init__(
+            f"{function}: {output} has out_axes=None, but may differ between devices along axis "
+            f"{axis_name!r}; the first device's value is returned.{origin}",
+            fix="reduce it first, for example with jax.lax.pmean(x, axis_name), or use "
+            "out_axes=0 for it.",
+        )
+
+
+class UnevenOversubscription(PmapxWarning, code="PMX904"):
+    """The mapped axis does not divide evenly over the devices.
+
+    With ``oversubscribe=True`` each device runs the same number of elements, so the largest
+    number of devices that divides the axis is used and the others stay idle.
+    """
+
+    def __init__(self, function: str, argument: str, size: int, used: int, available: int) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: {argument} has size {size} along the mapped axis, which {available} "
+            f"devices cannot share evenly; {used} of them run {size // used} elements each.",
+            fix=f"use a multiple of {available} elements to keep all devices busy.",
+        )

@@ -1,0 +1,109 @@
+"""How a map is laid out: on a mesh of its own, or on the mesh that is there while tracing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from pmapx import axes, errors, nesting, oversubscribe, placement
+from pmapx.axes import Axis, Mapping
+from pmapx.element import Element, over_devices, vectorized
+from pmapx.nesting import Level, NamedSize
+
+InnerAxes = tuple[tuple[NamedSize, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A map laid out on devices.
+
+    Attributes:
+      mesh: the mesh; its first axis is the mapped one.
+      mapped: the whole map over flat leaves, arguments and result as the user has them.
+      in_shardings: where each leaf has to lie; None leaves that to XLA.
+    """
+
+    mesh: Mesh
+    mapped: Callable[..., Any]
+    in_shardings: tuple[NamedSharding | None, ...]
+
+
+def lay_out(
+    element: Element,
+    mapping: Mapping,
+    devices: Sequence[jax.Device],
+    inner_axes: InnerAxes | None,
+    *,
+    may_oversubscribe: bool,
+) -> Layout:
+    """Lays ``mapping`` out on ``devices``; ``inner_axes=None``: no pmap inside is expected."""
+    if mapping.size > len(devices):
+        if not may_oversubscribe:
+            raise errors.TooManyElements(
+                element.function, *mapping.describe_size(), mapping.size, len(devices)
+            )
+        mesh, mapped = oversubscribe.lay_out(element, mapping, devices)
+        return Layout(mesh, mapped, _in_shardings(mesh, mapping))
+    axis = axes.mesh_axis(mapping.axis_name)
+    inner_sizes = [(name, size) for (_, size), name in inner_axes or ()]
+    mesh = placement.make_mesh(devices, [(axis, mapping.size), *inner_sizes])
+    mapped = over_devices(_inside(element, mapping, inner_axes), mapping.in_axes, axis, mesh)
+    if inner_axes:
+        # XLA knows best which dimensions the inner axes split; it finds no collective for that.
+        return Layout(mesh, mapped, (None,) * len(mapping.leaves))
+    return Layout(mesh, mapped, _in_shardings(mesh, mapping))
+
+
+def lay_out_in_context(
+    element: Element, mapping: Mapping, context: AbstractMesh, inner_axes: InnerAxes | None
+) -> Callable[..., Any]:
+    """Lays ``mapping`` out while somebody's ``jit`` is traced under the mesh ``context``.
+
+    The devices are then that mesh's, whatever they are, seen along axes of our own. A map of
+    another size than that mesh runs as a batch, since one program has one set of devices.
+    """
+    axis = axes.mesh_axis(mapping.axis_name)
+    names = (axis, *(name for _, name in inner_axes or ()))
+    sizes = (mapping.size, *(size for (_, size), _ in inner_axes or ()))
+    element = _inside(element, mapping, inner_axes)
+    is_explicit = AxisType.Explicit in context.axis_types
+
+    if math.prod(sizes) != math.prod(context.axis_sizes):
+        mapped = vectorized(element, mapping.in_axes, mapping.axis_name, mapping.size)
+        # Explicit axes are in the types of arrays; a batch needs them out of its way.
+        return (
+            jax.sharding.auto_axes(mapped, out_sharding=PartitionSpec()) if is_explicit else mapped
+        )
+
+    mesh = AbstractMesh(sizes, names)
+
+    def adapt(program: Callable[..., Any], group_axes: Sequence[Axis]) -> Callable[..., Any]:
+        def on_our_axes(*leaves: Any) -> Any:
+            with jax.sharding.use_abstract_mesh(mesh):
+                return program(*leaves)
+
+        if not is_explicit:
+            return on_our_axes
+        out_specs = [
+            PartitionSpec() if out_axis is None or inner_axes
+            else PartitionSpec(*[None] * out_axis, context.axis_names)
+            for out_axis in group_axes
+        ]  # fmt: skip
+        return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)
+
+    return over_devices(element, mapping.in_axes, axis, mesh, adapt=adapt)
+
+
+def _inside(element: Element, mapping: Mapping, inner_axes: InnerAxes | None) -> Element:
+    level = Level(mapping.axis_name, free=inner_axes or (), is_flat=inner_axes is None)
+    return nesting.inside(level, element)
+
+
+def _in_shardings(mesh: Mesh, mapping: Mapping) -> tuple[NamedSharding, ...]:
+    axis = mesh.axis_names[0]
+    return tuple(NamedSharding(mesh, axes.spec(in_axis, axis)) for in_axis in mapping.in_axes)

@@ -1,0 +1,162 @@
+"""A pmap met while another is traced.
+
+The outermost pmap needs to know the sizes of the inner ones before it can lay out its mesh. So it
+is traced for a flat mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``,
+the sizes are read off an abstract trace in which every pmap stands in as a ``jax.vmap``
+(``discover``), and the program is traced for the mesh that has room for all.
+
+What is being traced is kept as a stack of levels, one stack a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType
+
+from pmapx import axes, errors
+from pmapx.axes import Axis
+from pmapx.element import Element, over_devices, vectorized
+
+NamedSize = tuple[Hashable | None, int]
+
+
+class InnerPmapMet(BaseException):
+    """Ends the trace for a flat mesh; no user code should catch it, hence no Exception."""
+
+
+@dataclasses.dataclass
+class Level:
+    """A pmap that is being traced: what an inner one has to know of it.
+
+    Attributes:
+      axis_name: the name of its axis.
+      depth: how many pmaps it is inside of.
+      free: the mesh axes that are left for inner pmaps, outermost first, with their pmap names.
+      is_flat: no inner pmap was expected: meeting one ends the trace.
+      path: the named sizes from the outermost pmap to here, while sizes are discovered.
+      found: where discovered paths are put; None when nothing is being discovered.
+    """
+
+    axis_name: Hashable | None
+    depth: int = 0
+    free: tuple[tuple[NamedSize, str], ...] = ()
+    is_flat: bool = False
+    path: tuple[NamedSize, ...] = ()
+    found: list[tuple[NamedSize, ...]] | None = None
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.levels: list[Level] = []
+
+
+_stack = _Stack()
+
+
+def current_level() -> Level | None:
+    """Returns the innermost pmap that this thread is tracing."""
+    return _stack.levels[-1] if _stack.levels else None
+
+
+@contextlib.contextmanager
+def entered(level: Level | None) -> Iterator[None]:
+    """Makes ``level`` the innermost one; None hides all levels from a program of its own."""
+    saved = _stack.levels
+    _stack.levels = [] if level is None else [*saved, level]
+    try:
+        yield
+    finally:
+        _stack.levels = saved
+
+
+def inside(level: Level, element: Element) -> Element:
+    """Returns ``element`` so that its body is traced as that of ``level``."""
+
+    return dataclasses.replace(element, scope=functools.partial(entered, level))
+
+
+def map_inner(
+    level: Level,
+    element: Element,
+    in_axes: Sequence[Axis],
+    axis_name: Hashable | None,
+    size: int,
+) -> Callable[..., Any]:
+    """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
+    if level.is_flat:
+        raise InnerPmapMet
+    depth = level.depth + 1
+    if level.found is not None:
+        path = (*level.path, (axis_name, size))
+        level.found.append(path)
+        standing_in = Level(axis_name, depth, path=path, found=level.found)
+        return vectorized(inside(standing_in, element), in_axes, axis_name, size)
+    for named_size, mesh_axis in level.free:
+        if named_size == (axis_name, size):
+            free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
+            element = inside(Level(axis_name, depth, free), element)
+            return over_devices(element, in_axes, mesh_axis, None)
+    return vectorized(inside(Level(axis_name, depth), element), in_axes, axis_name, size)
+
+
+def discover(
+    element: Element,
+    in_axes: Sequence[Axis],
+    axis_name: Hashable | None,
+    size: int,
+    leaves: Sequence[jax.ShapeDtypeStruct],
+) -> list[tuple[NamedSize, ...]]:
+    """Returns the paths of named sizes of all pmaps inside, the outermost pmap left out."""
+    found: list[tuple[NamedSize, ...]] = []
+    level = Level(axis_name, found=found)
+    jax.eval_shape(vectorized(inside(level, element), in_axes, axis_name, size), *leaves)
+    return found
+
+
+def choose_inner_axes(
+    function: str,
+    outermost: NamedSize,
+    paths: Sequence[tuple[NamedSize, ...]],
+    available: int,
+    *,
+    may_oversubscribe: bool,
+) -> tuple[tuple[NamedSize, str], ...]:
+    """Chooses the mesh axes for inner pmaps: those of the path that uses most devices.
+
+    Inner pmaps that do not fit them run as a batch on the devices of the pmap around them.
+    """
+    chosen: tuple[tuple[NamedSize, str], ...] = ()
+    for path in paths:
+        shown = [("unnamed" if n is None else n, s) for n, s in (outermost, *path)]
+        total = math.prod(size for _, size in shown)
+        if total > available:
+            if may_oversubscribe:
+                continue
+            raise errors.NestingTooLarge(function, shown, available)
+        names = [axes.mesh_axis(name, depth) for depth, (name, _) in enumerate((outermost, *path))]
+        if len(set(names)) < len(names):
+            continue  # An inner axis hides an outer one of its name; a mesh cannot.
+        if total > math.prod([outermost[1], *(size for (_, size), _ in chosen)]):
+            chosen = tuple(zip(path, names[1:], strict=True))
+    return chosen
+
+
+def level_from_context() -> Level | None:
+    """Returns a level for the body of somebody's ``shard_map`` that is being traced, if any."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or AxisType.Manual not in mesh.axis_types:
+        return None
+    free = tuple(
+        ((name, size), name)
+        for name, size, kind in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+        if kind != AxisType.Manual
+    )
+    return Level(None, free=free)

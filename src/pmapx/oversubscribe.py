@@ -1,0 +1,57 @@
+"""More map elements than devices: each device runs several, as a batch.
+
+The map becomes one ``jax.vmap`` whose batch is split over the devices. The batching rules turn
+collectives over the axis into operations over the batch, and XLA splits those over the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from pmapx import axes, errors, nesting, placement
+from pmapx.axes import Axis, Mapping
+from pmapx.element import Element, vectorized
+
+
+def usable_device_count(size: int, available: int) -> int:
+    """Returns the largest number of devices that can share ``size`` elements evenly.
+
+    >>> usable_device_count(32, 8), usable_device_count(12, 8), usable_device_count(13, 8)
+    (8, 6, 1)
+    """
+    return next(count for count in range(min(size, available), 0, -1) if size % count == 0)
+
+
+def lay_out(
+    element: Element, mapping: Mapping, devices: Sequence[jax.Device]
+) -> tuple[Mesh, Callable[..., Any]]:
+    """Returns the mesh to use, and the map of ``element`` over it."""
+    used = usable_device_count(mapping.size, len(devices))
+    if used < len(devices):
+        argument, _, _ = mapping.describe_size()
+        errors.warn(
+            errors.UnevenOversubscription(
+                element.function, argument, mapping.size, used, len(devices)
+            )
+        )
+    axis = axes.mesh_axis(mapping.axis_name)
+    mesh = placement.make_mesh(devices, [(axis, used)])
+
+    def constrain(leaf: Any, out_axis: Axis) -> Any:
+        sharding = NamedSharding(mesh, axes.spec(out_axis, axis))
+        return jax.lax.with_sharding_constraint(leaf, sharding)
+
+    # Pmaps inside have no devices left to themselves: they join the batch.
+    level = nesting.Level(mapping.axis_name)
+    return mesh, vectorized(
+        nesting.inside(level, element),
+        mapping.in_axes,
+        mapping.axis_name,
+        mapping.size,
+        spmd_axis=axis,
+        constrain=constrain,
+    )

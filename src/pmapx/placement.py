@@ -1,0 +1,121 @@
+"""Which devices, which mesh, and moving inputs to them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, Sharding
+
+from pmapx import errors
+
+
+def check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
+    """Returns the devices as a tuple; refuses an empty list and repeats."""
+    if devices is None:
+        return None
+    listed = tuple(np.ravel(np.asarray(devices, dtype=object)))
+    if not listed:
+        raise errors.NoDevices
+    for device in listed:
+        positions = [index for index, other in enumerate(listed) if other == device]
+        if len(positions) > 1:
+            raise errors.RepeatedDevice(device, positions)
+    return listed
+
+
+def candidate_devices(
+    devices: tuple[jax.Device, ...] | None, backend: str | None
+) -> tuple[jax.Device, ...]:
+    """Returns the devices to choose from, in the order in which the axis is laid on them."""
+    if devices is not None:
+        return devices
+    if jax.process_count(backend) == 1:
+        return tuple(jax.devices(backend))
+    # A process's devices stay together, as in the original pmap, so that its rows do.
+    return tuple(
+        itertools.chain.from_iterable(
+            jax.local_devices(process, backend) for process in range(jax.process_count(backend))
+        )
+    )
+
+
+def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, int]]) -> Mesh:
+    """Lays the first devices out as a mesh of automatic axes, the last axis fastest."""
+    sizes = tuple(size for _, size in named_sizes)
+    chosen = np.empty(math.prod(sizes), dtype=object)
+    chosen[:] = devices[: len(chosen)]
+    return Mesh(chosen.reshape(sizes), tuple(name for name, _ in named_sizes))
+
+
+def is_placed(x: Any, wanted: Sharding) -> bool:
+    """Says whether a program takes ``x`` as it is: uncommitted, from the host, or in place."""
+    if not isinstance(x, jax.Array) or not x.committed:
+        return True
+    found = x.sharding
+    return bool(found == wanted or found.is_equivalent_to(wanted, x.ndim))
+
+
+def reason_to_move(x: jax.Array, wanted: Sharding) -> str:
+    """Says why ``x`` is moved, in terms of where it lies."""
+    found, needed = x.sharding, wanted.device_set
+    count = len(found.device_set)
+    if count == 1:
+        (device,) = found.device_set
+        return f"it is committed to {device}"
+    if found.device_set != needed:
+        return f"it lies on {count} devices, {found}, not on the {len(needed)} of the map"
+    if found.is_fully_replicated:
+        return f"it is replicated over the {count} devices, not split along the mapped axis"
+    return f"it is split another way, {found}"
+
+
+def is_move_forbidden() -> bool:
+    """Says whether the transfer guard disallows moves between devices that nobody asked for."""
+    settings = jax.config.jax_transfer_guard_device_to_device, jax.config.jax_transfer_guard
+    setting = next((value for value in settings if value is not None), "allow")
+    return str(setting).startswith("disallow")
+
+
+def move(x: jax.Array, wanted: Sharding) -> jax.Array:
+    """Moves ``x`` to ``wanted``, each shard straight from a device that holds it.
+
+    A shard that is already on its device is cut out there. When no one device holds a wanted
+    shard whole, JAX moves the array in its own way.
+    """
+    held = [(shard.device, _bounds(shard.index, x.shape), shard.data) for shard in
+            x.addressable_shards]  # fmt: skip
+    pieces = []
+    for device, index in wanted.addressable_devices_indices_map(x.shape).items():
+        bounds = _bounds(index, x.shape)
+        sources = [entry for entry in held if _contains(entry[1], bounds)]
+        if not sources or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            return jax.device_put(x, wanted)
+        home, outer, data = next((entry for entry in sources if entry[0] == device), sources[0])
+        if outer != bounds:
+            data = data[tuple(slice(lo - base, hi - base) for (lo, hi), (base, _) in
+                              zip(bounds, outer, strict=True))]  # fmt: skip
+        pieces.append(data if home == device else jax.device_put(data, device))
+    return jax.make_array_from_single_device_arrays(x.shape, wanted, pieces)
+
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+def _bounds(index: tuple[slice, ...] | None, shape: tuple[int, ...]) -> Bounds:
+    if index is None:
+        return tuple((0, size) for size in shape)
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _contains(outer: Bounds, inner: Bounds) -> bool:
+    return all(a <= lo and hi <= b for (a, b), (lo, hi) in zip(outer, inner, strict=True))
+
+
+def named(mesh: Mesh, spec: jax.sharding.PartitionSpec) -> NamedSharding:
+    """Returns the sharding of ``spec`` on ``mesh``."""
+    return NamedSharding(mesh, spec)

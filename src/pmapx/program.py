@@ -1,0 +1,149 @@
+"""The program of one signature: traced and compiled once, whatever its inputs' placement."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+from pmapx import axes, describe, errors
+from pmapx.audit import replication
+from pmapx.axes import Axis, Mapping
+from pmapx.layout import Layout
+
+
+class Program:
+    """A layout as a jitted function of the user's arguments, and what was compiled of it.
+
+    Attributes:
+      layout: where it runs.
+      mapping: what it maps.
+      jitted: the ``jax.jit`` of it.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        mapping: Mapping,
+        tree: jax.tree_util.PyTreeDef,
+        jitted: Callable[..., Any],
+    ) -> None:
+        """Wraps ``jitted``, which runs ``layout`` on arguments of structure ``tree``."""
+        self.layout = layout
+        self.mapping = mapping
+        self.jitted: Any = jitted
+        self._tree = tree
+
+    def trace(self) -> jax.stages.Traced:
+        """Traces it for inputs in their places, whatever mesh surrounds the call."""
+        leaves = [
+            jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=sharding
+            )
+            for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True)
+        ]
+        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        with jax.set_mesh(self.layout.mesh):
+            traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
+        return traced
+
+    def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
+        """Lowers what ``trace`` returned."""
+        with jax.set_mesh(self.layout.mesh):
+            return traced.lower(**options)
+
+
+class Executable:
+    """A compiled program and where it wants its inputs."""
+
+    def __init__(self, compiled: jax.stages.Compiled, program: Program) -> None:
+        """Reads the places off the layout, or off XLA's choice where that was left open."""
+        self.compiled = compiled
+        self.program = program
+        self.mesh = program.layout.mesh
+        self.in_shardings: Sequence[Any] = program.layout.in_shardings
+        if any(sharding is None for sharding in self.in_shardings):
+            self.in_shardings = jax.tree.leaves(
+                compiled.input_shardings, is_leaf=lambda x: x is None
+            )
+
+
+def jit_of(
+    fun: Callable[..., Any],
+    function: str,
+    mapped: Callable[..., Any],
+    static_argnums: Sequence[int],
+    donate_argnums: Sequence[int],
+    compiler_options: dict[str, Any] | None,
+) -> Callable[..., Any]:
+    """Returns the jit of ``mapped`` over the user's dynamic arguments, under ``fun``'s name."""
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return mapped(*jax.tree.leaves((args, kwargs)))
+
+    program.__name__ = program.__qualname__ = function
+    program.__doc__ = getattr(fun, "__doc__", None)
+    try:
+        signature = inspect.signature(fun)
+        parameters = [
+            parameter
+            for index, parameter in enumerate(signature.parameters.values())
+            if index not in static_argnums
+        ]
+        program.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        pass  # Without a signature JAX falls back on numbers in place of names.
+    return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
+
+
+def varying_outputs(
+    traced: jax.stages.Traced, program: Program, function: str, out_axes: Any
+) -> Iterator[errors.PmapxWarning]:
+    """Yields a warning for each output with ``out_axes=None`` that may differ between devices."""
+    if None not in jax.tree.leaves(out_axes, is_leaf=lambda x: x is None):
+        return
+    variations = replication.shard_map_outputs(traced.jaxpr)
+    if variations is None:
+        return
+    result = traced.out_info
+    flat_axes = axes.broadcast(out_axes, result)
+    replicated_outputs = [index for index, axis in enumerate(flat_axes) if axis is None]
+    axis = axes.mesh_axis(program.mapping.axis_name)
+    # The group of outputs with axis None comes first among those of the mapped body.
+    for index, variation in zip(replicated_outputs, variations, strict=False):
+        if axis in variation.axes:
+            yield errors.VaryingOutput(
+                function,
+                describe.output(index, result),
+                program.mapping.axis_name,
+                variation.since,
+            )
+
+
+def unused_donations(
+    traced: jax.stages.Traced,
+    program: Program,
+    function: str,
+    donated: Sequence[bool],
+    out_axes: Any,
+) -> Iterator[errors.PmapxWarning]:
+    """Yields a warning for each donated argument that no output can reuse."""
+    if not any(donated):
+        return
+    outputs = jax.tree.leaves(traced.out_info)
+    flat_axes = axes.broadcast(out_axes, traced.out_info)
+    free: Counter[tuple[Any, ...]] = Counter()
+    for output, axis in zip(outputs, flat_axes, strict=True):
+        front: Axis = None if axis is None else axes.from_the_front(axis, len(output.shape))
+        free[output.shape, output.dtype, front] += 1
+    mapping = program.mapping
+    for index, (leaf, axis) in enumerate(zip(mapping.leaves, mapping.in_axes, strict=True)):
+        if not donated[index]:
+            continue
+        if free[leaf.shape, leaf.dtype, axis] > 0:
+            free[leaf.shape, leaf.dtype, axis] -= 1
+        else:
+            yield errors.DonationUnused(function, mapping.names[index], str(leaf), axis)
