@@ -4,4 +4,4 @@ from pmapx._version import __version__
 from pmapx.errors import PmapxError, PmapxWarning
 from pmapx.pmap import CacheInfo, Move, Pmapped, pmap
 
-__all__ = ["CacheInfo", "Move", "PmapxError", "PmapxWarning", "Pmapped", "__version__", "pmap"]
+__all__ = ["CacheInfo", "Move", "Pmapped", "PmapxError", "PmapxWarning", "__version__", "pmap"]

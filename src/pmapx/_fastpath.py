@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from pmapx.placement import NO_MESH
+
 _PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
 
 try:
@@ -29,7 +31,7 @@ try:
     from jax._src import sharding_impls as _sharding_impls
     from jax._src import tree_util as _tree_util
     from jax._src.interpreters import pxla as _pxla
-    from jax._src.lib import _jax as _native
+    from jax._src.lib import _jax as _native  # type: ignore[attr-defined]
 
     _FASTPATH_FIELDS = (
         "xla_executable",
@@ -59,9 +61,10 @@ except (ImportError, AttributeError):
 
 
 def trace_context() -> Hashable:
-    """Returns what a traced program depends on beside its arguments."""
+    """Returns what a traced program depends on beside its arguments and the mesh around it."""
     if HAS_TRACE_CONTEXT:
-        context: Hashable = _config.trace_context()
+        with jax.set_mesh(NO_MESH):
+            context: Hashable = _config.trace_context()
         return context
     return tuple(map(repr, jax.config.values.values()))
 
@@ -126,12 +129,13 @@ class Dispatcher:
     def clear(self) -> None:
         """Forgets every signature."""
         if HAS_DISPATCH:
-            self.call._clear_cache()
+            self.call._clear_cache()  # type: ignore[attr-defined]
 
 
 def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
     """Returns what the C++ dispatch needs to run ``compiled`` by itself, or None if it cannot."""
-    executable, parameters = compiled._executable, compiled._params
+    executable: Any = compiled._executable
+    parameters: Any = compiled._params
     call = getattr(executable, "unsafe_call", None)
     if (
         not isinstance(call, _pxla.ExecuteReplicated)
@@ -152,7 +156,7 @@ def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
     const_args = parameters.const_args
     if hasattr(executable, "shard_const_args"):
         const_args = executable.shard_const_args(const_args)
-    argument_count = len(const_args) + compiled.in_tree.num_leaves
+    argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
 
     def physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
         return [

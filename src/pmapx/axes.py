@@ -19,17 +19,22 @@ class AxisToken(str):
     """A mesh axis name that answers to an object of the user's.
 
     Meshes take strings only, while pmap's axis names may be any hashable object. JAX looks names
-    up by equality, so a string that equals (and hashes as) the user's object binds that object;
-    its text is ``str(object)`` because newer releases write that into the program.
+    up by equality, so a string that equals (and hashes as) the user's object binds that object.
+    ``str`` of it is ``str`` of the object, which newer releases write into the program; its own
+    text has no single quotes, which they cannot read back.
     """
 
     name: Hashable
 
     def __new__(cls, name: Hashable) -> AxisToken:
         """Makes the token that stands for ``name``."""
-        token = super().__new__(cls, str(name))
+        token = super().__new__(cls, str(name).replace("'", '"'))
         token.name = name
         return token
+
+    def __str__(self) -> str:
+        """Returns what collectives over the user's object call it."""
+        return str(self.name)
 
     def __eq__(self, other: object) -> bool:
         """Equals the user's object and any token of it, never a plain string of that text."""
@@ -44,16 +49,36 @@ class AxisToken(str):
         return hash(self.name)
 
 
+class SpecToken(AxisToken):
+    """An axis token for partition specs: equal to the mesh's token, not to the user's object.
+
+    JAX remembers specs by equality, and a spec over an axis named ``("a", "b")`` must not be taken
+    for one over the two axes "a" and "b".
+    """
+
+    def __eq__(self, other: object) -> bool:
+        """Equals tokens only."""
+        return isinstance(other, AxisToken) and self.name == other.name
+
+    __hash__ = AxisToken.__hash__
+
+
 def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
     """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
     if axis_name is None:
         return f"pmapx_axis_{depth}"
-    return axis_name if type(axis_name) is str else AxisToken(axis_name)
+    if type(axis_name) is str and "'" not in axis_name:
+        return axis_name
+    return AxisToken(axis_name)
 
 
 def spec(axis: Axis, name: str) -> PartitionSpec:
     """Returns the partition spec of an array whose dimension ``axis`` is mapped over ``name``."""
-    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, name)
+    if axis is None:
+        return PartitionSpec()
+    return PartitionSpec(
+        *[None] * axis, SpecToken(name.name) if isinstance(name, AxisToken) else name
+    )
 
 
 def check_axes(which: str, axes: Any) -> Any:

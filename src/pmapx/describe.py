@@ -81,18 +81,17 @@ def _first_difference(
     expected_type, expected_keys = expected
     found_type, found_keys = found if found is not None else (None, None)
     where = f"at key path\n    {path}"
+    expected_name = getattr(expected_type, "__name__", "None")
     if expected_type is not found_type:
-        found_name = found_type.__name__ if found_type is not None else "a leaf"
-        if found_type is None and full.num_nodes == 1 and full.num_leaves == 0:
-            found_name = "None"
+        found_name = "a leaf" if found is None else getattr(found_type, "__name__", "None")
         return (
             f"pytree structure error: different types {where}\n"
-            f"The prefix has type {expected_type.__name__} there, the full pytree has {found_name}."
+            f"The prefix has type {expected_name} there, the full pytree has {found_name}."
         )
     children, full_children = prefix.children(), full.children()
     if len(children) != len(full_children):
         return (
-            f"pytree structure error: different lengths of {expected_type.__name__} {where}\n"
+            f"pytree structure error: different lengths of {expected_name} {where}\n"
             f"The prefix has length {len(children)} there, the full pytree has length "
             f"{len(full_children)}."
         )
@@ -102,7 +101,7 @@ def _first_difference(
             f"The prefix has {expected_keys!r} there, the full pytree has {found_keys!r}."
         )
     keys: Sequence[Any] = range(len(children))
-    if issubclass(expected_type, dict):
+    if expected_type is dict:
         keys = expected_keys
     for key, child, full_child in zip(keys, children, full_children, strict=True):
         difference = _first_difference(child, full_child, f"{path}[{key!r}]")

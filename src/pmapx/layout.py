@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from pmapx import axes, errors, nesting, oversubscribe, placement
 from pmapx.axes import Axis, Mapping
@@ -52,15 +52,30 @@ def lay_out(
     axis = axes.mesh_axis(mapping.axis_name)
     inner_sizes = [(name, size) for (_, size), name in inner_axes or ()]
     mesh = placement.make_mesh(devices, [(axis, mapping.size), *inner_sizes])
-    mapped = over_devices(_inside(element, mapping, inner_axes), mapping.in_axes, axis, mesh)
+    mapped = over_devices(_inside(element, mapping, inner_axes, mesh), mapping.in_axes, axis, mesh)
     if inner_axes:
         # XLA knows best which dimensions the inner axes split; it finds no collective for that.
         return Layout(mesh, mapped, (None,) * len(mapping.leaves))
     return Layout(mesh, mapped, _in_shardings(mesh, mapping))
 
 
+def has_room_around(mapping: Mapping, context: Mesh) -> bool:
+    """Says whether a mesh has the mapped axis by name and size, and further axes beside it."""
+    name = axes.mesh_axis(mapping.axis_name)
+    return context.shape.get(name) == mapping.size and len(context.axis_names) > 1
+
+
+def lay_out_along(element: Element, mapping: Mapping, context: Mesh) -> Layout:
+    """Lays ``mapping`` out along its axis of somebody's mesh, the other axes free for inside."""
+    axis = axes.mesh_axis(mapping.axis_name)
+    free = tuple(((name, size), name) for name, size in context.shape.items() if name != axis)
+    mapped = over_devices(_inside(element, mapping, free, context), mapping.in_axes, axis, context)
+    shardings = (NamedSharding(context, axes.spec(in_axis, axis)) for in_axis in mapping.in_axes)
+    return Layout(context, mapped, tuple(shardings))
+
+
 def lay_out_in_context(
-    element: Element, mapping: Mapping, context: AbstractMesh, inner_axes: InnerAxes | None
+    element: Element, mapping: Mapping, context: Mesh, inner_axes: InnerAxes | None
 ) -> Callable[..., Any]:
     """Lays ``mapping`` out while somebody's ``jit`` is traced under the mesh ``context``.
 
@@ -68,23 +83,24 @@ def lay_out_in_context(
     another size than that mesh runs as a batch, since one program has one set of devices.
     """
     axis = axes.mesh_axis(mapping.axis_name)
-    names = (axis, *(name for _, name in inner_axes or ()))
-    sizes = (mapping.size, *(size for (_, size), _ in inner_axes or ()))
-    element = _inside(element, mapping, inner_axes)
+    named_sizes = [(axis, mapping.size), *((name, size) for (_, size), name in inner_axes or ())]
     is_explicit = AxisType.Explicit in context.axis_types
 
-    if math.prod(sizes) != math.prod(context.axis_sizes):
+    if has_room_around(mapping, context) and not is_explicit:
+        return lay_out_along(element, mapping, context).mapped
+    if math.prod(size for _, size in named_sizes) != context.size:
+        element = nesting.inside(Level(mapping.axis_name), element)
         mapped = vectorized(element, mapping.in_axes, mapping.axis_name, mapping.size)
         # Explicit axes are in the types of arrays; a batch needs them out of its way.
         return (
             jax.sharding.auto_axes(mapped, out_sharding=PartitionSpec()) if is_explicit else mapped
         )
 
-    mesh = AbstractMesh(sizes, names)
+    mesh = placement.make_mesh(list(context.devices.flat), named_sizes)
 
     def adapt(program: Callable[..., Any], group_axes: Sequence[Axis]) -> Callable[..., Any]:
         def on_our_axes(*leaves: Any) -> Any:
-            with jax.sharding.use_abstract_mesh(mesh):
+            with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
                 return program(*leaves)
 
         if not is_explicit:
@@ -96,11 +112,14 @@ def lay_out_in_context(
         ]  # fmt: skip
         return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)
 
+    element = _inside(element, mapping, inner_axes, mesh)
     return over_devices(element, mapping.in_axes, axis, mesh, adapt=adapt)
 
 
-def _inside(element: Element, mapping: Mapping, inner_axes: InnerAxes | None) -> Element:
-    level = Level(mapping.axis_name, free=inner_axes or (), is_flat=inner_axes is None)
+def _inside(
+    element: Element, mapping: Mapping, inner_axes: InnerAxes | None, mesh: Mesh
+) -> Element:
+    level = Level(mapping.axis_name, free=inner_axes or (), mesh=mesh, is_flat=inner_axes is None)
     return nesting.inside(level, element)
 
 

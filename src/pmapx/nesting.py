@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, Mesh
 
 from pmapx import axes, errors
 from pmapx.axes import Axis
@@ -39,7 +39,8 @@ class Level:
     Attributes:
       axis_name: the name of its axis.
       depth: how many pmaps it is inside of.
-      free: the mesh axes that are left for inner pmaps, outermost first, with their pmap names.
+      free: the mesh axes that are left for inner pmaps, with the named sizes they are for.
+      mesh: the mesh of those axes; None: the context's.
       is_flat: no inner pmap was expected: meeting one ends the trace.
       path: the named sizes from the outermost pmap to here, while sizes are discovered.
       found: where discovered paths are put; None when nothing is being discovered.
@@ -48,6 +49,7 @@ class Level:
     axis_name: Hashable | None
     depth: int = 0
     free: tuple[tuple[NamedSize, str], ...] = ()
+    mesh: Mesh | None = None
     is_flat: bool = False
     path: tuple[NamedSize, ...] = ()
     found: list[tuple[NamedSize, ...]] | None = None
@@ -102,9 +104,20 @@ def map_inner(
     for named_size, mesh_axis in level.free:
         if named_size == (axis_name, size):
             free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
-            element = inside(Level(axis_name, depth, free), element)
-            return over_devices(element, in_axes, mesh_axis, None)
+            element = inside(Level(axis_name, depth, free, mesh=level.mesh), element)
+            return over_devices(element, in_axes, mesh_axis, _as_in_context(level.mesh))
     return vectorized(inside(Level(axis_name, depth), element), in_axes, axis_name, size)
+
+
+def _as_in_context(mesh: Mesh | None) -> Mesh | None:
+    """Returns ``mesh`` with the axis types that it has here, inside a map over its other axes.
+
+    Without its devices, the program would be lowered for those of a mesh set around the call.
+    """
+    if mesh is None:
+        return None
+    context = jax.sharding.get_abstract_mesh()
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
 
 
 def discover(

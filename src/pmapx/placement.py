@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding
 
 from pmapx import errors
+
+# Set around work of our own, so that a mesh that the user set does not reach it.
+NO_MESH = Mesh(np.empty((), dtype=object), ())
 
 
 def check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
@@ -52,6 +56,22 @@ def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, in
     return Mesh(chosen.reshape(sizes), tuple(name for name, _ in named_sizes))
 
 
+@jax.jit
+def _nothing() -> jax.Array:
+    return jnp.zeros((), bool)
+
+
+def context_mesh() -> Mesh | None:
+    """Returns the mesh that ``jax.set_mesh`` put around the call or the trace, if any."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return None
+    # What is computed from nothing lies on the mesh around it, also while tracing.
+    with jax.ensure_compile_time_eval():
+        sharding = _nothing().sharding
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    return mesh if isinstance(mesh, Mesh) else None
+
+
 def is_placed(x: Any, wanted: Sharding) -> bool:
     """Says whether a program takes ``x`` as it is: uncommitted, from the host, or in place."""
     if not isinstance(x, jax.Array) or not x.committed:
@@ -76,8 +96,7 @@ def reason_to_move(x: jax.Array, wanted: Sharding) -> str:
 
 def is_move_forbidden() -> bool:
     """Says whether the transfer guard disallows moves between devices that nobody asked for."""
-    settings = jax.config.jax_transfer_guard_device_to_device, jax.config.jax_transfer_guard
-    setting = next((value for value in settings if value is not None), "allow")
+    setting = jax.config.jax_transfer_guard_device_to_device  # type: ignore[attr-defined]
     return str(setting).startswith("disallow")
 
 
@@ -87,13 +106,18 @@ def move(x: jax.Array, wanted: Sharding) -> jax.Array:
     A shard that is already on its device is cut out there. When no one device holds a wanted
     shard whole, JAX moves the array in its own way.
     """
+    with jax.set_mesh(NO_MESH):
+        return _move(x, wanted)
+
+
+def _move(x: jax.Array, wanted: Sharding) -> jax.Array:
     held = [(shard.device, _bounds(shard.index, x.shape), shard.data) for shard in
             x.addressable_shards]  # fmt: skip
     pieces = []
     for device, index in wanted.addressable_devices_indices_map(x.shape).items():
         bounds = _bounds(index, x.shape)
         sources = [entry for entry in held if _contains(entry[1], bounds)]
-        if not sources or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+        if not sources or jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return jax.device_put(x, wanted)
         home, outer, data = next((entry for entry in sources if entry[0] == device), sources[0])
         if outer != bounds:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax
+from jax.sharding import Mesh
 
 from pmapx import _fastpath, axes, describe, errors, layout, nesting, placement
-from pmapx.axes import Axis, LeafNames, Mapping
+from pmapx.axes import LeafNames, Mapping
 from pmapx.describe import Abstract
 from pmapx.element import Element
 from pmapx.program import (
@@ -37,7 +38,8 @@ Reshard = Literal["allow", "warn", "error"]
 _RESHARD_POLICIES = ("allow", "warn", "error")
 
 
-class Move(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Move:
     """An argument that was moved to where its program needs it, why, and how often."""
 
     argument: str
@@ -45,7 +47,8 @@ class Move(NamedTuple):
     count: int
 
 
-class CacheInfo(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
     """What a pmapped function did so far.
 
     Attributes:
@@ -239,6 +242,9 @@ class MappedFunction(Generic[P, R]):
             self.run_eagerly,
         )
         self._warned: set[str] = set()
+        # Whether to look for pmaps inside; they are found by tracing, so the first time is a
+        # trial, unless the function itself was made by pmap.
+        self._has_inner_pmaps = hasattr(fun, "cache_info") and hasattr(fun, "trace")
         self._reset()
 
     def _reset(self) -> None:
@@ -273,10 +279,7 @@ class MappedFunction(Generic[P, R]):
                 raise
 
         function: Any = pmapped_with_static if self.options.static_argnums else pmapped
-        try:
-            functools.update_wrapper(function, fun)
-        except (AttributeError, TypeError):
-            pass
+        functools.update_wrapper(function, fun)
         function.__name__ = getattr(fun, "__name__", self.function)
         function.__wrapped__ = fun
         function.lower = self.lower
@@ -293,11 +296,15 @@ class MappedFunction(Generic[P, R]):
         call = self.read(args, kwargs)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves) or _fastpath.is_staging():
             return self.stage(call), None
-        if jax.config.jax_disable_jit:
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return self.run_eagerly(*args, **kwargs), None
         executable = self.executable_for(call)
         leaves, moved = self.place(call, executable)
         placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+            # The jit of the program knows how to find the operation that is to blame.
+            with jax.set_mesh(executable.mesh):
+                return executable.program.jitted(*placed_args, **placed_kwargs), None
         result = executable.compiled(*placed_args, **placed_kwargs)
         donated = self.donated(call.signature)
         for index in moved:
@@ -386,19 +393,27 @@ class MappedFunction(Generic[P, R]):
 
     def executable_for(self, call: Call) -> Executable:
         """Returns the compiled program for a call, compiled now if there is none."""
-        key = (call.signature, _fastpath.trace_context())
+        around = self.mesh_around(call.signature)
+        key = (call.signature, around, _fastpath.trace_context())
         executable = self._executables.get(key)
         if executable is not None:
             return executable
         with self._lock, nesting.entered(None):
             if key not in self._executables:
-                self._executables[key] = self.compile(call.signature)
+                self._executables[key] = self.compile(call.signature, around)
             return self._executables[key]
 
-    def compile(self, signature: Signature) -> Executable:
+    def mesh_around(self, signature: Signature) -> Mesh | None:
+        """Returns the mesh around the call if it has the mapped axis and others beside it."""
+        context = None if self.options.devices else placement.context_mesh()
+        if context is not None and layout.has_room_around(self.resolve(signature), context):
+            return context
+        return None
+
+    def compile(self, signature: Signature, around: Mesh | None) -> Executable:
         """Traces and compiles the program of a signature."""
         reason = self.explain_compile(signature)
-        program, traced = self.traced(signature)
+        program, traced = self.traced(signature, around)
         out_axes, donated = self.options.out_axes, self.donated(signature)
         for warning in (
             *varying_outputs(traced, program, self.function, out_axes),
@@ -412,29 +427,36 @@ class MappedFunction(Generic[P, R]):
         self._latest = signature
         return executable
 
-    def traced(self, signature: Signature) -> tuple[Program, jax.stages.Traced]:
+    def traced(
+        self, signature: Signature, around: Mesh | None
+    ) -> tuple[Program, jax.stages.Traced]:
         """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        program = self._programs.get(signature)
+        program = self._programs.get((signature, around, self._has_inner_pmaps))
         if program is None:
-            program = self.program(signature, None)
+            program = self.program(signature, around)
         try:
             traced = program.trace()
         except nesting.InnerPmapMet:
-            program = self.program(signature, self.inner_axes(signature, program.mapping))
+            self._has_inner_pmaps = True
+            program = self.program(signature, around)
             traced = program.trace()
-        self._programs[signature] = program
+        self._programs[signature, around, self._has_inner_pmaps] = program
         return program, traced
 
-    def program(self, signature: Signature, inner_axes: layout.InnerAxes | None) -> Program:
-        """Lays out the program of a signature; ``inner_axes=None`` expects no pmap inside."""
+    def program(self, signature: Signature, around: Mesh | None) -> Program:
+        """Lays out the program of a signature, on the mesh around the call if that is given."""
         mapping = self.resolve(signature)
-        laid_out = layout.lay_out(
-            self.element(signature),
-            mapping,
-            placement.candidate_devices(self.options.devices, self.options.backend),
-            inner_axes,
-            may_oversubscribe=self.options.oversubscribe,
-        )
+        element = self.element(signature)
+        if around is not None:
+            laid_out = layout.lay_out_along(element, mapping, around)
+        else:
+            laid_out = layout.lay_out(
+                element,
+                mapping,
+                placement.candidate_devices(self.options.devices, self.options.backend),
+                self.inner_axes(signature, mapping) if self._has_inner_pmaps else None,
+                may_oversubscribe=self.options.oversubscribe,
+            )
         return Program(laid_out, mapping, signature.tree, self.jitted(signature, laid_out.mapped))
 
     def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
@@ -442,8 +464,10 @@ class MappedFunction(Generic[P, R]):
         donated = [
             index
             for index, position in enumerate(signature.positions)
-            if position in self.options.donated_argnums and not jax.config.jax_debug_nans
+            if position in self.options.donated_argnums
         ]
+        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+            donated = []  # The call may have to run again, operation by operation.
         return jit_of(
             self.fun,
             self.function,
@@ -548,34 +572,30 @@ class MappedFunction(Generic[P, R]):
                 level, element, mapping.in_axes, mapping.axis_name, mapping.size
             )
             return inner(*call.leaves)
-        context = jax.sharding.get_abstract_mesh()
         try:
-            return self.stage_program(call, mapping, context, None)
+            return self.stage_program(call, mapping)
         except nesting.InnerPmapMet:
-            inner_axes = self.inner_axes(call.signature, mapping)
-            return self.stage_program(call, mapping, context, inner_axes)
+            self._has_inner_pmaps = True
+            return self.stage_program(call, mapping)
 
-    def stage_program(
-        self,
-        call: Call,
-        mapping: Mapping,
-        context: jax.sharding.AbstractMesh,
-        inner_axes: layout.InnerAxes | None,
-    ) -> Any:
+    def stage_program(self, call: Call, mapping: Mapping) -> Any:
         """Records the program, on the mesh of the context if there is one."""
-        key = (call.signature, context, inner_axes)
-        staged = self._staged.get(key)
-        if not context.empty:
+        signature, has_inner = call.signature, self._has_inner_pmaps
+        context = placement.context_mesh()
+        if context is not None:
+            staged = self._staged.get((signature, context, has_inner))
             if staged is None:
+                inner_axes = self.inner_axes(signature, mapping) if has_inner else None
                 mapped = layout.lay_out_in_context(
-                    self.element(call.signature), mapping, context, inner_axes
+                    self.element(signature), mapping, context, inner_axes
                 )
-                staged = self._staged[key] = self.jitted(call.signature, mapped)
+                staged = self._staged[signature, context, has_inner] = self.jitted(
+                    signature, mapped
+                )
             return staged(*call.args, **call.kwargs)
-        program = self._programs.get(call.signature)
-        if program is None or inner_axes is not None:
-            program = self.program(call.signature, inner_axes)
-            self._programs[call.signature] = program
+        program = self._programs.get((signature, None, has_inner))
+        if program is None:
+            program = self._programs[signature, None, has_inner] = self.program(signature, None)
         try:
             return program.jitted(*call.args, **call.kwargs)
         except ValueError as error:
@@ -606,12 +626,14 @@ class MappedFunction(Generic[P, R]):
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
         with self._lock, nesting.entered(None):
-            return self.traced(self.read(args, kwargs).signature)[1]
+            signature = self.read(args, kwargs).signature
+            return self.traced(signature, self.mesh_around(signature))[1]
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
         with self._lock, nesting.entered(None):
-            program, traced = self.traced(self.read(args, kwargs).signature)
+            signature = self.read(args, kwargs).signature
+            program, traced = self.traced(signature, self.mesh_around(signature))
             return program.lower(traced)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
