@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -72,13 +73,57 @@ def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
     return AxisToken(axis_name)
 
 
-def spec(axis: Axis, name: str) -> PartitionSpec:
-    """Returns the partition spec of an array whose dimension ``axis`` is mapped over ``name``."""
-    if axis is None:
-        return PartitionSpec()
-    return PartitionSpec(
-        *[None] * axis, SpecToken(name.name) if isinstance(name, AxisToken) else name
-    )
+@dataclasses.dataclass(frozen=True)
+class MappedAxis:
+    """One axis that a function is mapped over.
+
+    Attributes:
+      name: the user's name for it, if any.
+      mesh_axis: the mesh axis that it lies on.
+      size: how many elements it has.
+      in_axes: where it lies in each leaf of the arguments, counted from the front, or None.
+      out_axes: where it goes in the result, as the user wrote it.
+    """
+
+    name: Hashable | None
+    mesh_axis: str
+    size: int
+    in_axes: tuple[Axis, ...]
+    out_axes: Any
+
+
+def in_spec(levels: Sequence[MappedAxis], leaf: int, rank: int) -> PartitionSpec:
+    """Returns the spec of a leaf that is mapped over ``levels``, outermost first.
+
+    An inner level counts the dimensions that the outer ones have left.
+    """
+    dimensions = list(range(rank))
+    names: list[str | None] = [None] * rank
+    for level in levels:
+        axis = level.in_axes[leaf]
+        if axis is not None:
+            names[dimensions.pop(axis)] = _in_spec_name(level.mesh_axis)
+    return _trimmed(names)
+
+
+def out_spec(levels: Sequence[MappedAxis], out_axes: Sequence[Axis]) -> PartitionSpec:
+    """Returns the spec of an output whose axis of each level, outermost first, is given."""
+    names: list[str | None] = []
+    for level, axis in zip(reversed(levels), reversed(out_axes), strict=True):
+        if axis is not None:
+            names += [None] * (axis - len(names))
+            names.insert(axis, _in_spec_name(level.mesh_axis))
+    return _trimmed(names)
+
+
+def _in_spec_name(mesh_axis: str) -> str:
+    return SpecToken(mesh_axis.name) if isinstance(mesh_axis, AxisToken) else mesh_axis
+
+
+def _trimmed(names: list[str | None]) -> PartitionSpec:
+    while names and names[-1] is None:
+        names.pop()
+    return PartitionSpec(*names)
 
 
 def check_axes(which: str, axes: Any) -> Any:
@@ -154,26 +199,33 @@ class Mapping:
 
     Attributes:
       leaves: shape and type of each leaf of the arguments.
-      in_axes: the mapped axis of each leaf, counted from the front, or None.
-      axis_name: the user's name for the axis.
-      size: the size of the mapped axis.
-      sized_by: the index of a leaf that has that size, if any.
+      levels: the mapped axes, outermost first; more than one for a pmap of a pmap.
+      sized_by: the index of a leaf that has the size of the outermost axis, if any.
       names: the leaves in the caller's words.
     """
 
     leaves: tuple[Abstract, ...]
-    in_axes: tuple[Axis, ...]
-    axis_name: Hashable | None
-    size: int
+    levels: tuple[MappedAxis, ...]
     sized_by: int | None
     names: LeafNames
 
+    @property
+    def outermost(self) -> MappedAxis:
+        """The axis of the pmap that was called."""
+        return self.levels[0]
+
     def describe_size(self) -> tuple[str, str, int]:
-        """Returns the argument that the size was read off, its shape and its axis."""
+        """Returns the argument that the outermost size was read off, its shape and its axis."""
         if self.sized_by is None:
-            return "axis_size", f"[{self.size}]", 0
-        axis = self.in_axes[self.sized_by]
+            return "axis_size", f"[{self.outermost.size}]", 0
+        axis = self.outermost.in_axes[self.sized_by]
         return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
+
+    def in_specs(self) -> tuple[PartitionSpec, ...]:
+        """Returns the spec of each leaf."""
+        return tuple(
+            in_spec(self.levels, index, len(leaf.shape)) for index, leaf in enumerate(self.leaves)
+        )
 
 
 def normalize_in_axes(
@@ -232,10 +284,51 @@ def mapped_axis_size(
     return size, first
 
 
-def resolve_out_axes(function: str, out_axes: Any, result: Any) -> list[Axis]:
-    """Returns the axis of each leaf of ``result``, as the caller wrote it."""
-    try:
-        return broadcast(out_axes, result)
-    except ValueError:
-        difference = describe.prefix_difference(out_axes, result, "pmap out_axes")
-        raise errors.OutAxesNotPrefix(function, difference) from None
+def resolve_out_axes(
+    function: str, levels: Sequence[MappedAxis], result: Any
+) -> list[tuple[Axis, ...]]:
+    """Returns the axis of each level, outermost first, for each leaf of ``result``.
+
+    ``result`` is what the function returned for one element, so the innermost level's axis is
+    counted first, and the outer ones see a rank that has grown by it.
+    """
+    leaves = jax.tree.leaves(result)
+    avals = []
+    for index, leaf in enumerate(leaves):
+        try:
+            avals.append(jax.typeof(leaf))
+        except TypeError:
+            output = describe.output(index, result)
+            raise errors.OutputNotAnArray(function, output, leaf) from None
+    ranks = [len(aval.shape) for aval in avals]
+    resolved: list[list[Axis]] = [[] for _ in leaves]
+    for level in reversed(levels):
+        try:
+            stated = broadcast(level.out_axes, result)
+        except ValueError:
+            difference = describe.prefix_difference(level.out_axes, result, "pmap out_axes")
+            raise errors.OutAxesNotPrefix(function, difference) from None
+        for index, axis in enumerate(stated):
+            counted = None if axis is None else from_the_front(axis, ranks[index] + 1)
+            if counted is None and axis is not None:
+                output = describe.output(index, result)
+                shape = Abstract(avals[index].shape, avals[index].dtype, False)
+                raise errors.OutAxisOutOfRange(function, output, str(shape), ranks[index], axis)
+            ranks[index] += counted is not None
+            resolved[index].insert(0, counted)
+    return [tuple(out_axes) for out_axes in resolved]
+
+
+# The highest rank of an output with a negative out_axes; NumPy's own limit.
+_MAX_RANK = 64
+
+
+def possible_out_axes(levels: Sequence[MappedAxis]) -> list[tuple[Axis, ...]]:
+    """Returns every combination of axes that an output can have, known before it is."""
+    choices = []
+    for level in levels:
+        stated = set(jax.tree.leaves(level.out_axes, is_leaf=lambda x: x is None))
+        if any(axis is not None and axis < 0 for axis in stated):
+            stated = {axis for axis in stated if axis is None or axis >= 0} | set(range(_MAX_RANK))
+        choices.append(sorted(stated, key=lambda axis: -1 if axis is None else axis))
+    return list(itertools.product(*choices))

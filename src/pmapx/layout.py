@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from pmapx import axes, errors, nesting, oversubscribe, placement
+from pmapx import errors, nesting, oversubscribe, placement
 from pmapx.axes import Axis, Mapping
 from pmapx.element import Element, over_devices, vectorized
 from pmapx.nesting import Level, NamedSize
@@ -42,17 +42,18 @@ def lay_out(
     may_oversubscribe: bool,
 ) -> Layout:
     """Lays ``mapping`` out on ``devices``; ``inner_axes=None``: no pmap inside is expected."""
-    if mapping.size > len(devices):
+    if mapping.outermost.size > len(devices):
         if not may_oversubscribe:
             raise errors.TooManyElements(
-                element.function, *mapping.describe_size(), mapping.size, len(devices)
+                element.function,
+                *mapping.describe_size(),
+                mapping.outermost.size,
+                len(devices),
             )
         mesh, mapped = oversubscribe.lay_out(element, mapping, devices)
         return Layout(mesh, mapped, _in_shardings(mesh, mapping))
-    axis = axes.mesh_axis(mapping.axis_name)
-    inner_sizes = [(name, size) for (_, size), name in inner_axes or ()]
-    mesh = placement.make_mesh(devices, [(axis, mapping.size), *inner_sizes])
-    mapped = over_devices(_inside(element, mapping, inner_axes, mesh), mapping.in_axes, axis, mesh)
+    mesh = placement.make_mesh(devices, _named_sizes(mapping, inner_axes))
+    mapped = over_devices(_inside(element, mapping, inner_axes, mesh), mapping.levels, mesh)
     if inner_axes:
         # XLA knows best which dimensions the inner axes split; it finds no collective for that.
         return Layout(mesh, mapped, (None,) * len(mapping.leaves))
@@ -61,17 +62,20 @@ def lay_out(
 
 def has_room_around(mapping: Mapping, context: Mesh) -> bool:
     """Says whether a mesh has the mapped axis by name and size, and further axes beside it."""
-    name = axes.mesh_axis(mapping.axis_name)
-    return context.shape.get(name) == mapping.size and len(context.axis_names) > 1
+    outermost = mapping.outermost
+    return (
+        context.shape.get(outermost.mesh_axis) == outermost.size
+        and len(context.axis_names) > 1
+        and len(mapping.levels) == 1
+    )
 
 
 def lay_out_along(element: Element, mapping: Mapping, context: Mesh) -> Layout:
     """Lays ``mapping`` out along its axis of somebody's mesh, the other axes free for inside."""
-    axis = axes.mesh_axis(mapping.axis_name)
+    axis = mapping.outermost.mesh_axis
     free = tuple(((name, size), name) for name, size in context.shape.items() if name != axis)
-    mapped = over_devices(_inside(element, mapping, free, context), mapping.in_axes, axis, context)
-    shardings = (NamedSharding(context, axes.spec(in_axis, axis)) for in_axis in mapping.in_axes)
-    return Layout(context, mapped, tuple(shardings))
+    mapped = over_devices(_inside(element, mapping, free, context), mapping.levels, context)
+    return Layout(context, mapped, _in_shardings(context, mapping))
 
 
 def lay_out_in_context(
@@ -82,15 +86,16 @@ def lay_out_in_context(
     The devices are then that mesh's, whatever they are, seen along axes of our own. A map of
     another size than that mesh runs as a batch, since one program has one set of devices.
     """
-    axis = axes.mesh_axis(mapping.axis_name)
-    named_sizes = [(axis, mapping.size), *((name, size) for (_, size), name in inner_axes or ())]
+    named_sizes = _named_sizes(mapping, inner_axes)
     is_explicit = AxisType.Explicit in context.axis_types
 
     if has_room_around(mapping, context) and not is_explicit:
         return lay_out_along(element, mapping, context).mapped
     if math.prod(size for _, size in named_sizes) != context.size:
-        element = nesting.inside(Level(mapping.axis_name), element)
-        mapped = vectorized(element, mapping.in_axes, mapping.axis_name, mapping.size)
+        if len(mapping.levels) > 1:
+            raise nesting.InnerPmapMet  # As a batch, each pmap is mapped in its own turn.
+        element = nesting.inside(Level(mapping.outermost.name), element)
+        mapped = vectorized(element, mapping.outermost)
         # Explicit axes are in the types of arrays; a batch needs them out of its way.
         return (
             jax.sharding.auto_axes(mapped, out_sharding=PartitionSpec()) if is_explicit else mapped
@@ -98,7 +103,9 @@ def lay_out_in_context(
 
     mesh = placement.make_mesh(list(context.devices.flat), named_sizes)
 
-    def adapt(program: Callable[..., Any], group_axes: Sequence[Axis]) -> Callable[..., Any]:
+    def adapt(
+        program: Callable[..., Any], group_axes: Sequence[tuple[Axis, ...]]
+    ) -> Callable[..., Any]:
         def on_our_axes(*leaves: Any) -> Any:
             with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
                 return program(*leaves)
@@ -106,23 +113,29 @@ def lay_out_in_context(
         if not is_explicit:
             return on_our_axes
         out_specs = [
-            PartitionSpec() if out_axis is None or inner_axes
+            PartitionSpec() if len(named_sizes) > 1 or out_axis is None
             else PartitionSpec(*[None] * out_axis, context.axis_names)
-            for out_axis in group_axes
+            for out_axis, *_ in group_axes
         ]  # fmt: skip
         return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)
 
     element = _inside(element, mapping, inner_axes, mesh)
-    return over_devices(element, mapping.in_axes, axis, mesh, adapt=adapt)
+    return over_devices(element, mapping.levels, mesh, adapt=adapt)
+
+
+def _named_sizes(mapping: Mapping, inner_axes: InnerAxes | None) -> list[tuple[str, int]]:
+    mapped = [(level.mesh_axis, level.size) for level in mapping.levels]
+    return mapped + [(name, size) for (_, size), name in inner_axes or ()]
 
 
 def _inside(
     element: Element, mapping: Mapping, inner_axes: InnerAxes | None, mesh: Mesh
 ) -> Element:
-    level = Level(mapping.axis_name, free=inner_axes or (), mesh=mesh, is_flat=inner_axes is None)
+    level = Level(
+        mapping.outermost.name, free=inner_axes or (), mesh=mesh, is_flat=inner_axes is None
+    )
     return nesting.inside(level, element)
 
 
 def _in_shardings(mesh: Mesh, mapping: Mapping) -> tuple[NamedSharding, ...]:
-    axis = mesh.axis_names[0]
-    return tuple(NamedSharding(mesh, axes.spec(in_axis, axis)) for in_axis in mapping.in_axes)
+    return tuple(NamedSharding(mesh, spec) for spec in mapping.in_specs())

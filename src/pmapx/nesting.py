@@ -22,7 +22,7 @@ import jax
 from jax.sharding import AxisType, Mesh
 
 from pmapx import axes, errors
-from pmapx.axes import Axis
+from pmapx.axes import MappedAxis
 from pmapx.element import Element, over_devices, vectorized
 
 NamedSize = tuple[Hashable | None, int]
@@ -85,28 +85,24 @@ def inside(level: Level, element: Element) -> Element:
     return dataclasses.replace(element, scope=functools.partial(entered, level))
 
 
-def map_inner(
-    level: Level,
-    element: Element,
-    in_axes: Sequence[Axis],
-    axis_name: Hashable | None,
-    size: int,
-) -> Callable[..., Any]:
+def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[..., Any]:
     """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
     if level.is_flat:
         raise InnerPmapMet
     depth = level.depth + 1
     if level.found is not None:
-        path = (*level.path, (axis_name, size))
+        path = (*level.path, (axis.name, axis.size))
         level.found.append(path)
-        standing_in = Level(axis_name, depth, path=path, found=level.found)
-        return vectorized(inside(standing_in, element), in_axes, axis_name, size)
+        return vectorized(
+            inside(Level(axis.name, depth, path=path, found=level.found), element), axis
+        )
     for named_size, mesh_axis in level.free:
-        if named_size == (axis_name, size):
+        if named_size == (axis.name, axis.size):
             free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
-            element = inside(Level(axis_name, depth, free, mesh=level.mesh), element)
-            return over_devices(element, in_axes, mesh_axis, _as_in_context(level.mesh))
-    return vectorized(inside(Level(axis_name, depth), element), in_axes, axis_name, size)
+            element = inside(Level(axis.name, depth, free, mesh=level.mesh), element)
+            axis = dataclasses.replace(axis, mesh_axis=mesh_axis)
+            return over_devices(element, [axis], _as_in_context(level.mesh))
+    return vectorized(inside(Level(axis.name, depth), element), axis)
 
 
 def _as_in_context(mesh: Mesh | None) -> Mesh | None:
@@ -121,17 +117,17 @@ def _as_in_context(mesh: Mesh | None) -> Mesh | None:
 
 
 def discover(
-    element: Element,
-    in_axes: Sequence[Axis],
-    axis_name: Hashable | None,
-    size: int,
-    leaves: Sequence[jax.ShapeDtypeStruct],
+    element: Element, axis: MappedAxis, leaves: Sequence[jax.ShapeDtypeStruct]
 ) -> list[tuple[NamedSize, ...]]:
     """Returns the paths of named sizes of all pmaps inside, the outermost pmap left out."""
     found: list[tuple[NamedSize, ...]] = []
-    level = Level(axis_name, found=found)
-    jax.eval_shape(vectorized(inside(level, element), in_axes, axis_name, size), *leaves)
+    jax.eval_shape(vectorized(inside(Level(axis.name, found=found), element), axis), *leaves)
     return found
+
+
+def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
+    """Returns named sizes fit to be shown."""
+    return [("unnamed" if name is None else name, size) for name, size in levels]
 
 
 def choose_inner_axes(
@@ -148,12 +144,11 @@ def choose_inner_axes(
     """
     chosen: tuple[tuple[NamedSize, str], ...] = ()
     for path in paths:
-        shown = [("unnamed" if n is None else n, s) for n, s in (outermost, *path)]
-        total = math.prod(size for _, size in shown)
+        total = math.prod(size for _, size in (outermost, *path))
         if total > available:
             if may_oversubscribe:
                 continue
-            raise errors.NestingTooLarge(function, shown, available)
+            raise errors.NestingTooLarge(function, named_sizes((outermost, *path)), available)
         names = [axes.mesh_axis(name, depth) for depth, (name, _) in enumerate((outermost, *path))]
         if len(set(names)) < len(names):
             continue  # An inner axis hides an outer one of its name; a mesh cannot.

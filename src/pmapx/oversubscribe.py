@@ -30,28 +30,21 @@ def lay_out(
     element: Element, mapping: Mapping, devices: Sequence[jax.Device]
 ) -> tuple[Mesh, Callable[..., Any]]:
     """Returns the mesh to use, and the map of ``element`` over it."""
-    used = usable_device_count(mapping.size, len(devices))
+    level = mapping.outermost
+    used = usable_device_count(level.size, len(devices))
     if used < len(devices):
         argument, _, _ = mapping.describe_size()
         errors.warn(
             errors.UnevenOversubscription(
-                element.function, argument, mapping.size, used, len(devices)
+                element.function, argument, level.size, used, len(devices)
             )
         )
-    axis = axes.mesh_axis(mapping.axis_name)
-    mesh = placement.make_mesh(devices, [(axis, used)])
+    mesh = placement.make_mesh(devices, [(level.mesh_axis, used)])
 
     def constrain(leaf: Any, out_axis: Axis) -> Any:
-        sharding = NamedSharding(mesh, axes.spec(out_axis, axis))
+        sharding = NamedSharding(mesh, axes.out_spec([level], [out_axis]))
         return jax.lax.with_sharding_constraint(leaf, sharding)
 
     # Pmaps inside have no devices left to themselves: they join the batch.
-    level = nesting.Level(mapping.axis_name)
-    return mesh, vectorized(
-        nesting.inside(level, element),
-        mapping.in_axes,
-        mapping.axis_name,
-        mapping.size,
-        spmd_axis=axis,
-        constrain=constrain,
-    )
+    element = nesting.inside(nesting.Level(level.name), element)
+    return mesh, vectorized(element, level, spmd_axis=level.mesh_axis, constrain=constrain)

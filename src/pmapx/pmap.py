@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
@@ -19,7 +20,7 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx import _fastpath, axes, describe, errors, layout, nesting, placement
-from pmapx.axes import LeafNames, Mapping
+from pmapx.axes import LeafNames, MappedAxis, Mapping
 from pmapx.describe import Abstract
 from pmapx.element import Element
 from pmapx.program import (
@@ -242,9 +243,8 @@ class MappedFunction(Generic[P, R]):
             self.run_eagerly,
         )
         self._warned: set[str] = set()
-        # Whether to look for pmaps inside; they are found by tracing, so the first time is a
-        # trial, unless the function itself was made by pmap.
-        self._has_inner_pmaps = hasattr(fun, "cache_info") and hasattr(fun, "trace")
+        # Whether pmaps were met inside; if so, their sizes are looked for before the layout.
+        self._has_inner_pmaps = False
         self._reset()
 
     def _reset(self) -> None:
@@ -282,6 +282,7 @@ class MappedFunction(Generic[P, R]):
         functools.update_wrapper(function, fun)
         function.__name__ = getattr(fun, "__name__", self.function)
         function.__wrapped__ = fun
+        function._pmapx = self
         function.lower = self.lower
         function.trace = self.trace
         function.eval_shape = self.eval_shape
@@ -356,22 +357,65 @@ class MappedFunction(Generic[P, R]):
                 raise errors.UnhashableStatic(self.function, name, args[index]) from None
 
     def resolve(self, signature: Signature) -> Mapping:
-        """Finds the mapped axis of every leaf, and its size."""
+        """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
         args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
-        in_axes = self.options.in_axes
-        if isinstance(in_axes, tuple) and self.options.static_argnums:
+        options, in_axes = self.options, self.options.in_axes
+        if isinstance(in_axes, tuple) and options.static_argnums:
             in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
         names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
         flat_axes = axes.normalize_in_axes(
             axes.resolve_in_axes(self.function, in_axes, args, kwargs), signature.leaves, names
         )
         size, sized_by = axes.mapped_axis_size(
-            flat_axes, signature.leaves, names, self.options.axis_size
+            flat_axes, signature.leaves, names, options.axis_size
         )
-        return Mapping(signature.leaves, flat_axes, self.options.axis_name, size, sized_by, names)
+        mesh_axis = axes.mesh_axis(options.axis_name)
+        outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
+        levels = (outermost, *self.inner_levels(signature, outermost))
+        return Mapping(signature.leaves, levels, sized_by, names)
 
-    def element(self, signature: Signature) -> Element:
-        """Returns the user's function with its static arguments in place."""
+    def inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
+        """Returns the axes of the pmap that this is a pmap of, () when it is none."""
+        inner = self.mapped_by_inner()
+        if inner is None or self._has_inner_pmaps:
+            return ()
+        leaves = [
+            leaf if axis is None
+            else leaf._replace(shape=leaf.shape[:axis] + leaf.shape[axis + 1 :])
+            for leaf, axis in zip(signature.leaves, outermost.in_axes, strict=True)
+        ]  # fmt: skip
+        levels = inner.resolve(signature._replace(leaves=tuple(leaves))).levels
+        levels = tuple(
+            dataclasses.replace(level, mesh_axis=axes.mesh_axis(level.name, depth))
+            for depth, level in enumerate(levels, 1)
+        )
+        mesh_axes = {outermost.mesh_axis, *(level.mesh_axis for level in levels)}
+        total = math.prod([outermost.size, *(level.size for level in levels)])
+        # An axis may hide one of its name, or there may be too few devices: to be seen in turn.
+        has_room = total <= len(self.devices()) and len(mesh_axes) == 1 + len(levels)
+        return levels if has_room else ()
+
+    def mapped_by_inner(self) -> MappedFunction[P, R] | None:
+        """Returns the pmap that this is a pmap of, if its arguments are simply ours."""
+        inner = getattr(self.fun, "_pmapx", None)
+        if (
+            not isinstance(inner, MappedFunction)
+            or self.options.static_argnums
+            or inner.options.static_argnums
+            or inner.options.devices
+        ):
+            return None
+        return inner
+
+    def devices(self) -> tuple[jax.Device, ...]:
+        """Returns the devices to choose from."""
+        return placement.candidate_devices(self.options.devices, self.options.backend)
+
+    def element(self, signature: Signature, depth: int = 1) -> Element:
+        """Returns the user's function with its static arguments in place.
+
+        With ``depth`` above 1, that of the pmap that this is a pmap of.
+        """
         fun, static_argnums = self.fun, self.options.static_argnums
         count = len(static_argnums) + len(signature.positions)
 
@@ -383,12 +427,23 @@ class MappedFunction(Generic[P, R]):
                 args[index] = value
             return fun(*args, **kwargs)  # type: ignore[arg-type]
 
+        def count_trace() -> None:
+            next(self._traces)
+
+        inner = self.mapped_by_inner()
+        if depth > 1 and inner is not None:
+            element = inner.element(signature, depth - 1)
+
+            def count_both() -> None:
+                next(self._traces)
+                element.on_trace()
+
+            return dataclasses.replace(element, on_trace=count_both)
         return Element(
             call=with_static if static_argnums else fun,
             function=self.function,
             tree=signature.tree,
-            out_axes=self.options.out_axes,
-            on_trace=lambda: (next(self._traces), None)[1],
+            on_trace=count_trace,
         )
 
     def executable_for(self, call: Call) -> Executable:
@@ -414,10 +469,9 @@ class MappedFunction(Generic[P, R]):
         """Traces and compiles the program of a signature."""
         reason = self.explain_compile(signature)
         program, traced = self.traced(signature, around)
-        out_axes, donated = self.options.out_axes, self.donated(signature)
         for warning in (
-            *varying_outputs(traced, program, self.function, out_axes),
-            *unused_donations(traced, program, self.function, donated, out_axes),
+            *varying_outputs(traced, program, self.function),
+            *unused_donations(traced, program, self.function, self.donated(signature)),
         ):
             if str(warning) not in self._warned:
                 self._warned.add(str(warning))
@@ -446,14 +500,14 @@ class MappedFunction(Generic[P, R]):
     def program(self, signature: Signature, around: Mesh | None) -> Program:
         """Lays out the program of a signature, on the mesh around the call if that is given."""
         mapping = self.resolve(signature)
-        element = self.element(signature)
+        element = self.element(signature, len(mapping.levels))
         if around is not None:
             laid_out = layout.lay_out_along(element, mapping, around)
         else:
             laid_out = layout.lay_out(
                 element,
                 mapping,
-                placement.candidate_devices(self.options.devices, self.options.backend),
+                self.devices(),
                 self.inner_axes(signature, mapping) if self._has_inner_pmaps else None,
                 may_oversubscribe=self.options.oversubscribe,
             )
@@ -483,15 +537,12 @@ class MappedFunction(Generic[P, R]):
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
             for leaf in mapping.leaves
         ]
-        paths = nesting.discover(
-            self.element(signature), mapping.in_axes, mapping.axis_name, mapping.size, leaves
-        )
-        devices = placement.candidate_devices(self.options.devices, self.options.backend)
+        outermost = mapping.outermost
         return nesting.choose_inner_axes(
             self.function,
-            (mapping.axis_name, mapping.size),
-            paths,
-            len(devices),
+            (outermost.name, outermost.size),
+            nesting.discover(self.element(signature), outermost, leaves),
+            len(self.devices()),
             may_oversubscribe=self.options.oversubscribe,
         )
 
@@ -568,15 +619,12 @@ class MappedFunction(Generic[P, R]):
             if self.options.devices is not None:
                 raise errors.NestedDevices(self.function, self.options.axis_name, level.axis_name)
             element = self.element(call.signature)
-            inner = nesting.map_inner(
-                level, element, mapping.in_axes, mapping.axis_name, mapping.size
-            )
-            return inner(*call.leaves)
+            return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
         try:
             return self.stage_program(call, mapping)
         except nesting.InnerPmapMet:
             self._has_inner_pmaps = True
-            return self.stage_program(call, mapping)
+            return self.stage_program(call, self.resolve(call.signature))
 
     def stage_program(self, call: Call, mapping: Mapping) -> Any:
         """Records the program, on the mesh of the context if there is one."""
@@ -586,9 +634,8 @@ class MappedFunction(Generic[P, R]):
             staged = self._staged.get((signature, context, has_inner))
             if staged is None:
                 inner_axes = self.inner_axes(signature, mapping) if has_inner else None
-                mapped = layout.lay_out_in_context(
-                    self.element(signature), mapping, context, inner_axes
-                )
+                element = self.element(signature, len(mapping.levels))
+                mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)
                 staged = self._staged[signature, context, has_inner] = self.jitted(
                     signature, mapped
                 )

@@ -11,7 +11,7 @@ import jax
 
 from pmapx import axes, describe, errors
 from pmapx.audit import replication
-from pmapx.axes import Axis, Mapping
+from pmapx.axes import Axis, MappedAxis, Mapping
 from pmapx.layout import Layout
 
 
@@ -100,50 +100,55 @@ def jit_of(
 
 
 def varying_outputs(
-    traced: jax.stages.Traced, program: Program, function: str, out_axes: Any
+    traced: jax.stages.Traced, program: Program, function: str
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each output with ``out_axes=None`` that may differ between devices."""
-    if None not in jax.tree.leaves(out_axes, is_leaf=lambda x: x is None):
+    levels = program.mapping.levels
+    groups = axes.possible_out_axes(levels)
+    if not any(None in out_axes for out_axes in groups):
         return
     variations = replication.shard_map_outputs(traced.jaxpr)
     if variations is None:
         return
     result = traced.out_info
-    flat_axes = axes.broadcast(out_axes, result)
-    replicated_outputs = [index for index, axis in enumerate(flat_axes) if axis is None]
-    axis = axes.mesh_axis(program.mapping.axis_name)
-    # The group of outputs with axis None comes first among those of the mapped body.
-    for index, variation in zip(replicated_outputs, variations, strict=False):
-        if axis in variation.axes:
-            yield errors.VaryingOutput(
-                function,
-                describe.output(index, result),
-                program.mapping.axis_name,
-                variation.since,
-            )
+    out_axes = _out_axes(levels, result)
+    # The outputs of the mapped body come group by group.
+    body_order = sorted(range(len(out_axes)), key=lambda index: groups.index(out_axes[index]))
+    for index, variation in zip(body_order, variations, strict=True):
+        for level, axis in zip(levels, out_axes[index], strict=True):
+            if axis is None and level.mesh_axis in variation.axes:
+                output = describe.output(index, result)
+                yield errors.VaryingOutput(function, output, level.name, variation.since)
 
 
 def unused_donations(
-    traced: jax.stages.Traced,
-    program: Program,
-    function: str,
-    donated: Sequence[bool],
-    out_axes: Any,
+    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each donated argument that no output can reuse."""
     if not any(donated):
         return
-    outputs = jax.tree.leaves(traced.out_info)
-    flat_axes = axes.broadcast(out_axes, traced.out_info)
-    free: Counter[tuple[Any, ...]] = Counter()
-    for output, axis in zip(outputs, flat_axes, strict=True):
-        front: Axis = None if axis is None else axes.from_the_front(axis, len(output.shape))
-        free[output.shape, output.dtype, front] += 1
     mapping = program.mapping
-    for index, (leaf, axis) in enumerate(zip(mapping.leaves, mapping.in_axes, strict=True)):
+    outputs = jax.tree.leaves(traced.out_info)
+    free: Counter[tuple[Any, ...]] = Counter()
+    for output, out_axes in zip(outputs, _out_axes(mapping.levels, traced.out_info), strict=True):
+        free[output.shape, output.dtype, axes.out_spec(mapping.levels, out_axes)] += 1
+    for index, (leaf, spec) in enumerate(zip(mapping.leaves, mapping.in_specs(), strict=True)):
         if not donated[index]:
             continue
-        if free[leaf.shape, leaf.dtype, axis] > 0:
-            free[leaf.shape, leaf.dtype, axis] -= 1
+        if free[leaf.shape, leaf.dtype, spec] > 0:
+            free[leaf.shape, leaf.dtype, spec] -= 1
         else:
+            axis = mapping.outermost.in_axes[index]
             yield errors.DonationUnused(function, mapping.names[index], str(leaf), axis)
+
+
+def _out_axes(levels: Sequence[MappedAxis], result: Any) -> list[tuple[Axis, ...]]:
+    """Returns the axes of each leaf of a whole result, counted from the front."""
+    resolved: list[list[Axis]] = [[] for _ in jax.tree.leaves(result)]
+    ranks = [len(leaf.shape) for leaf in jax.tree.leaves(result)]
+    for level in levels:
+        for index, axis in enumerate(axes.broadcast(level.out_axes, result)):
+            counted = None if axis is None else axes.from_the_front(axis, ranks[index])
+            ranks[index] -= axis is not None
+            resolved[index].append(counted)
+    return [tuple(out_axes) for out_axes in resolved]
