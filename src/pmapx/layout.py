@@ -53,6 +53,9 @@ def lay_out(
         mesh, mapped = oversubscribe.lay_out(element, mapping, devices)
         return Layout(mesh, mapped, _in_shardings(mesh, mapping))
     mesh = placement.make_mesh(devices, _named_sizes(mapping, inner_axes))
+    if inner_axes and not nesting.can_nest(mesh):
+        inner_axes = ()
+        mesh = placement.make_mesh(devices, _named_sizes(mapping, ()))
     mapped = over_devices(_inside(element, mapping, inner_axes, mesh), mapping.levels, mesh)
     if inner_axes:
         # XLA knows best which dimensions the inner axes split; it finds no collective for that.
@@ -102,6 +105,8 @@ def lay_out_in_context(
         )
 
     mesh = placement.make_mesh(list(context.devices.flat), named_sizes)
+    if inner_axes and not nesting.can_nest(mesh):
+        return lay_out_in_context(element, mapping, context, ())
 
     def adapt(
         program: Callable[..., Any], group_axes: Sequence[tuple[Axis, ...]]

@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
 
 from pmapx import axes, errors
 from pmapx.axes import MappedAxis
@@ -155,6 +156,27 @@ def choose_inner_axes(
         if total > math.prod([outermost[1], *(size for (_, size), _ in chosen)]):
             chosen = tuple(zip(path, names[1:], strict=True))
     return chosen
+
+
+@functools.cache
+def can_nest(mesh: Mesh) -> bool:
+    """Says whether this release can run a map over one axis of ``mesh`` inside that over another.
+
+    Releases before 0.10 cannot lower ``axis_index`` there; inner pmaps then run as a batch.
+    """
+    outer, *others = mesh.axis_names
+    inner = functools.partial(jax.shard_map, check_vma=False, in_specs=P(), out_specs=P())
+    program = inner(
+        inner(lambda x: x + jax.lax.axis_index(outer), axis_names=set(others)),
+        mesh=mesh,
+        axis_names={outer},
+    )
+    try:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            jax.jit(program).lower(jax.ShapeDtypeStruct((), "int32"))
+    except ValueError:
+        return False
+    return True
 
 
 def level_from_context() -> Level | None:
