@@ -16,9 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from pmapx.placement import NO_MESH
+from pmapx.placement import NO_MESH, from_nothing
 
 _PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
 
@@ -73,7 +72,7 @@ def is_staging() -> bool:
     """Says whether an operation on plain arrays would be recorded here, not run."""
     if HAS_TRACE_STATE:
         return not _core.trace_state_clean()
-    return isinstance(jnp.zeros((), bool), jax.core.Tracer)
+    return isinstance(from_nothing(), jax.core.Tracer)
 
 
 def takes_as_placed(x: jax.Array, mesh: jax.sharding.Mesh) -> bool:

@@ -29,7 +29,7 @@ class AxisToken(str):
 
     def __new__(cls, name: Hashable) -> AxisToken:
         """Makes the token that stands for ``name``."""
-        token = super().__new__(cls, str(name).replace("'", '"'))
+        token = super().__new__(cls, str(name).replace("'", '"') or '""')
         token.name = name
         return token
 
@@ -68,7 +68,7 @@ def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
     """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
     if axis_name is None:
         return f"pmapx_axis_{depth}"
-    if type(axis_name) is str and "'" not in axis_name:
+    if type(axis_name) is str and axis_name and "'" not in axis_name:
         return axis_name
     return AxisToken(axis_name)
 
@@ -126,47 +126,6 @@ def _trimmed(names: list[str | None]) -> PartitionSpec:
     return PartitionSpec(*names)
 
 
-def check_axes(which: str, axes: Any) -> Any:
-    """Returns ``axes`` with a list at the top made a tuple; refuses leaves that are no axes."""
-    for axis_leaf in jax.tree.leaves(axes):
-        if type(axis_leaf) is not int:
-            raise errors.AxesNotIntegers(which, axes, axis_leaf)
-    return tuple(axes) if isinstance(axes, list) else axes
-
-
-def broadcast(prefix: Any, full: Any) -> list[Axis]:
-    """Returns one axis for each leaf of ``full``; ValueError when ``prefix`` is no prefix."""
-    axes: list[Axis] = []
-    jax.tree.map(
-        lambda axis, subtree: axes.extend([axis] * len(jax.tree.leaves(subtree))),
-        prefix,
-        full,
-        is_leaf=lambda x: x is None,
-    )
-    return axes
-
-
-def resolve_in_axes(
-    function: str, in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Axis]:
-    """Returns the axis of each leaf of ``(args, kwargs)``; keywords are mapped along axis 0."""
-    if type(in_axes) is int and in_axes == 0:
-        return [0] * len(jax.tree.leaves((args, kwargs)))
-    try:
-        positional = broadcast(in_axes, args)
-    except ValueError:
-        # The root is the pair (in_axes, 0), the 0 being that of the keyword arguments.
-        difference = describe.prefix_difference(in_axes, args, "pmap in_axes[0]")
-        raise errors.InAxesNotPrefix(function, difference, bool(kwargs)) from None
-    return positional + [0] * len(jax.tree.leaves(kwargs))
-
-
-def from_the_front(axis: int, rank: int) -> int | None:
-    """Returns ``axis`` counted from the front, or None when a rank so low has no such axis."""
-    counted = axis + rank if axis < 0 else axis
-    return counted if 0 <= counted < rank else None
-
-
 @dataclasses.dataclass(frozen=True)
 class LeafNames:
     """Names leaves on demand, so that a call without mistakes pays nothing for it.
@@ -191,6 +150,60 @@ class LeafNames:
         """Says whether leaf ``index`` came by keyword."""
         args, _ = self.tree.children()
         return index >= int(args.num_leaves)
+
+
+def check_axes(which: str, axes: Any) -> Any:
+    """Returns ``axes`` with a list at the top made a tuple; refuses leaves that are no axes."""
+    for axis_leaf in jax.tree.leaves(axes):
+        if type(axis_leaf) is not int:
+            raise errors.AxesNotIntegers(which, axes, axis_leaf)
+    return tuple(axes) if isinstance(axes, list) else axes
+
+
+def broadcast(prefix: Any, full: Any) -> list[Axis]:
+    """Returns one axis for each leaf of ``full``; ValueError when ``prefix`` is no prefix."""
+    axes: list[Axis] = []
+    jax.tree.map(
+        lambda axis, subtree: axes.extend([axis] * len(jax.tree.leaves(subtree))),
+        prefix,
+        full,
+        is_leaf=lambda x: x is None,
+    )
+    return axes
+
+
+def resolve_in_axes(
+    in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: LeafNames
+) -> list[Axis]:
+    """Returns the axis of each leaf of ``(args, kwargs)``; keywords are mapped along axis 0."""
+    if type(in_axes) is int and in_axes == 0:
+        return [0] * len(jax.tree.leaves((args, kwargs)))
+    try:
+        positional = broadcast(in_axes, args)
+    except ValueError:
+        # The root is the pair (in_axes, 0), the 0 being that of the keyword arguments.
+        difference = describe.prefix_difference(in_axes, args, "pmap in_axes[0]")
+        argument = _first_misfit(in_axes, args, names)
+        raise errors.InAxesNotPrefix(names.function, argument, difference, bool(kwargs)) from None
+    return positional + [0] * len(jax.tree.leaves(kwargs))
+
+
+def _first_misfit(in_axes: Any, args: tuple[Any, ...], names: LeafNames) -> str:
+    if not isinstance(in_axes, tuple) or len(in_axes) != len(args):
+        count = len(args)
+        return f"the {count} argument{'' if count == 1 else 's'} that were passed by position"
+    for position, axis, arg in zip(names.positions, in_axes, args, strict=True):
+        try:
+            broadcast(axis, arg)
+        except ValueError:
+            return describe.argument(position, names.parameters)
+    return "the arguments"
+
+
+def from_the_front(axis: int, rank: int) -> int | None:
+    """Returns ``axis`` counted from the front, or None when a rank so low has no such axis."""
+    counted = axis + rank if axis < 0 else axis
+    return counted if 0 <= counted < rank else None
 
 
 @dataclasses.dataclass(frozen=True)

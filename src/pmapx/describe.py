@@ -72,6 +72,11 @@ def prefix_difference(prefix: Any, full: Any, root: str) -> str:
     return found or f"pytree structure error: different structures at key path\n    {root}"
 
 
+def _keys(node_data: Any) -> str:
+    kind, keys = node_data
+    return f" with keys {', '.join(map(repr, keys))}" if kind is dict else ""
+
+
 def _first_difference(
     prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef, path: str
 ) -> str | None:
@@ -92,8 +97,8 @@ def _first_difference(
     if len(children) != len(full_children):
         return (
             f"pytree structure error: different lengths of {expected_name} {where}\n"
-            f"The prefix has length {len(children)} there, the full pytree has length "
-            f"{len(full_children)}."
+            f"The prefix has length {len(children)}{_keys(expected)} there, the full pytree has "
+            f"length {len(full_children)}{_keys(found)}."
         )
     if expected_keys != found_keys:
         return (

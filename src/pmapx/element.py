@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +75,8 @@ def over_devices(
             traced.append((out_axes, out_tree))
             groups: list[list[Any]] = [[] for _ in group_axes]
             for leaf, leaf_axes in zip(out_leaves, out_axes, strict=True):
-                groups[group_axes.index(leaf_axes)].append(_expanded(leaf, leaf_axes))
+                leaf = _as_output(leaf, leaf_axes, levels)
+                groups[group_axes.index(leaf_axes)].append(leaf)
             return groups
 
         on_one_device.__name__ = element.function
@@ -107,10 +109,31 @@ def _squeezed(shard: Any, levels: Sequence[MappedAxis], index: int) -> Any:
     return shard
 
 
-def _expanded(leaf: Any, out_axes: Sequence[Axis]) -> Any:
-    for axis in reversed(out_axes):
-        leaf = leaf if axis is None else lax.expand_dims(leaf, [axis])
+def _as_output(leaf: Any, out_axes: Sequence[Axis], levels: Sequence[MappedAxis]) -> Any:
+    for axis, level in zip(reversed(out_axes), reversed(levels), strict=True):
+        if axis is not None:
+            leaf = lax.expand_dims(leaf, [axis])
+        elif jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            leaf = _first_of(leaf, level.mesh_axis)
     return leaf
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _first_of(leaf: jax.Array, mesh_axis: str) -> jax.Array:
+    """Returns ``leaf``, of which the first device's value will be read, and differentiated.
+
+    shard_map takes what it is told to be replicated for that, and averages its cotangents; where
+    the value varies after all, those belong to the first device alone.
+    """
+    return leaf
+
+
+@_first_of.defjvp
+def _first_of_jvp(mesh_axis: str, primals: Any, tangents: Any) -> Any:
+    (leaf,), (tangent,) = primals, tangents
+    is_first = lax.axis_index(mesh_axis) == 0
+    first = lax.psum(jnp.where(is_first, tangent, jnp.zeros_like(tangent)), mesh_axis)
+    return _first_of(leaf, mesh_axis), first
 
 
 def vectorized(

@@ -132,17 +132,17 @@ class AxesNotIntegers(PmapxError, TypeError, code="PMX002"):
 
 
 class UnknownOption(PmapxError, ValueError, code="PMX003"):
-    """An option of pmap has a value that it does not know.
+    """An option of pmap has a value that it cannot have.
 
     ``reshard`` says what happens to an input that lies elsewhere: ``"allow"`` moves it,
-    ``"warn"`` moves it and warns, ``"error"`` refuses.
+    ``"warn"`` moves it and warns, ``"error"`` refuses. ``axis_size`` is a positive integer.
+    ``devices`` are devices of JAX, as ``jax.devices()`` lists them.
     """
 
-    def __init__(self, option: str, value: Any, known: Sequence[str]) -> None:  # noqa: D107
-        choices = ", ".join(repr(choice) for choice in known)
+    def __init__(self, option: str, value: Any, expected: str) -> None:  # noqa: D107
         super().__init__(
-            f"pmap got {option}={value!r}, but knows only {choices} for the argument {option!r}.",
-            fix=f"choose one of {choices}.",
+            f"pmap got {option}={value!r} as its argument {option!r}, which takes {expected}.",
+            fix=f"pass {expected}, or leave {option} out.",
         )
 
 
@@ -287,7 +287,9 @@ class InAxesNotPrefix(PmapxError, ValueError, code="PMX105"):
     are no part of it: each is mapped along its leading axis.
     """
 
-    def __init__(self, function: str, difference: str, has_keywords: bool) -> None:  # noqa: D107
+    def __init__(  # noqa: D107
+        self, function: str, argument: str, difference: str, has_keywords: bool
+    ) -> None:
         keywords = (
             "\n\nSome arguments were passed by keyword. They are not compared with `in_axes`: "
             "each argument passed by keyword is mapped over its leading axis."
@@ -295,7 +297,7 @@ class InAxesNotPrefix(PmapxError, ValueError, code="PMX105"):
             else ""
         )
         super().__init__(
-            f"{function}: pmap in_axes is not a prefix of the arguments.\n{difference}\n\n"
+            f"{function}: pmap in_axes does not fit {argument}.\n{difference}\n\n"
             "The 'full pytree' here is the tuple of arguments passed positionally to the pmapped "
             "function, and the value of `in_axes` must be a tree prefix of that tuple."
             f"{keywords}",

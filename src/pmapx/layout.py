@@ -117,9 +117,14 @@ def lay_out_in_context(
 
         if not is_explicit:
             return on_our_axes
+        explicit = tuple(
+            name
+            for name, kind in zip(context.axis_names, context.axis_types, strict=True)
+            if kind == AxisType.Explicit
+        )
         out_specs = [
             PartitionSpec() if len(named_sizes) > 1 or out_axis is None
-            else PartitionSpec(*[None] * out_axis, context.axis_names)
+            else PartitionSpec(*[None] * out_axis, explicit)
             for out_axis, *_ in group_axes
         ]  # fmt: skip
         return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)

@@ -23,7 +23,7 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from pmapx import axes, errors
-from pmapx.axes import MappedAxis
+from pmapx.axes import Axis, MappedAxis
 from pmapx.element import Element, over_devices, vectorized
 
 NamedSize = tuple[Hashable | None, int]
@@ -100,10 +100,39 @@ def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[...,
     for named_size, mesh_axis in level.free:
         if named_size == (axis.name, axis.size):
             free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
-            element = inside(Level(axis.name, depth, free, mesh=level.mesh), element)
+            mapped_element = inside(Level(axis.name, depth, free, mesh=level.mesh), element)
             axis = dataclasses.replace(axis, mesh_axis=mesh_axis)
-            return over_devices(element, [axis], _as_in_context(level.mesh))
+            mapped = over_devices(mapped_element, [axis], _as_in_context(level.mesh))
+            return _or_as_batch(mapped, inside(Level(axis.name, depth), element), axis)
     return vectorized(inside(Level(axis.name, depth), element), axis)
+
+
+def _or_as_batch(
+    mapped: Callable[..., Any], element: Element, axis: MappedAxis
+) -> Callable[..., Any]:
+    """Returns ``mapped``, or if its body uses values of the body around it, a batch in its place.
+
+    JAX does not let a nested ``shard_map`` close over such values. A batch may, and it is split
+    over the same mesh axis; that its collectives stay where they are is then XLA's choice.
+    """
+
+    def constrain(leaf: Any, mapped_axis: Axis) -> Any:
+        spec = P() if mapped_axis is None else P(*[None] * mapped_axis, axis.mesh_axis)
+        return jax.lax.with_sharding_constraint(leaf, spec)
+
+    def mapped_or_batched(*leaves: Any) -> Any:
+        try:
+            return mapped(*leaves)
+        except ValueError as error:
+            if "should match the aval mesh" not in str(error):
+                raise
+        placed = [
+            leaf if in_axis is None else constrain(leaf, in_axis)
+            for leaf, in_axis in zip(leaves, axis.in_axes, strict=True)
+        ]
+        return vectorized(element, axis, spmd_axis=axis.mesh_axis, constrain=constrain)(*placed)
+
+    return mapped_or_batched
 
 
 def _as_in_context(mesh: Mesh | None) -> Mesh | None:
@@ -131,6 +160,10 @@ def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
     return [("unnamed" if name is None else name, size) for name, size in levels]
 
 
+def _device_count(path: Sequence[NamedSize]) -> int:
+    return math.prod(size for _, size in path)
+
+
 def choose_inner_axes(
     function: str,
     outermost: NamedSize,
@@ -144,8 +177,8 @@ def choose_inner_axes(
     Inner pmaps that do not fit them run as a batch on the devices of the pmap around them.
     """
     chosen: tuple[tuple[NamedSize, str], ...] = ()
-    for path in paths:
-        total = math.prod(size for _, size in (outermost, *path))
+    for path in sorted(paths, key=_device_count, reverse=True):
+        total = outermost[1] * _device_count(path)
         if total > available:
             if may_oversubscribe:
                 continue

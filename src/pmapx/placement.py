@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ def check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...
     listed = tuple(np.ravel(np.asarray(devices, dtype=object)))
     if not listed:
         raise errors.NoDevices
+    if not all(isinstance(device, jax.Device) for device in listed):
+        raise errors.UnknownOption("devices", devices, "a sequence of jax.Device")
     for device in listed:
         positions = [index for index, other in enumerate(listed) if other == device]
         if len(positions) > 1:
@@ -57,7 +61,8 @@ def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, in
 
 
 @jax.jit
-def _nothing() -> jax.Array:
+def from_nothing() -> jax.Array:
+    """Computes a value from no input: where it lies, or that it is traced, tells of the context."""
     return jnp.zeros((), bool)
 
 
@@ -65,9 +70,8 @@ def context_mesh() -> Mesh | None:
     """Returns the mesh that ``jax.set_mesh`` put around the call or the trace, if any."""
     if jax.sharding.get_abstract_mesh().empty:
         return None
-    # What is computed from nothing lies on the mesh around it, also while tracing.
     with jax.ensure_compile_time_eval():
-        sharding = _nothing().sharding
+        sharding = from_nothing().sharding
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
     return mesh if isinstance(mesh, Mesh) else None
 
@@ -101,29 +105,42 @@ def is_move_forbidden() -> bool:
 
 
 def move(x: jax.Array, wanted: Sharding) -> jax.Array:
-    """Moves ``x`` to ``wanted``, each shard straight from a device that holds it.
+    """Moves ``x`` to ``wanted`` by the cheapest way there is.
 
-    A shard that is already on its device is cut out there. When no one device holds a wanted
-    shard whole, JAX moves the array in its own way.
+    Between the same devices a program does it, which sends only what its device does not have.
+    From one device, JAX cuts the array and sends each device its part. From several others, each
+    part is sent straight from a device that holds it whole, if there is one.
     """
     with jax.set_mesh(NO_MESH):
-        return _move(x, wanted)
+        devices = x.sharding.device_set
+        if devices == wanted.device_set and len(devices) > 1:
+            with contextlib.suppress(ValueError):  # One program has its devices in one order.
+                return _resharding(wanted)(x)
+        if len(devices) == 1 or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            return jax.device_put(x, wanted)
+        return _move_pieces(x, wanted)
 
 
-def _move(x: jax.Array, wanted: Sharding) -> jax.Array:
+@functools.lru_cache(maxsize=256)
+def _resharding(wanted: Sharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=wanted)
+
+
+def _move_pieces(x: jax.Array, wanted: Sharding) -> jax.Array:
     held = [(shard.device, _bounds(shard.index, x.shape), shard.data) for shard in
             x.addressable_shards]  # fmt: skip
     pieces = []
     for device, index in wanted.addressable_devices_indices_map(x.shape).items():
         bounds = _bounds(index, x.shape)
         sources = [entry for entry in held if _contains(entry[1], bounds)]
-        if not sources or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        if not sources:
             return jax.device_put(x, wanted)
-        home, outer, data = next((entry for entry in sources if entry[0] == device), sources[0])
+        _, outer, data = next((entry for entry in sources if entry[0] == device), sources[0])
         if outer != bounds:
-            data = data[tuple(slice(lo - base, hi - base) for (lo, hi), (base, _) in
-                              zip(bounds, outer, strict=True))]  # fmt: skip
-        pieces.append(data if home == device else jax.device_put(data, device))
+            starts = [low - base for (low, _), (base, _) in zip(bounds, outer, strict=True)]
+            limits = [high - base for (_, high), (base, _) in zip(bounds, outer, strict=True)]
+            data = jax.lax.slice(data, starts, limits)
+        pieces.append(jax.device_put(data, device))
     return jax.make_array_from_single_device_arrays(x.shape, wanted, pieces)
 
 

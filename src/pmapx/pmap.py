@@ -13,10 +13,13 @@ import functools
 import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from numbers import Integral
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from pmapx import _fastpath, axes, describe, errors, layout, nesting, placement
@@ -27,6 +30,7 @@ from pmapx.program import (
     Executable,
     Program,
     jit_of,
+    may_lose_values,
     unused_donations,
     varying_outputs,
 )
@@ -147,7 +151,10 @@ def pmap(
     if not callable(fun):
         raise errors.NotCallable(fun)
     if reshard not in _RESHARD_POLICIES:
-        raise errors.UnknownOption("reshard", reshard, _RESHARD_POLICIES)
+        choices = " or ".join(map(repr, _RESHARD_POLICIES))
+        raise errors.UnknownOption("reshard", reshard, choices)
+    if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
+        raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
     static_argnums = _argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
     donated_argnums = _argnums("donate_argnums", donate_argnums, fun)
     if both := sorted(set(static_argnums) & set(donated_argnums)):
@@ -187,6 +194,23 @@ def _argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ..
         problem = f"the function tells of {count} positional parameters"
         raise errors.BadArgnums(which, argnums, problem)
     return tuple(sorted({argnum % count if argnum < 0 else argnum for argnum in listed}))
+
+
+class Tally:
+    """A count that threads can add to without a lock, at the cost of one call in C."""
+
+    __slots__ = ("_reads", "add")
+
+    def __init__(self) -> None:
+        """Starts at 0."""
+        self.add = itertools.count().__next__
+        self._reads = 0
+
+    def read(self) -> int:
+        """Returns how often ``add`` was called; not for several threads at once."""
+        total = self.add() - self._reads
+        self._reads += 1
+        return total
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,6 +269,7 @@ class MappedFunction(Generic[P, R]):
         self._warned: set[str] = set()
         # Whether pmaps were met inside; if so, their sizes are looked for before the layout.
         self._has_inner_pmaps = False
+        self._user_function: Callable[[], Any] = lambda: None
         self._reset()
 
     def _reset(self) -> None:
@@ -252,8 +277,8 @@ class MappedFunction(Generic[P, R]):
         self._staged: dict[Any, Callable[..., Any]] = {}
         self._executables: dict[Any, Executable] = {}
         self._latest: Signature | None = None
-        self._traces = itertools.count()
-        self._calls = itertools.count()
+        self._traces = Tally()
+        self._calls = Tally()
         self._reasons: list[str] = []
         self._moves: dict[tuple[str, str], int] = {}
         self._move_names: dict[tuple[Any, ...], tuple[str, str]] = {}
@@ -265,13 +290,13 @@ class MappedFunction(Generic[P, R]):
         mapped = self
 
         def pmapped(*args: Any, **kwargs: Any) -> Any:
-            next(mapped._calls)
+            mapped._calls.add()
             if kwargs:
                 return dispatch(*args, **kwargs)
             return dispatch(*args)
 
         def pmapped_with_static(*args: Any, **kwargs: Any) -> Any:
-            next(mapped._calls)
+            mapped._calls.add()
             try:
                 return dispatch(*args, **kwargs)
             except (TypeError, ValueError):
@@ -283,6 +308,7 @@ class MappedFunction(Generic[P, R]):
         function.__name__ = getattr(fun, "__name__", self.function)
         function.__wrapped__ = fun
         function._pmapx = self
+        self._user_function = weakref.ref(function)
         function.lower = self.lower
         function.trace = self.trace
         function.eval_shape = self.eval_shape
@@ -333,7 +359,7 @@ class MappedFunction(Generic[P, R]):
             try:
                 aval = jax.typeof(leaf)
             except TypeError:
-                if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+                if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "dtype"):
                     name = describe.leaf(index, tree, positions, self.parameters)
                     raise errors.NotAnArray(self.function, name, leaf) from None
                 aval = leaf  # A shape and type that stands for an array, in ``lower``.
@@ -364,7 +390,7 @@ class MappedFunction(Generic[P, R]):
             in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
         names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
         flat_axes = axes.normalize_in_axes(
-            axes.resolve_in_axes(self.function, in_axes, args, kwargs), signature.leaves, names
+            axes.resolve_in_axes(in_axes, args, kwargs, names), signature.leaves, names
         )
         size, sized_by = axes.mapped_axis_size(
             flat_axes, signature.leaves, names, options.axis_size
@@ -400,6 +426,7 @@ class MappedFunction(Generic[P, R]):
         inner = getattr(self.fun, "_pmapx", None)
         if (
             not isinstance(inner, MappedFunction)
+            or inner._user_function() is not self.fun  # A wrapper of it, with its attributes.
             or self.options.static_argnums
             or inner.options.static_argnums
             or inner.options.devices
@@ -428,14 +455,14 @@ class MappedFunction(Generic[P, R]):
             return fun(*args, **kwargs)  # type: ignore[arg-type]
 
         def count_trace() -> None:
-            next(self._traces)
+            self._traces.add()
 
         inner = self.mapped_by_inner()
         if depth > 1 and inner is not None:
             element = inner.element(signature, depth - 1)
 
             def count_both() -> None:
-                next(self._traces)
+                self._traces.add()
                 element.on_trace()
 
             return dataclasses.replace(element, on_trace=count_both)
@@ -469,17 +496,21 @@ class MappedFunction(Generic[P, R]):
         """Traces and compiles the program of a signature."""
         reason = self.explain_compile(signature)
         program, traced = self.traced(signature, around)
-        for warning in (
-            *varying_outputs(traced, program, self.function),
-            *unused_donations(traced, program, self.function, self.donated(signature)),
-        ):
-            if str(warning) not in self._warned:
-                self._warned.add(str(warning))
-                errors.warn(warning)
+        self.warn_once(varying_outputs(traced, program.mapping, self.function))
+        self.warn_once(
+            unused_donations(traced, program.mapping, self.function, self.donated(signature))
+        )
         executable = Executable(program.lower(traced).compile(), program)
         self._reasons.append(reason)
         self._latest = signature
         return executable
+
+    def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
+        """Issues those warnings that this function has not issued yet."""
+        for warning in warnings:
+            if str(warning) not in self._warned:
+                self._warned.add(str(warning))
+                errors.warn(warning)
 
     def traced(
         self, signature: Signature, around: Mesh | None
@@ -621,13 +652,18 @@ class MappedFunction(Generic[P, R]):
             element = self.element(call.signature)
             return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
         try:
-            return self.stage_program(call, mapping)
+            jitted, result = self.stage_program(call, mapping)
         except nesting.InnerPmapMet:
             self._has_inner_pmaps = True
-            return self.stage_program(call, self.resolve(call.signature))
+            mapping = self.resolve(call.signature)
+            jitted, result = self.stage_program(call, mapping)
+        if may_lose_values(mapping):
+            traced = jitted.trace(*call.args, **call.kwargs)  # JAX remembers the trace.
+            self.warn_once(varying_outputs(traced, mapping, self.function))
+        return result
 
-    def stage_program(self, call: Call, mapping: Mapping) -> Any:
-        """Records the program, on the mesh of the context if there is one."""
+    def stage_program(self, call: Call, mapping: Mapping) -> tuple[Any, Any]:
+        """Records the program, on the mesh of the context if any; returns its jit and result."""
         signature, has_inner = call.signature, self._has_inner_pmaps
         context = placement.context_mesh()
         if context is not None:
@@ -639,12 +675,12 @@ class MappedFunction(Generic[P, R]):
                 staged = self._staged[signature, context, has_inner] = self.jitted(
                     signature, mapped
                 )
-            return staged(*call.args, **call.kwargs)
+            return staged, staged(*call.args, **call.kwargs)
         program = self._programs.get((signature, None, has_inner))
         if program is None:
             program = self._programs[signature, None, has_inner] = self.program(signature, None)
         try:
-            return program.jitted(*call.args, **call.kwargs)
+            return program.jitted, program.jitted(*call.args, **call.kwargs)
         except ValueError as error:
             if "incompatible devices" not in str(error):
                 raise
@@ -653,7 +689,7 @@ class MappedFunction(Generic[P, R]):
             everywhere = placement.named(program.layout.mesh, jax.sharding.PartitionSpec())
             leaves = [jax.device_put(leaf, everywhere) for leaf in call.leaves]
             args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
-            return program.jitted(*args, **kwargs)
+            return program.jitted, program.jitted(*args, **kwargs)
 
     def run_eagerly(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a call operation by operation, for ``jax.disable_jit``."""
@@ -708,9 +744,9 @@ class MappedFunction(Generic[P, R]):
         with self._lock:
             moved = tuple(Move(*name, count) for name, count in self._moves.items())
             return CacheInfo(
-                _count(self._traces),
+                self._traces.read(),
                 len(self._reasons),
-                _count(self._calls),
+                self._calls.read(),
                 moved,
                 tuple(self._reasons),
             )
@@ -720,8 +756,3 @@ class MappedFunction(Generic[P, R]):
         with self._lock:
             self._dispatcher.clear()
             self._reset()
-
-
-def _count(counter: itertools.count[int]) -> int:
-    """Returns how often ``next`` was called on a counter, without calling it."""
-    return int(counter.__reduce__()[1][0])

@@ -99,14 +99,19 @@ def jit_of(
     return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
 
 
+def may_lose_values(mapping: Mapping) -> bool:
+    """Says whether any output has ``out_axes=None``."""
+    return any(None in out_axes for out_axes in axes.possible_out_axes(mapping.levels))
+
+
 def varying_outputs(
-    traced: jax.stages.Traced, program: Program, function: str
+    traced: jax.stages.Traced, mapping: Mapping, function: str
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each output with ``out_axes=None`` that may differ between devices."""
-    levels = program.mapping.levels
-    groups = axes.possible_out_axes(levels)
-    if not any(None in out_axes for out_axes in groups):
+    if not may_lose_values(mapping):
         return
+    levels = mapping.levels
+    groups = axes.possible_out_axes(levels)
     variations = replication.shard_map_outputs(traced.jaxpr)
     if variations is None:
         return
@@ -122,12 +127,11 @@ def varying_outputs(
 
 
 def unused_donations(
-    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
+    traced: jax.stages.Traced, mapping: Mapping, function: str, donated: Sequence[bool]
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each donated argument that no output can reuse."""
     if not any(donated):
         return
-    mapping = program.mapping
     outputs = jax.tree.leaves(traced.out_info)
     free: Counter[tuple[Any, ...]] = Counter()
     for output, out_axes in zip(outputs, _out_axes(mapping.levels, traced.out_info), strict=True):
