@@ -78,10 +78,10 @@ def is_staging() -> bool:
 def takes_as_placed(x: jax.Array, mesh: jax.sharding.Mesh) -> bool:
     """Says whether the dispatch would take ``x`` for one of the mesh's own, without a look.
 
-    It tells a misplaced array by its number of devices alone, so one with the same number must
-    not come to it: a program would run on shards of another shape.
+    It tells a misplaced array by its number of devices, so one with the same number must not come
+    to it: a program would run on shards of another shape. Only a single device is looked at.
     """
-    return len(x.sharding.device_set) == mesh.size
+    return len(x.sharding.device_set) == mesh.size > 1
 
 
 class Dispatcher:
@@ -112,7 +112,7 @@ class Dispatcher:
 
         def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
             moved = on_misplaced(x, sharding) if isinstance(x, jax.Array) else None
-            return _pxla.cc_shard_arg(x if moved is None else moved, sharding, layout)
+            return _pxla.cc_shard_arg(x, sharding, layout) if moved is None else moved
 
         self.call = _native.pjit(
             name,

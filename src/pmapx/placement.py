@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, Sharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, Sharding
 
 from pmapx import errors
 
@@ -76,6 +76,28 @@ def context_mesh() -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) else None
 
 
+def mesh_in_types(leaves: Sequence[Any]) -> AbstractMesh | None:
+    """Returns the mesh of explicit axes that leaves have in their types, if any."""
+    for leaf in leaves:
+        mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
+        if mesh is not None and AxisType.Explicit in mesh.axis_types:
+            return mesh
+    return None
+
+
+def on_devices(mesh: AbstractMesh, devices: Sequence[jax.Device]) -> Mesh:
+    """Lays a mesh that has no devices on the first ones of ``devices``."""
+    chosen = np.array(devices[: mesh.size], dtype=object).reshape(mesh.axis_sizes)
+    return Mesh(chosen, mesh.axis_names, axis_types=mesh.axis_types)
+
+
+def neutral_context() -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which no mesh is set; nothing to enter when none is."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return contextlib.nullcontext()
+    return jax.set_mesh(NO_MESH)
+
+
 def is_placed(x: Any, wanted: Sharding) -> bool:
     """Says whether a program takes ``x`` as it is: uncommitted, from the host, or in place."""
     if not isinstance(x, jax.Array) or not x.committed:
@@ -111,7 +133,7 @@ def move(x: jax.Array, wanted: Sharding) -> jax.Array:
     From one device, JAX cuts the array and sends each device its part. From several others, each
     part is sent straight from a device that holds it whole, if there is one.
     """
-    with jax.set_mesh(NO_MESH):
+    with neutral_context():
         devices = x.sharding.device_set
         if devices == wanted.device_set and len(devices) > 1:
             with contextlib.suppress(ValueError):  # One program has its devices in one order.
@@ -155,8 +177,3 @@ def _bounds(index: tuple[slice, ...] | None, shape: tuple[int, ...]) -> Bounds:
 
 def _contains(outer: Bounds, inner: Bounds) -> bool:
     return all(a <= lo and hi <= b for (a, b), (lo, hi) in zip(outer, inner, strict=True))
-
-
-def named(mesh: Mesh, spec: jax.sharding.PartitionSpec) -> NamedSharding:
-    """Returns the sharding of ``spec`` on ``mesh``."""
-    return NamedSharding(mesh, spec)

@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeV
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx import _fastpath, axes, describe, errors, layout, nesting, placement
 from pmapx.axes import LeafNames, MappedAxis, Mapping
@@ -281,7 +281,7 @@ class MappedFunction(Generic[P, R]):
         self._calls = Tally()
         self._reasons: list[str] = []
         self._moves: dict[tuple[str, str], int] = {}
-        self._move_names: dict[tuple[Any, ...], tuple[str, str]] = {}
+        self._known_moves: dict[tuple[Any, ...], tuple[str, str]] = {}
 
     def as_function(self) -> Callable[..., Any]:
         """Returns the function that the user gets: one frame over the dispatch."""
@@ -516,17 +516,21 @@ class MappedFunction(Generic[P, R]):
         self, signature: Signature, around: Mesh | None
     ) -> tuple[Program, jax.stages.Traced]:
         """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        program = self._programs.get((signature, around, self._has_inner_pmaps))
-        if program is None:
-            program = self.program(signature, around)
+        program = self.program_for(signature, around)
         try:
-            traced = program.trace()
+            return program, program.trace()
         except nesting.InnerPmapMet:
             self._has_inner_pmaps = True
-            program = self.program(signature, around)
-            traced = program.trace()
-        self._programs[signature, around, self._has_inner_pmaps] = program
-        return program, traced
+            program = self.program_for(signature, around)
+            return program, program.trace()
+
+    def program_for(self, signature: Signature, around: Mesh | None) -> Program:
+        """Returns the program of a signature, laid out now if there is none."""
+        key = (signature, around, self._has_inner_pmaps)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self.program(signature, around)
+        return program
 
     def program(self, signature: Signature, around: Mesh | None) -> Program:
         """Lays out the program of a signature, on the mesh around the call if that is given."""
@@ -601,43 +605,48 @@ class MappedFunction(Generic[P, R]):
             return leaves, []
         names = executable.program.mapping.names
         for index in misplaced:
-            self.announce_move(
+            self.check_move(
                 names[index], call.signature.leaves[index], leaves[index],
                 executable.in_shardings[index],
             )  # fmt: skip
         leaves = list(leaves)
         for index in misplaced:
-            self.count_move(leaves[index])
-            leaves[index] = placement.move(leaves[index], executable.in_shardings[index])
+            wanted = executable.in_shardings[index]
+            reason = placement.reason_to_move(leaves[index], wanted)
+            self.note_move(names[index], call.signature.leaves[index], leaves[index], reason)
+            leaves[index] = placement.move(leaves[index], wanted)
         return leaves, misplaced
 
-    def announce_move(
+    def check_move(
         self, argument: str, abstract: Abstract, x: jax.Array, wanted: jax.sharding.Sharding
     ) -> None:
-        """Applies the policy to an input that lies elsewhere, and notes why it is moved."""
+        """Refuses to move an input if the user said so, to pmap or to the transfer guard."""
         if self.options.reshard == "error":
             raise errors.ReshardRefused(self.function, argument, str(abstract), x.sharding, wanted)
         if placement.is_move_forbidden():
             raise errors.MoveForbidden(self.function, argument, str(abstract), x.sharding, wanted)
-        key = (x.shape, x.sharding)
-        if key not in self._move_names:
-            reason = placement.reason_to_move(x, wanted)
-            self._move_names[key] = (argument, reason)
-            if self.options.reshard == "warn":
-                errors.warn(errors.InputMoved(self.function, argument, str(abstract), reason))
 
-    def count_move(self, x: jax.Array) -> None:
-        """Counts one move of an input that ``announce_move`` has seen the like of."""
-        name = self._move_names.get((x.shape, x.sharding))
-        if name is not None:
-            with self._lock:
-                self._moves[name] = self._moves.get(name, 0) + 1
+    def note_move(self, argument: str, abstract: Abstract, x: jax.Array, reason: str) -> None:
+        """Counts a move, and warns of the first of its kind if asked to."""
+        with self._lock:
+            move = argument, reason
+            self._moves[move] = self._moves.get(move, 0) + 1
+            self._known_moves.setdefault((x.shape, x.sharding), move)
+        if self.options.reshard == "warn":
+            self.warn_once([errors.InputMoved(self.function, argument, str(abstract), reason)])
 
     def move_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
         """Moves an input of a known signature for the dispatch; None when it is in place."""
         if placement.is_placed(x, wanted):
             return None
-        self.count_move(x)
+        if placement.is_move_forbidden():
+            raise errors.MoveForbidden(
+                self.function, "an argument", f"{x.dtype}{list(x.shape)}", x.sharding, wanted
+            )
+        move = self._known_moves.get((x.shape, x.sharding))
+        if move is not None:
+            with self._lock:
+                self._moves[move] += 1
         return placement.move(x, wanted)
 
     # Calls that are not run but recorded, or run without compilation.
@@ -664,32 +673,47 @@ class MappedFunction(Generic[P, R]):
 
     def stage_program(self, call: Call, mapping: Mapping) -> tuple[Any, Any]:
         """Records the program, on the mesh of the context if any; returns its jit and result."""
-        signature, has_inner = call.signature, self._has_inner_pmaps
         context = placement.context_mesh()
         if context is not None:
-            staged = self._staged.get((signature, context, has_inner))
-            if staged is None:
-                inner_axes = self.inner_axes(signature, mapping) if has_inner else None
-                element = self.element(signature, len(mapping.levels))
-                mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)
-                staged = self._staged[signature, context, has_inner] = self.jitted(
-                    signature, mapped
-                )
-            return staged, staged(*call.args, **call.kwargs)
-        program = self._programs.get((signature, None, has_inner))
-        if program is None:
-            program = self._programs[signature, None, has_inner] = self.program(signature, None)
+            return self.stage_in_context(call, mapping, context)
+        program = self.program_for(call.signature, None)
+        args, kwargs = call.args, call.kwargs
         try:
-            return program.jitted, program.jitted(*call.args, **call.kwargs)
+            if placement.mesh_in_types(call.leaves) is not None:
+                args, kwargs = self.replicated(call, program)
+            return program.jitted, program.jitted(*args, **kwargs)
         except ValueError as error:
+            typed = placement.mesh_in_types(call.leaves)
+            if typed is not None and typed.size <= len(self.devices()):
+                # Before 0.9, arrays keep the mesh in their type: let it be the context then.
+                return self.stage_in_context(
+                    call, mapping, placement.on_devices(typed, self.devices())
+                )
             if "incompatible devices" not in str(error):
                 raise
-            # Under grad, say: the tracer hides an array that lies elsewhere. Any placement on the
-            # right devices will do, and a replicated one suits every rank.
-            everywhere = placement.named(program.layout.mesh, jax.sharding.PartitionSpec())
-            leaves = [jax.device_put(leaf, everywhere) for leaf in call.leaves]
-            args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            # Under grad, say: the tracer hides an array that lies elsewhere.
+            args, kwargs = self.replicated(call, program)
             return program.jitted, program.jitted(*args, **kwargs)
+
+    def replicated(self, call: Call, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments put on the program's devices, in a way that suits every rank."""
+        everywhere = NamedSharding(program.layout.mesh, PartitionSpec())
+        leaves = [jax.device_put(leaf, everywhere) for leaf in call.leaves]
+        args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+        return args, kwargs
+
+    def stage_in_context(self, call: Call, mapping: Mapping, context: Mesh) -> tuple[Any, Any]:
+        """Records the program on the mesh ``context``; returns its jit and result."""
+        signature, has_inner = call.signature, self._has_inner_pmaps
+        staged = self._staged.get((signature, context, has_inner))
+        if staged is None:
+            inner_axes = self.inner_axes(signature, mapping) if has_inner else None
+            element = self.element(signature, len(mapping.levels))
+            mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)
+            staged = self.jitted(signature, mapped)
+            self._staged[signature, context, has_inner] = staged
+        with jax.sharding.use_abstract_mesh(context.abstract_mesh):
+            return staged, staged(*call.args, **call.kwargs)
 
     def run_eagerly(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a call operation by operation, for ``jax.disable_jit``."""
