@@ -1,0 +1,85 @@
+"""What a call passes: its arguments read, and the signature that its program depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pmapx import describe, errors
+from pmapx.describe import Abstract
+
+
+class Signature(NamedTuple):
+    """What a program depends on in a call: all but where the inputs lie and what they hold."""
+
+    static: tuple[tuple[type, Any], ...]
+    positions: tuple[int, ...]
+    tree: jax.tree_util.PyTreeDef
+    leaves: tuple[Abstract, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of one call, read."""
+
+    signature: Signature
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: list[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Reads the arguments of calls of one function.
+
+    Attributes:
+      function: its name.
+      parameters: the names of its positional parameters.
+      static_argnums: the positions of its static arguments.
+    """
+
+    function: str
+    parameters: tuple[str, ...]
+    static_argnums: tuple[int, ...]
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Splits off static arguments, flattens the others, and finds their types."""
+        static_argnums = self.static_argnums
+        static: tuple[tuple[type, Any], ...] = ()
+        positions = tuple(range(len(args)))
+        if static_argnums:
+            self.check_static(args)
+            static = tuple((type(args[index]), args[index]) for index in static_argnums)
+            positions = tuple(index for index in positions if index not in static_argnums)
+        dynamic = tuple(args[index] for index in positions)
+        leaves, tree = jax.tree.flatten((dynamic, kwargs))
+        abstracts = []
+        for index, leaf in enumerate(leaves):
+            try:
+                aval = jax.typeof(leaf)
+            except TypeError:
+                if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "dtype"):
+                    name = describe.leaf(index, tree, positions, self.parameters)
+                    raise errors.NotAnArray(self.function, name, leaf) from None
+                aval = leaf  # A shape and type that stands for an array, in ``lower``.
+            weak_type = bool(getattr(aval, "weak_type", False))
+            abstracts.append(Abstract(tuple(aval.shape), aval.dtype, weak_type))
+        return Call(Signature(static, positions, tree, tuple(abstracts)), dynamic, kwargs, leaves)
+
+    def check_static(self, args: tuple[Any, ...]) -> None:
+        """Refuses static arguments that are missing or have no hash."""
+        static_argnums = self.static_argnums
+        for index in static_argnums:
+            if index >= len(args):
+                missing = describe.argument(index, self.parameters)
+                raise errors.StaticArgumentMissing(
+                    self.function, static_argnums, len(args), missing
+                )
+            try:
+                hash(args[index])
+            except TypeError:
+                name = describe.argument(index, self.parameters)
+                raise errors.UnhashableStatic(self.function, name, args[index]) from None

@@ -1,0 +1,140 @@
+"""What a pmapped function did so far: counted, explained, and warned of once."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+from pmapx import describe, errors
+from pmapx.calls import Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """An argument that was moved to where its program needs it, why, and how often."""
+
+    argument: str
+    reason: str
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
+    """What a pmapped function did so far.
+
+    Attributes:
+      traces: how often the function was traced.
+      compiles: how many programs were compiled.
+      calls: how often it was called.
+      moved: the inputs that were moved, with the reason and a count.
+      reasons: why each program was compiled.
+    """
+
+    traces: int
+    compiles: int
+    calls: int
+    moved: tuple[Move, ...]
+    reasons: tuple[str, ...]
+
+
+class Tally:
+    """A count that threads can add to without a lock, at the cost of one call in C."""
+
+    __slots__ = ("_base", "add")
+
+    def __init__(self) -> None:
+        """Starts at 0."""
+        self.add = itertools.count().__next__
+        self._base = 0
+
+    def read(self) -> int:
+        """Returns how often ``add`` was called; not for several threads at once."""
+        total = self.add() - self._base
+        self._base += 1  # Reading added one itself.
+        return total
+
+    def clear(self) -> None:
+        """Starts at 0 again."""
+        self._base = self.add() + 1
+
+
+class Record:
+    """The counts of one pmapped function, and the warnings it has issued."""
+
+    def __init__(self, parameters: tuple[str, ...]) -> None:
+        """Starts with nothing; ``parameters`` name the function's arguments."""
+        self.traces = Tally()
+        self.calls = Tally()
+        self._parameters = parameters
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Starts with nothing again, but for the warnings, which are not repeated."""
+        with self._lock:
+            self.traces.clear()
+            self.calls.clear()
+            self._latest: Signature | None = None
+            self._reasons: list[str] = []
+            self._moves: dict[tuple[str, str], int] = {}
+            self._known_moves: dict[tuple[Any, ...], tuple[str, str]] = {}
+
+    def note_compile(self, signature: Signature) -> None:
+        """Notes that a program was compiled, and why."""
+        with self._lock:
+            self._reasons.append(self._explain(signature))
+            self._latest = signature
+
+    def _explain(self, signature: Signature) -> str:
+        """Says what is new in a signature against the one compiled before it."""
+        before = self._latest
+        if before is None:
+            return "first call"
+        if before.static != signature.static:
+            return "static arguments changed"
+        if before.tree != signature.tree or before.positions != signature.positions:
+            return "the structure of the arguments changed"
+        for index, (old, new) in enumerate(zip(before.leaves, signature.leaves, strict=True)):
+            if old != new:
+                name = describe.leaf(index, signature.tree, signature.positions, self._parameters)
+                weak = "" if str(old) != str(new) else " (weak type changed)"
+                return f"{name} was {old}, is {new}{weak}"
+        return "a setting of JAX that programs depend on changed"
+
+    def note_move(self, x: jax.Array, argument: str, reason: str) -> None:
+        """Counts a move of an argument."""
+        with self._lock:
+            self._moves[argument, reason] = self._moves.get((argument, reason), 0) + 1
+            self._known_moves.setdefault((x.shape, x.sharding), (argument, reason))
+
+    def note_known_move(self, x: jax.Array) -> None:
+        """Counts a move of an argument that one like it was counted for before."""
+        with self._lock:
+            move = self._known_moves.get((x.shape, x.sharding))
+            if move is not None:
+                self._moves[move] += 1
+
+    def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
+        """Issues those warnings that were not issued yet."""
+        for warning in warnings:
+            if str(warning) not in self._warned:
+                self._warned.add(str(warning))
+                errors.warn(warning)
+
+    def read(self) -> CacheInfo:
+        """Returns the counts so far."""
+        with self._lock:
+            moved = tuple(Move(*move, count) for move, count in self._moves.items())
+            return CacheInfo(
+                traces=self.traces.read(),
+                compiles=len(self._reasons),
+                calls=self.calls.read(),
+                moved=moved,
+                reasons=tuple(self._reasons),
+            )

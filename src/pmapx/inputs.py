@@ -1,0 +1,72 @@
+"""Inputs that lie elsewhere: moved, or refused, as the user wants it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from pmapx import errors, placement
+from pmapx.calls import Call
+from pmapx.counts import Record
+from pmapx.options import Reshard
+from pmapx.program import Executable
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Moves the inputs of one function.
+
+    Attributes:
+      function: its name.
+      policy: what to do with an input that lies elsewhere.
+      record: where moves are counted.
+    """
+
+    function: str
+    policy: Reshard
+    record: Record
+
+    def place(self, call: Call, executable: Executable) -> tuple[list[Any], list[int]]:
+        """Returns the leaves where the program wants them, and the indices of those moved."""
+        wanted = executable.in_shardings
+        misplaced = [
+            index
+            for index, leaf in enumerate(call.leaves)
+            if wanted[index] is not None and not placement.is_placed(leaf, wanted[index])
+        ]
+        if not misplaced:
+            return call.leaves, []
+        # All are looked at before any is moved: a refusal leaves everything as it was.
+        facts = {index: self._facts(index, call, executable) for index in misplaced}
+        leaves = list(call.leaves)
+        for index, (argument, shape) in facts.items():
+            reason = placement.reason_to_move(leaves[index], wanted[index])
+            self.record.note_move(leaves[index], argument, reason)
+            if self.policy == "warn":
+                moved = errors.InputMoved(self.function, argument, shape, reason)
+                self.record.warn_once([moved])
+            leaves[index] = placement.move(leaves[index], wanted[index])
+        return leaves, misplaced
+
+    def _facts(self, index: int, call: Call, executable: Executable) -> tuple[str, str]:
+        """Returns the name and shape of a misplaced leaf; refuses it if the user said so."""
+        argument = executable.program.mapping.names[index]
+        shape = str(call.signature.leaves[index])
+        found, wanted = call.leaves[index].sharding, executable.in_shardings[index]
+        if self.policy == "error":
+            raise errors.ReshardRefused(self.function, argument, shape, found, wanted)
+        if placement.is_move_forbidden():
+            raise errors.MoveForbidden(self.function, argument, shape, found, wanted)
+        return argument, shape
+
+    def move_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
+        """Moves an input of a signature seen before; None when it is in place."""
+        if placement.is_placed(x, wanted):
+            return None
+        if placement.is_move_forbidden():
+            shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
+            raise errors.MoveForbidden(self.function, "an argument", shape, x.sharding, wanted)
+        self.record.note_known_move(x)
+        return placement.move(x, wanted)

@@ -1,0 +1,48 @@
+"""What the user said to ``pmap``, checked when it is said."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import Any, Literal
+
+import jax
+
+from pmapx import describe, errors
+
+Reshard = Literal["allow", "warn", "error"]
+RESHARD_POLICIES = ("allow", "warn", "error")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of one pmapped function."""
+
+    axis_name: Hashable | None
+    in_axes: Any
+    out_axes: Any
+    static_argnums: tuple[int, ...]
+    donated_argnums: tuple[int, ...]
+    devices: tuple[jax.Device, ...] | None
+    backend: str | None
+    axis_size: int | None
+    reshard: Reshard
+    oversubscribe: bool
+    compiler_options: dict[str, Any] | None
+
+
+def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ...]:
+    """Returns argument positions as a tuple, negative ones counted from the front."""
+    listed = (argnums,) if isinstance(argnums, int) else argnums
+    try:
+        listed = tuple(int(argnum.__index__()) for argnum in listed)
+    except (TypeError, AttributeError):
+        problem = f"{argnums!r} is neither an integer nor a collection of integers"
+        raise errors.BadArgnums(which, argnums, problem) from None
+    if all(argnum >= 0 for argnum in listed):
+        return tuple(sorted(set(listed)))
+    count = len(describe.parameter_names(fun))
+    if any(argnum < -count for argnum in listed):
+        problem = f"the function tells of {count} positional parameters"
+        raise errors.BadArgnums(which, argnums, problem)
+    return tuple(sorted({argnum % count if argnum < 0 else argnum for argnum in listed}))

@@ -1,0 +1,225 @@
+"""The programs of a pmapped function, by signature: resolved, laid out, and traced."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from pmapx import axes, describe, layout, nesting, placement
+from pmapx.axes import LeafNames, MappedAxis, Mapping
+from pmapx.calls import Signature
+from pmapx.counts import Record
+from pmapx.element import Element
+from pmapx.options import Options
+from pmapx.program import Program, jit_of
+
+
+class Programs:
+    """Makes and keeps the programs of one function.
+
+    Attributes:
+      fun: the function.
+      options: what the user said to pmap.
+      record: where traces are counted.
+      function: the function's name.
+      parameters: the names of its positional parameters.
+      has_inner_pmaps: whether pmaps were met inside; if so, their sizes are looked for first.
+      user_function: returns what the user has of it, if that is still there.
+      in_context: the jitted programs for meshes set around a trace.
+    """
+
+    def __init__(self, fun: Callable[..., Any], options: Options, record: Record) -> None:
+        """Starts with none."""
+        self.fun = fun
+        self.options = options
+        self.record = record
+        self.function = describe.function_name(fun)
+        self.parameters = describe.parameter_names(fun)
+        self.has_inner_pmaps = False
+        self.user_function: Callable[[], Any] = lambda: None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all programs."""
+        self.in_context: dict[Any, Any] = {}
+        self._programs: dict[Any, Program] = {}
+
+    def resolve(self, signature: Signature) -> Mapping:
+        """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
+        args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
+        options, in_axes = self.options, self.options.in_axes
+        if isinstance(in_axes, tuple) and options.static_argnums:
+            in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
+        names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
+        flat_axes = axes.normalize_in_axes(
+            axes.resolve_in_axes(in_axes, args, kwargs, names), signature.leaves, names
+        )
+        size, sized_by = axes.mapped_axis_size(
+            flat_axes, signature.leaves, names, options.axis_size
+        )
+        mesh_axis = axes.mesh_axis(options.axis_name)
+        outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
+        levels = (outermost, *self.inner_levels(signature, outermost))
+        return Mapping(signature.leaves, levels, sized_by, names)
+
+    def inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
+        """Returns the axes of the pmap that this is a pmap of, () when it is none."""
+        inner = self.mapped_by_inner()
+        if inner is None or self.has_inner_pmaps:
+            return ()
+        leaves = [
+            leaf if axis is None
+            else leaf._replace(shape=leaf.shape[:axis] + leaf.shape[axis + 1 :])
+            for leaf, axis in zip(signature.leaves, outermost.in_axes, strict=True)
+        ]  # fmt: skip
+        levels = inner.resolve(signature._replace(leaves=tuple(leaves))).levels
+        levels = tuple(
+            dataclasses.replace(level, mesh_axis=axes.mesh_axis(level.name, depth))
+            for depth, level in enumerate(levels, 1)
+        )
+        mesh_axes = {outermost.mesh_axis, *(level.mesh_axis for level in levels)}
+        total = math.prod([outermost.size, *(level.size for level in levels)])
+        # An axis may hide one of its name, or there may be too few devices: to be seen in turn.
+        has_room = total <= len(self.devices()) and len(mesh_axes) == 1 + len(levels)
+        return levels if has_room else ()
+
+    def mapped_by_inner(self) -> Programs | None:
+        """Returns the pmap that this is a pmap of, if its arguments are simply ours."""
+        inner = getattr(self.fun, "_pmapx", None)
+        if (
+            not isinstance(inner, Programs)
+            or inner.user_function() is not self.fun  # A wrapper of it, with its attributes.
+            or self.options.static_argnums
+            or inner.options.static_argnums
+            or inner.options.devices
+        ):
+            return None
+        return inner
+
+    def devices(self) -> tuple[jax.Device, ...]:
+        """Returns the devices to choose from."""
+        return placement.candidate_devices(self.options.devices, self.options.backend)
+
+    def element(self, signature: Signature, depth: int = 1) -> Element:
+        """Returns the user's function with its static arguments in place.
+
+        With ``depth`` above 1, that of the pmap that this is a pmap of.
+        """
+        fun, static_argnums = self.fun, self.options.static_argnums
+        count = len(static_argnums) + len(signature.positions)
+
+        def with_static(*dynamic: Any, **kwargs: Any) -> Any:
+            args: list[Any] = [None] * count
+            for index, (_, value) in zip(static_argnums, signature.static, strict=True):
+                args[index] = value
+            for index, value in zip(signature.positions, dynamic, strict=True):
+                args[index] = value
+            return fun(*args, **kwargs)
+
+        def count_trace() -> None:
+            self.record.traces.add()
+
+        inner = self.mapped_by_inner()
+        if depth > 1 and inner is not None:
+            element = inner.element(signature, depth - 1)
+
+            def count_both() -> None:
+                self.record.traces.add()
+                element.on_trace()
+
+            return dataclasses.replace(element, on_trace=count_both)
+        return Element(
+            call=with_static if static_argnums else fun,
+            function=self.function,
+            tree=signature.tree,
+            on_trace=count_trace,
+        )
+
+    def mesh_around(self, signature: Signature) -> Mesh | None:
+        """Returns the mesh around the call if it has the mapped axis and others beside it."""
+        context = None if self.options.devices else placement.context_mesh()
+        if context is not None and layout.has_room_around(self.resolve(signature), context):
+            return context
+        return None
+
+    def traced(
+        self, signature: Signature, around: Mesh | None
+    ) -> tuple[Program, jax.stages.Traced]:
+        """Traces the program of a signature, making room on the mesh for pmaps met inside."""
+        program = self.program_for(signature, around)
+        try:
+            return program, program.trace()
+        except nesting.InnerPmapMet:
+            self.has_inner_pmaps = True
+            program = self.program_for(signature, around)
+            return program, program.trace()
+
+    def program_for(self, signature: Signature, around: Mesh | None) -> Program:
+        """Returns the program of a signature, laid out now if there is none."""
+        key = (signature, around, self.has_inner_pmaps)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self.program(signature, around)
+        return program
+
+    def program(self, signature: Signature, around: Mesh | None) -> Program:
+        """Lays out the program of a signature, on the mesh around the call if that is given."""
+        mapping = self.resolve(signature)
+        element = self.element(signature, len(mapping.levels))
+        if around is not None:
+            laid_out = layout.lay_out_along(element, mapping, around)
+        else:
+            laid_out = layout.lay_out(
+                element,
+                mapping,
+                self.devices(),
+                self.inner_axes(signature, mapping) if self.has_inner_pmaps else None,
+                may_oversubscribe=self.options.oversubscribe,
+            )
+        return Program(laid_out, mapping, signature.tree, self.jitted(signature, laid_out.mapped))
+
+    def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the jit of a laid-out map over the dynamic arguments."""
+        donated = [
+            index
+            for index, position in enumerate(signature.positions)
+            if position in self.options.donated_argnums
+        ]
+        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+            donated = []  # The call may have to run again, operation by operation.
+        return jit_of(
+            self.fun,
+            self.function,
+            mapped,
+            self.options.static_argnums,
+            donated,
+            self.options.compiler_options,
+        )
+
+    def inner_axes(self, signature: Signature, mapping: Mapping) -> layout.InnerAxes:
+        """Finds the pmaps inside, and chooses mesh axes for them."""
+        leaves = [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+            for leaf in mapping.leaves
+        ]
+        outermost = mapping.outermost
+        return nesting.choose_inner_axes(
+            self.function,
+            (outermost.name, outermost.size),
+            nesting.discover(self.element(signature), outermost, leaves),
+            len(self.devices()),
+            may_oversubscribe=self.options.oversubscribe,
+        )
+
+    def donated(self, signature: Signature) -> list[bool]:
+        """Says of each leaf whether it is donated."""
+        args, kwargs = signature.tree.children()
+        donated: list[bool] = []
+        for position, argument in zip(signature.positions, args.children(), strict=True):
+            donated += [position in self.options.donated_argnums] * argument.num_leaves
+        return donated + [False] * kwargs.num_leaves
