@@ -124,6 +124,8 @@ class Dispatcher:
             _tree_util.dispatch_registry,
             shard_argument,
         )
+        # Where a check for NaNs turns to find the operation that is to blame.
+        self.call._fun = run_eagerly  # type: ignore[attr-defined]
 
     def clear(self) -> None:
         """Forgets every signature."""

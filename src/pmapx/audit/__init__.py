@@ -1,0 +1,1 @@
+"""What a mapped function replicates, communicates and holds."""

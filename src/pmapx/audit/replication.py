@@ -1,0 +1,413 @@
+"""Which outputs of a `shard_map` body are equal on all devices, read off its jaxpr.
+
+An abstract interpretation: every value of the jaxpr is given the set of mesh axes over which it may
+differ between devices. Arguments start with the axes their spec names; an equation passes on what
+its operands have, unless `RULES` says otherwise for its primitive: `psum` takes its axis away,
+`axis_index` adds it. Loops run to a fixpoint.
+
+The answer errs on one side only. "Replicated" is a proof, given that the arguments are as declared
+and that XLA computes the same bits from the same bits on every device; "varies" may be caution.
+
+To teach it a primitive, write a function of type `Rule` and add it to `RULES` under the name that
+the primitive has in a printed jaxpr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jax.extend import source_info_util
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.sharding import PartitionSpec
+
+Axis = Hashable
+Scope = tuple[Axis, ...]
+"""The manual mesh axes that a jaxpr runs under, outermost first."""
+Origins = Mapping[Axis, str]
+"""The axes a value may vary over, each with the place where that began."""
+Rule = Callable[[Scope, JaxprEqn, Sequence[Origins]], list[Origins]]
+"""From the operands of an equation to its results, one `Origins` each."""
+
+UNKNOWN_AXIS = "unknown axis"
+"""Stands for the mesh's axes in `analyze_body` when no type in the jaxpr tells what they are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variation:
+    """Over which mesh axes a value may differ between devices, and since where.
+
+    Attributes:
+        axes: the axes; empty when the value is equal on all devices.
+        since: where it started to vary ("`axis_index` at train.py:41", or "argument 1", counted
+            from 0 over the flattened arguments); None when the value is replicated.
+    """
+
+    axes: frozenset[Axis]
+    since: str | None
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the value is proven equal, bit for bit, on all devices.
+
+        >>> Variation(frozenset(), None).is_replicated
+        True
+        """
+        return not self.axes
+
+
+def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Variation]:
+    """Says over which mesh axes each output of a `shard_map` body may vary.
+
+    Args:
+        jaxpr: the body, traced with `check_vma=False`.
+        input_axes: for each `jaxpr.invars`, the axes over which it varies. Declare a train state
+            replicated here to ask whether a step keeps it so. Constants are replicated.
+
+    Returns:
+        One `Variation` for each output of the body, in order.
+
+    >>> import jax
+    >>> body = jax.make_jaxpr(lambda s, x: (s, s + x, jax.lax.pmean(x, "i")), axis_env=[("i", 8)])
+    >>> analyze_body(body(1.0, 2.0).jaxpr, [frozenset(), frozenset({"i"})])[1]
+    Variation(axes=frozenset({'i'}), since='argument 1')
+    """
+    declared = [dict.fromkeys(axes, f"argument {i}") for i, axes in enumerate(input_axes)]
+    mesh_axes = _axes_in_types(jaxpr) or (UNKNOWN_AXIS,)
+    scope = tuple(dict.fromkeys((*mesh_axes, *_join(declared))))
+    return [_variation(origins) for origins in _interpret(scope, jaxpr, declared)]
+
+
+def shard_map_outputs(closed_jaxpr: ClosedJaxpr) -> list[Variation] | None:
+    """Says over which mesh axes each output of a jitted `shard_map` may vary.
+
+    Args:
+        closed_jaxpr: of a function that is one `shard_map`, inside any number of `jax.jit`.
+
+    Returns:
+        One `Variation` for each output of the body, in order, whatever its `out_specs`; None when
+        the function does not hold exactly one `shard_map`.
+
+    >>> import jax, numpy as np
+    >>> from jax.sharding import Mesh, PartitionSpec as P
+    >>> def body(x):
+    ...     return jax.lax.psum(x, "i"), 2 * x
+    >>> mesh = Mesh(np.array(jax.devices()), ("i",))
+    >>> f = jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P(), check_vma=False)
+    >>> total, twice = shard_map_outputs(jax.make_jaxpr(jax.jit(f))(np.ones(jax.device_count())))
+    >>> total.is_replicated, twice.since
+    (True, 'argument 0')
+    """
+    top = closed_jaxpr.jaxpr
+    arguments = {var: f"argument {i}" for i, var in enumerate(top.invars)}
+    found = list(_shard_maps(top, arguments))
+    if len(found) != 1:
+        return None
+    eqn, labels = found[0]
+    scope = _manual_axes(eqn)
+    inputs = [
+        dict.fromkeys(axes, label or f"input {i} of the shard_map")
+        for i, (axes, label) in enumerate(zip(_in_axes(eqn), labels, strict=True))
+    ]
+    outputs = _interpret(scope, _open(eqn.params["jaxpr"]), inputs)
+    return [_variation(origins) for origins in outputs]
+
+
+def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Origins]:
+    env: dict[Var, Origins] = {var: {} for var in jaxpr.constvars}
+    env.update(zip(jaxpr.invars, inputs, strict=True))
+
+    def read(atom: Any) -> Origins:
+        return {} if isinstance(atom, Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        rule = RULES.get(eqn.primitive.name, _from_operands)
+        results = rule(scope, eqn, [read(atom) for atom in eqn.invars])
+        env.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _from_operands(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    # Nobody taught us this primitive: plain arithmetic, unless it could reach beyond its operands.
+    named = (_names(value, scope) for key, value in eqn.params.items() if "ax" in key)
+    names_an_axis = any(axis in scope for axes in named for axis in axes)
+    if eqn.effects or names_an_axis or any(True for _ in _subjaxprs(eqn.params)):
+        return _varies_everywhere(scope, eqn, operands)
+    return [_join(operands)] * len(eqn.outvars)
+
+
+def _varies_everywhere(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    return [_join([dict.fromkeys(scope, _place(eqn)), *operands])] * len(eqn.outvars)
+
+
+def _same_value(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    # Result k is operand k; a union over all operands would be needlessly wide.
+    return list(operands)
+
+
+def _same_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    axes = _communicated_axes(scope, eqn)
+    groups = eqn.params.get("axis_index_groups")
+    if groups is not None and len(groups) > 1:
+        return _differs_on_the_axis(scope, eqn, operands)
+    return [_without(origins, axes) for origins in operands]
+
+
+def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    axes = _communicated_axes(scope, eqn)
+    if not axes:
+        return _varies_everywhere(scope, eqn, operands)
+    # Operands first: one that varied before tells more about the cause than the collective does.
+    own = dict.fromkeys(axes, _place(eqn))
+    if len(operands) == len(eqn.outvars):
+        return [_join([origins, own]) for origins in operands]
+    return [_join([*operands, own])] * len(eqn.outvars)
+
+
+def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
+        if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
+            callee = _open(eqn.params[name])
+            if len(callee.invars) == len(operands) and len(callee.outvars) == len(eqn.outvars):
+                return _interpret(scope, callee, operands)
+    return _varies_everywhere(scope, eqn, operands)
+
+
+def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    body = _open(eqn.params["jaxpr"])
+    # Releases differ in how they say which operands are carried. The types always tell: an operand
+    # that is scanned over and a result that is stacked have one dimension more than in the body.
+    xs = _count_of_other_rank(eqn.invars, body.invars)
+    ys = _count_of_other_rank(eqn.outvars, body.outvars)
+    if xs is None or ys is None:
+        return _varies_everywhere(scope, eqn, operands)
+    num_carry = len(body.outvars) - ys
+    num_consts = len(operands) - xs - num_carry
+    consts, scanned = operands[:num_consts], operands[num_consts + num_carry :]
+
+    def step(carry: Sequence[Origins]) -> list[Origins]:
+        return _interpret(scope, body, [*consts, *carry, *scanned])
+
+    carry, results = _fixpoint(step, operands[num_consts : num_consts + num_carry])
+    runs_at_least_once = isinstance(eqn.params["length"], int) and eqn.params["length"] > 0
+    return list(results) if runs_at_least_once else [*carry, *results[num_carry:]]
+
+
+def _while(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    body, cond = _open(eqn.params["body_jaxpr"]), _open(eqn.params["cond_jaxpr"])
+    cond_end = eqn.params["cond_nconsts"]
+    body_end = cond_end + eqn.params["body_nconsts"]
+    cond_consts, body_consts = operands[:cond_end], operands[cond_end:body_end]
+    carry, _ = _fixpoint(
+        lambda carry: _interpret(scope, body, [*body_consts, *carry]), operands[body_end:]
+    )
+    # Devices that leave the loop at different times leave with different values.
+    [goes_on] = _interpret(scope, cond, [*cond_consts, *carry])
+    return [_join([origins, goes_on]) for origins in carry]
+
+
+def _cond(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    choice, *arguments = operands
+    branches = [_interpret(scope, _open(b), arguments) for b in eqn.params["branches"]]
+    return [_join([*results, choice]) for results in zip(*branches, strict=True)]
+
+
+def _combinator(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    # Applies its functions to its operands and to their results, in an order we need not know.
+    def step(values: Sequence[Origins]) -> list[Origins]:
+        functions = _subjaxprs(eqn.params)
+        results = (_interpret(scope, f, [*values] * len(f.invars)) for f in functions)
+        return [_join(origins for several in results for origins in several)]
+
+    values, _ = _fixpoint(step, [_join(operands)])
+    return values * len(eqn.outvars)
+
+
+def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+    place = _place(eqn)
+    inner = tuple(axis for axis in _manual_axes(eqn) if axis not in scope)
+    inputs = [
+        _join([origins, dict.fromkeys(axes, place)])
+        for origins, axes in zip(operands, _in_axes(eqn), strict=True)
+    ]
+    outputs = _interpret(scope + inner, _open(eqn.params["jaxpr"]), inputs)
+    # Shards laid side by side are one value for the code around. An axis that the out_spec leaves
+    # out stays: nobody checked that the shards agreed.
+    specs = eqn.params.get("out_specs", ((),) * len(outputs))
+    return [
+        _without(origins, [axis for axis in inner if axis in _spec_axes(spec, inner)])
+        for origins, spec in zip(outputs, specs, strict=True)
+    ]
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ["psum", "psum2", "psum_invariant", "psum_invariant_start", "pmax", "pmin"]
+        + ["all_gather", "all_gather_invariant", "all_gather_reduced", "all_gather_start"],
+        _same_on_the_axis,
+    ),
+    **dict.fromkeys(
+        ["axis_index", "ppermute", "pshuffle", "all_to_all", "ragged_all_to_all"]
+        + ["psum_scatter", "reduce_scatter", "pgather"]
+        + ["ppermute_start", "all_to_all_start", "reduce_scatter_start"],
+        _differs_on_the_axis,
+    ),
+    # `pbroadcast` has named a change of type and a collective; this is right for both.
+    **dict.fromkeys(
+        ["pvary", "pcast", "pbroadcast", "optimization_barrier", "device_put"], _same_value
+    ),
+    **dict.fromkeys(
+        ["jit", "pjit", "call", "core_call", "closed_call", "core_closed_call", "eval_jaxpr"]
+        + ["remat", "remat2", "checkpoint", "composite", "compute_on", "xla_metadata_call"]
+        + ["custom_jvp_call", "custom_jvp_call_jaxpr", "custom_vjp_call", "custom_vjp_call_jaxpr"]
+        + ["custom_vmap_call"],
+        _call,
+    ),
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "shard_map": _shard_map,
+    **dict.fromkeys(
+        ["reduce", "reduce_window", "select_and_scatter", "custom_linear_solve"]
+        + ["scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"]
+        + ["scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"],
+        _combinator,
+    ),
+    # Code that JAX cannot see into, memory that others write, and generators with hidden state.
+    **dict.fromkeys(
+        ["pure_callback", "io_callback", "debug_callback", "buffer_callback", "ffi_call"]
+        + ["call_exported", "call_hi_primitive", "tpu_custom_call", "infeed", "rng_uniform"]
+        + ["empty", "empty2", "new_ref", "get", "swap", "addupdate", "freeze"],
+        _varies_everywhere,
+    ),
+}
+"""By primitive name. A primitive that is not here is taken for a function of its operands."""
+
+
+def _fixpoint(
+    step: Callable[[Sequence[Origins]], Sequence[Origins]], start: Sequence[Origins]
+) -> tuple[list[Origins], Sequence[Origins]]:
+    """The least values that hold `start` and that `step` does not widen, and what it makes of them.
+
+    What `step` returns begins with the values; more may follow.
+    """
+    values = list(start)
+    while True:
+        results = step(values)
+        wider = [_join(pair) for pair in zip(values, results, strict=False)]
+        if all(len(new) == len(old) for new, old in zip(wider, values, strict=True)):
+            return values, results
+        values = wider
+
+
+def _join(several: Iterable[Origins]) -> Origins:
+    joined: dict[Axis, str] = {}
+    for origins in several:
+        for axis, origin in origins.items():
+            joined.setdefault(axis, origin)
+    return joined
+
+
+def _without(origins: Origins, axes: Sequence[Axis]) -> Origins:
+    return {axis: origin for axis, origin in origins.items() if axis not in axes}
+
+
+def _variation(origins: Origins) -> Variation:
+    return Variation(frozenset(origins), next(iter(origins.values()), None))
+
+
+def _place(eqn: JaxprEqn) -> str:
+    name = f"`{eqn.primitive.name}`"
+    # "/path/train.py:41:8 (step)"; empty when no frame is the user's.
+    summary = source_info_util.summarize(eqn.source_info)
+    line = re.match(r"(?P<path>.+?):(?P<line>\d+)(:\d+)? \(", summary)
+    return f"{name} at {os.path.basename(line['path'])}:{line['line']}" if line else name
+
+
+def _communicated_axes(scope: Scope, eqn: JaxprEqn) -> tuple[Axis, ...]:
+    return _names(eqn.params.get("axes", eqn.params.get("axis_name", ())), scope)
+
+
+def _names(value: Any, scope: Scope) -> tuple[Axis, ...]:
+    """The axis names in a parameter: one, or several among which integers are array dimensions."""
+    # A tuple may be the name of one axis.
+    are_several = isinstance(value, tuple | list | set | frozenset) and value not in scope
+    return tuple(
+        name
+        for name in (value if are_several else (value,))
+        if isinstance(name, Hashable) and not isinstance(name, numbers.Integral | None)
+    )
+
+
+def _manual_axes(eqn: JaxprEqn) -> Scope:
+    mesh_axes = eqn.params["mesh"].axis_names
+    manual = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", mesh_axes))
+    return tuple(axis for axis in mesh_axes if axis in manual)
+
+
+def _in_axes(eqn: JaxprEqn) -> list[Scope]:
+    """For each operand of a `shard_map`, the axes over which the body's view of it varies."""
+    manual = _manual_axes(eqn)
+    specs = eqn.params.get("in_specs")
+    if specs is None:
+        return [manual] * len(eqn.invars)
+    # An unreduced axis is one over which every device holds its own summand.
+    return [
+        tuple(a for a in manual if a in _spec_axes(s, manual) or a in getattr(s, "unreduced", ()))
+        for s in specs
+    ]
+
+
+def _spec_axes(spec: PartitionSpec, scope: Scope) -> list[Axis]:
+    return [axis for dimension in spec for axis in _names(dimension, scope)]
+
+
+def _axes_in_types(jaxpr: Jaxpr) -> Scope:
+    """The manual axes of the mesh that the types of arrays in a `shard_map` body carry."""
+    shardings = (getattr(v.aval, "sharding", None) for v in [*jaxpr.invars, *jaxpr.outvars])
+    meshes = (getattr(sharding, "mesh", None) for sharding in shardings)
+    axes = (axis for mesh in meshes for axis in getattr(mesh, "manual_axes", ()))
+    return tuple(dict.fromkeys(axes))
+
+
+def _count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | None:
+    pairs = [(a.aval, b.aval) for a, b in zip(outside, inside, strict=True)]
+    if not all(hasattr(aval, "shape") for pair in pairs for aval in pair):
+        return None
+    return sum(len(a.shape) != len(b.shape) for a, b in pairs)
+
+
+def _open(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def _subjaxprs(value: Any) -> Iterator[Jaxpr]:
+    if isinstance(value, Jaxpr | ClosedJaxpr):
+        yield _open(value)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _subjaxprs(item)
+    elif isinstance(value, dict):
+        yield from _subjaxprs(list(value.values()))
+
+
+def _shard_maps(
+    jaxpr: Jaxpr, labels: dict[Var, str]
+) -> Iterator[tuple[JaxprEqn, list[str | None]]]:
+    """Every `shard_map` outside of others, and for its operands the argument each was made from."""
+    labels = dict(labels)
+    for eqn in jaxpr.eqns:
+        sources = [None if isinstance(v, Literal) else labels.get(v) for v in eqn.invars]
+        if eqn.primitive.name == "shard_map":
+            yield eqn, sources
+            continue
+        if len(distinct := {source for source in sources if source}) == 1:
+            labels.update(dict.fromkeys(eqn.outvars, distinct.pop()))
+        for sub in _subjaxprs(eqn.params):
+            is_call = len(sub.invars) == len(sources)
+            inner = {v: s for v, s in zip(sub.invars, sources, strict=False) if s and is_call}
+            yield from _shard_maps(sub, inner)
