@@ -1,9 +1,9 @@
 """The collectives that ``jax.vmap`` refuses, written as ones that it takes.
 
-Over an axis of ``jax.vmap``, JAX refuses ``axis_index_groups`` and a ``ppermute`` that leaves
-elements out. Both are rewritten where they stand in the function's jaxpr, also in the bodies of
-loops, branches, jits and remats and in custom derivative rules; all other equations stay as they
-are.
+Over an axis of ``jax.vmap``, JAX refuses ``axis_index_groups``, a ``ppermute`` that leaves
+elements out, and ``pbroadcast``. They are rewritten where they stand in the function's jaxpr, also
+in the bodies of loops, branches, jits and remats and in custom derivative rules; all other
+equations stay as they are.
 
 The body of a loop has no room for new array constants, so the rules make none: what differs from
 element to element comes from a whole ``ppermute`` of the axis index, whose pairs are part of the
@@ -12,10 +12,9 @@ equation.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -44,33 +43,22 @@ def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> C
     return rewritten
 
 
-@dataclasses.dataclass(frozen=True)
 class _Collective:
     """One equation's collective, as the element that runs it sees it."""
 
-    axis_name: Hashable
-    axis_size: int
-    params: Mapping[str, Any]
-
-    @property
-    def groups(self) -> Sequence[Sequence[int]]:
-        return self.params["axis_index_groups"]
-
-    @property
-    def group_size(self) -> int:
-        return len(self.groups[0])
-
-    @property
-    def group_bounds(self) -> list[int]:
-        """Where the groups begin and end when the elements stand group after group."""
-        return list(itertools.accumulate(map(len, self.groups), initial=0))
-
-    @property
-    def groups_are_equal(self) -> bool:
-        return len({len(group) for group in self.groups}) == 1
-
-    def in_group_order(self) -> list[int]:
-        return list(itertools.chain.from_iterable(self.groups))
+    def __init__(self, axis_name: Hashable, axis_size: int, params: Mapping[str, Any]) -> None:
+        self.axis_name = axis_name
+        self.axis_size = axis_size
+        self.params = params
+        self.groups: Sequence[Sequence[int]] = params.get("axis_index_groups") or [range(axis_size)]
+        self.group_size = len(self.groups[0])
+        self.groups_are_equal = len({len(group) for group in self.groups}) == 1
+        self.group_after_group = list(itertools.chain.from_iterable(self.groups))
+        if sorted(self.group_after_group) != list(range(axis_size)):
+            raise ValueError(
+                f"axis_index_groups must cover the {axis_size} elements of the axis "
+                f"{axis_name!r} exactly once, got {self.groups}"
+            )
 
     def permuted(self, x: jax.Array, pairs: Sequence[tuple[int, int]]) -> jax.Array:
         moves = any(source != destination for source, destination in pairs)
@@ -80,44 +68,48 @@ class _Collective:
         """The place of this element in ``order``, a list of all of them."""
         return self.permuted(lax.axis_index(self.axis_name), list(enumerate(order)))
 
-    def own_group(self) -> jax.Array:
-        rank = self.rank(self.in_group_order())
-        if self.groups_are_equal:
-            return lax.div(rank, self.group_size)
-        starts = self.group_bounds[1:-1]
-        return sum((lax.convert_element_type(rank >= at, rank.dtype) for at in starts), 0 * rank)
-
-    def place_in_group(self) -> jax.Array:
-        return lax.rem(self.rank(self.in_group_order()), self.group_size)
-
     def rows(self, x: jax.Array) -> jax.Array:
         """``x`` of all elements, group after group."""
-        into_order = [(element, k) for k, element in enumerate(self.in_group_order())]
+        into_order = [(element, place) for place, element in enumerate(self.group_after_group)]
         return lax.all_gather(self.permuted(x, into_order), self.axis_name)
 
-    def rows_by_group(self, x: jax.Array) -> jax.Array:
+    def by_group(self, x: jax.Array) -> jax.Array:
+        if not self.groups_are_equal:
+            raise ValueError(f"axis_index_groups must all be the same size, got {self.groups}")
         return self.rows(x).reshape(len(self.groups), self.group_size, *x.shape)
 
     def reduced_by_group(self, reduce: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
         if self.groups_are_equal:
-            return reduce(self.rows_by_group(x), (1,))
-        rows = self.rows(x)
-        spans = itertools.pairwise(self.group_bounds)
-        return jnp.stack([reduce(rows[start:stop], (0,)) for start, stop in spans])
+            return reduce(self.by_group(x), (1,))
+        rows, ends = self.rows(x), itertools.accumulate(map(len, self.groups))
+        spans = zip(ends, self.groups, strict=True)
+        return jnp.stack([reduce(rows[end - len(group) : end], (0,)) for end, group in spans])
+
+    def own(self, by_group: jax.Array, part_of: int | None = None) -> jax.Array:
+        """This element's group, of the leading axis; of the axis ``part_of``, its part alone."""
+        rank = self.rank(self.group_after_group)
+        starts: list[Any] = [0] * by_group.ndim
+        sizes = [1, *by_group.shape[1:]]
+        if self.groups_are_equal:
+            starts[0] = lax.div(rank, self.group_size)
+        else:
+            ends = itertools.accumulate(map(len, self.groups[:-1]))
+            starts[0] = sum((rank >= end).astype(rank.dtype) for end in ends)
+        if part_of is not None:
+            sizes[part_of] //= self.group_size
+            starts[part_of] = lax.rem(rank, self.group_size) * sizes[part_of]
+        return lax.squeeze(lax.dynamic_slice(by_group, starts, sizes), [0])
 
 
 Rule = Callable[[_Collective, jax.Array], jax.Array]
 
 
 def _all_reduce(reduce: Callable[..., jax.Array]) -> Rule:
-    def rule(collective: _Collective, x: jax.Array) -> jax.Array:
-        return _own(collective, collective.reduced_by_group(reduce, x))
-
-    return rule
+    return lambda collective, x: collective.own(collective.reduced_by_group(reduce, x))
 
 
 def _all_gather(collective: _Collective, x: jax.Array) -> jax.Array:
-    members = _own(collective, collective.rows_by_group(x))
+    members = collective.own(collective.by_group(x))
     dimension = collective.params["all_gather_dimension"]
     if collective.params["tiled"]:
         return _joined(members, dimension)
@@ -126,40 +118,30 @@ def _all_gather(collective: _Collective, x: jax.Array) -> jax.Array:
 
 def _all_to_all(collective: _Collective, x: jax.Array) -> jax.Array:
     # The equation is always a tiled one: `lax.all_to_all` reshapes around it.
-    parts = _own(
-        collective, collective.rows_by_group(x), part_of=2 + collective.params["split_axis"]
-    )
+    parts = collective.own(collective.by_group(x), part_of=2 + collective.params["split_axis"])
     return _joined(parts, collective.params["concat_axis"])
 
 
 def _reduce_scatter(collective: _Collective, x: jax.Array) -> jax.Array:
     dimension = collective.params["scatter_dimension"]
-    totals = collective.reduced_by_group(lax.reduce_sum, x)
-    part = _own(collective, totals, part_of=1 + dimension)
+    part = collective.own(collective.reduced_by_group(lax.reduce_sum, x), part_of=1 + dimension)
     return part if collective.params["tiled"] else lax.squeeze(part, [dimension])
 
 
 def _ppermute(collective: _Collective, x: jax.Array) -> jax.Array:
     pairs = list(collective.params["perm"])
-    everyone = range(collective.axis_size)
-    senders = [source for source, _ in pairs]
-    receivers = [destination for _, destination in pairs]
-    idle = [element for element in everyone if element not in receivers]
-    silent = [element for element in everyone if element not in senders]
+    everyone = set(range(collective.axis_size))
+    senders, receivers = ([pair[end] for pair in pairs] for end in (0, 1))
+    silent, idle = sorted(everyone - {*senders}), sorted(everyone - {*receivers})
+    if len(silent) != len(idle) or len(idle) != len(everyone) - len(pairs):
+        raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}")
     from_someone = collective.permuted(x, [*pairs, *zip(silent, idle, strict=True)])
     is_receiver = collective.rank(receivers + idle) < len(receivers)
     return lax.select(is_receiver, from_someone, jnp.zeros_like(x))
 
 
-def _own(collective: _Collective, by_group: jax.Array, part_of: int | None = None) -> jax.Array:
-    """This element's group, the leading axis; of the axis ``part_of``, its part alone."""
-    starts: list[Any] = [0] * by_group.ndim
-    sizes = list(by_group.shape)
-    starts[0], sizes[0] = collective.own_group(), 1
-    if part_of is not None:
-        sizes[part_of] //= collective.group_size
-        starts[part_of] = collective.place_in_group() * sizes[part_of]
-    return lax.squeeze(lax.dynamic_slice(by_group, starts, sizes), [0])
+def _pbroadcast(collective: _Collective, x: jax.Array) -> jax.Array:
+    return lax.all_gather(x, collective.axis_name)[collective.params["source"]]
 
 
 def _joined(rows: jax.Array, axis: int) -> jax.Array:
@@ -177,6 +159,7 @@ RULES: dict[str, Rule] = {
     "all_to_all": _all_to_all,
     "reduce_scatter": _reduce_scatter,
     "ppermute": _ppermute,
+    "pbroadcast": _pbroadcast,
 }
 """By the name of the primitive: the rule for one of its operands."""
 
@@ -189,9 +172,13 @@ class _Rewriting:
         self.axis_size = axis_size
         self.done: dict[Any, Any] = {}
 
+    def traced(self, fun: Callable[..., Any], *args: Any) -> Any:
+        # Derivative rules are traced after `jax.vmap` has gone, and the axis with it.
+        axis_env = [(self.axis_name, self.axis_size)]
+        return jax.make_jaxpr(fun, axis_env=axis_env, return_shape=True)(*args)
+
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
-        """Calls ``fun``, rewritten, where the axis is bound."""
-        jaxpr, result = jax.make_jaxpr(fun, return_shape=True)(*args)
+        jaxpr, result = self.traced(fun, *args)
         outputs = jaxpr_as_fun(self.rewritten(jaxpr))(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
@@ -199,27 +186,24 @@ class _Rewriting:
         """The value of a parameter, with the jaxprs in it rewritten; itself if none has to be."""
         if type(value) is tuple:
             new = tuple(map(self.rewritten, value))
-            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+            return new if any(map(operator.is_not, new, value)) else value
         if not isinstance(value, Jaxpr | ClosedJaxpr):
             return value
         if value not in self.done:
-            # On newer releases the two are one class.
-            self.done[value] = (
-                self.jaxpr(value) if isinstance(value, Jaxpr) else self.closed_jaxpr(value)
-            )
+            self.done[value] = self.jaxpr(value)
         return self.done[value]
 
-    def closed_jaxpr(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        jaxpr = self.rewritten(closed.jaxpr)
-        return closed if jaxpr is closed.jaxpr else closed.replace(jaxpr=jaxpr)
-
-    def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+    def jaxpr(self, jaxpr: Any) -> Any:
+        if not isinstance(jaxpr, Jaxpr):  # A closed one; on JAX 0.12 the two are one class.
+            inner = self.rewritten(jaxpr.jaxpr)
+            return jaxpr if inner is jaxpr.jaxpr else jaxpr.replace(jaxpr=inner)
         eqns = [new for eqn in jaxpr.eqns for new in self.equations(eqn)]
         if len(eqns) == len(jaxpr.eqns) and all(map(operator.is_, eqns, jaxpr.eqns)):
             return jaxpr
         return jaxpr.replace(eqns=eqns, effects=jaxpr.effects | _added_effects(eqns, jaxpr.eqns))
 
     def equations(self, eqn: JaxprEqn) -> list[JaxprEqn]:
+        """The equations that stand for ``eqn``; itself alone if nothing in it is refused."""
         if self.is_refused(eqn):
             return self.written_out(eqn)
         params = {name: self.rewritten(value) for name, value in eqn.params.items()}
@@ -235,76 +219,77 @@ class _Rewriting:
             return False
         params = eqn.params
         axes = params["axes"] if "axes" in params else params["axis_name"]
-        if axes != self.axis_name and tuple(axes) != (self.axis_name,):
+        if axes not in (self.axis_name, (self.axis_name,)):
             return False
-        leaves_some_out = "perm" in params and len(params["perm"]) < self.axis_size
-        return leaves_some_out or params.get("axis_index_groups") is not None
+        # Of `pbroadcast`, JAX has a rule that fails.
+        leaves_some_out = len(params.get("perm", range(self.axis_size))) < self.axis_size
+        is_grouped = params.get("axis_index_groups") is not None
+        return is_grouped or leaves_some_out or eqn.primitive.name == "pbroadcast"
 
     def written_out(self, eqn: JaxprEqn) -> list[JaxprEqn]:
         rule = RULES[eqn.primitive.name]
         collective = _Collective(self.axis_name, self.axis_size, eqn.params)
-        operands = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in eqn.invars]
-        jaxpr = jax.make_jaxpr(lambda *xs: [rule(collective, x) for x in xs])(*operands).jaxpr
-        outside: dict[Any, Any] = dict(zip(jaxpr.invars, eqn.invars, strict=True))
-        outside |= zip(jaxpr.outvars, eqn.outvars, strict=True)
 
-        def placed(atoms: Sequence[Any]) -> list[Any]:
-            return [outside.get(x, x) if isinstance(x, Var) else x for x in atoms]
+        def on_operands(*operands: jax.Array) -> Iterable[jax.Array]:
+            for operand, result in zip(operands, eqn.outvars, strict=True):
+                is_weak = getattr(result.aval, "weak_type", False)
+                # Some collectives make a weakly typed operand a strongly typed one.
+                x = operand if is_weak else lax.convert_element_type(operand, operand.dtype)
+                yield rule(collective, x)
 
+        avals: list[Any] = [operand.aval for operand in eqn.invars]
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+        traced, _ = self.traced(lambda *operands: [*on_operands(*operands)], *structs)
+        outside = dict(zip(traced.jaxpr.invars, eqn.invars, strict=True))
+        outside |= zip(traced.jaxpr.outvars, eqn.outvars, strict=True)
+
+        def placed(atoms: Iterable[Any]) -> list[Any]:
+            return [outside.get(atom, atom) if isinstance(atom, Var) else atom for atom in atoms]
+
+        origin = {"source_info": eqn.source_info, "ctx": eqn.ctx}
         return [
-            new.replace(
-                invars=placed(new.invars),
-                outvars=placed(new.outvars),
-                source_info=eqn.source_info,
-                ctx=eqn.ctx,
-            )
-            for new in jaxpr.eqns
+            new.replace(invars=placed(new.invars), outvars=placed(new.outvars), **origin)
+            for new in traced.jaxpr.eqns
         ]
 
     def derivative_rules(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The rules of a custom derivative, rewritten when they are used: only then are they traced."""
+        """The rules of a custom derivative, to be rewritten when JAX asks for them."""
 
-        def traced(thunk: Any) -> Callable[..., Any]:
-            def call(*args: Any) -> tuple[Any, ...]:
-                jaxpr, *rest = thunk.call_wrapped(*args)
-                return self.rewritten(jaxpr), *rest
+        def jaxpr_maker(thunk: Any) -> Callable[..., Any]:
+            def make(*args: Any) -> tuple[Any, ...]:
+                made: list[Any] = []
+                self.traced(lambda: made.extend(thunk.call_wrapped(*args)))
+                return self.rewritten(made[0]), *made[1:]
 
-            return call
+            return make
 
-        def untraced(fun: Any) -> Callable[..., Any]:
+        def function(fun: Any) -> Callable[..., Any]:
             def call(*args: Any) -> Any:
-                # Symbolic zeros are among the arguments of a backward rule.
-                is_array = [isinstance(arg, jax.Array) for arg in args]
+                is_array = [isinstance(arg, jax.Array) for arg in args]  # Some are symbolic zeros.
 
-                def of_arrays(*arrays: Any) -> Any:
-                    left = iter(arrays)
-                    return fun.call_wrapped(
-                        *(
-                            next(left) if here else arg
-                            for here, arg in zip(is_array, args, strict=True)
-                        )
-                    )
+                def of_arrays(*arrays: jax.Array) -> Any:
+                    rest = iter(arrays)
+                    pairs = zip(args, is_array, strict=True)
+                    return fun.call_wrapped(*(next(rest) if here else arg for arg, here in pairs))
 
                 return self.call(of_arrays, *itertools.compress(args, is_array))
 
             return call
 
-        wrappers = {"jvp_jaxpr_fun": traced, "fwd_jaxpr_thunk": traced, "bwd": untraced}
+        kinds = {"jvp_jaxpr_fun": jaxpr_maker, "fwd_jaxpr_thunk": jaxpr_maker, "bwd": function}
         return {
-            name: linear_util.wrap_init(wrap(params[name]), debug_info=params[name].debug_info)
-            for name, wrap in wrappers.items()
+            name: linear_util.wrap_init(kind(params[name]), debug_info=params[name].debug_info)
+            for name, kind in kinds.items()
             if name in params
         }
 
 
 def _jaxprs(params: Mapping[str, Any]) -> list[Any]:
-    values = itertools.chain.from_iterable(
-        value if isinstance(value, tuple) else [value] for value in params.values()
-    )
-    return [value for value in values if isinstance(value, Jaxpr | ClosedJaxpr)]
+    values = (value if isinstance(value, tuple) else (value,) for value in params.values())
+    return [x for x in itertools.chain(*values) if isinstance(x, Jaxpr | ClosedJaxpr)]
 
 
-def _added_effects(new: Sequence[Any], old: Sequence[Any]) -> set[Any]:
-    """Indexing by the element has the effect of the axis, which ``ppermute`` does not have."""
-    before, after = (set().union(*(x.effects for x in xs)) for xs in (old, new))
+def _added_effects(new: Iterable[Any], old: Iterable[Any]) -> set[Any]:
+    """``lax.axis_index`` has the effect of using the axis; the equation it helps may not."""
+    before, after = ({effect for x in xs for effect in x.effects} for xs in (old, new))
     return after - before

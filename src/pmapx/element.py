@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh
 
-from pmapx import axes
+from pmapx import axes, batched_collectives
 from pmapx.axes import Axis, MappedAxis
 
 OutAxes = list[tuple[Axis, ...]]
@@ -157,13 +157,21 @@ def vectorized(
             traced.append((axes.resolve_out_axes(element.function, [level], result), out_tree))
             return out_leaves
 
-        batched = jax.vmap(
-            on_one_row,
+        as_batch = functools.partial(
+            jax.vmap,
             in_axes=level.in_axes,
             axis_name=level.name,
             axis_size=level.size,
             spmd_axis_name=spmd_axis,
-        )(*leaves)
+        )
+        try:
+            batched = as_batch(on_one_row)(*leaves)
+        except (NotImplementedError, AssertionError, TypeError):
+            if level.name is None:
+                raise
+            # Some collectives have no batching rule, and that is how JAX says so.
+            rewritten = batched_collectives.supported(on_one_row, level.name, level.size)
+            batched = as_batch(rewritten)(*leaves)
         out_axes, out_tree = traced[-1]
         return jax.tree.unflatten(
             out_tree,

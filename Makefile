@@ -1,0 +1,74 @@
+# Everything runs in a virtual environment that the first target makes; only python3, pip and make are
+# needed. Another JAX release: make test JAX="jax==0.8.0". Another Python: make test PYTHON=python3.13.
+
+PYTHON ?= python3
+JAX ?=
+VENV ?= $(if $(JAX),.venvs/$(subst ==,-,$(JAX)),.venv)
+ARGS ?=
+
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check
+PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4
+READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.ready-docs
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-fast test-slow bench bench-docs lint format docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
+
+demo: $(READY) ## Train a small classifier on 8 virtual devices, three ways side by side
+	$(RUN) examples/train_classifier.py $(ARGS)
+
+test: $(READY) ## Run the whole test suite on 8 virtual CPU devices
+	$(PYTEST) $(ARGS)
+
+test-fast: $(READY) ## Run what is not marked slow
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(READY) ## Run what is marked slow
+	$(PYTEST) -m slow $(ARGS)
+
+bench: $(READY) ## Compare the cost of a call with jax.pmap and hand-written shard_map
+	$(RUN) benchmarks/dispatch.py $(ARGS)
+
+bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/assets
+	$(RUN) benchmarks/dispatch.py --json docs/assets/dispatch.json $(ARGS)
+	$(RUN) benchmarks/plot_dispatch.py
+
+lint: $(READY) ## Check style, formatting and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: $(READY) ## Format the code and mend what ruff can mend
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+
+docs: $(DOCS_READY) ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
+
+clean: ## Remove what was built, the environments included
+	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+venv: $(READY) ## Only make the environment
+
+# The stamp is older than pyproject.toml when the dependencies may have changed.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "pmapx needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV), once; it takes a few minutes."
+	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { \
+	  echo "$(PYTHON) cannot make virtual environments: install its venv module" \
+	       "(on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+	@# --group came with pip 25.1
+	$(PIP) install "pip>=25.1"
+	$(PIP) install --editable ".[tools]" --group test --group lint $(if $(JAX),"$(JAX)")
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	$(PIP) install --group docs
+	@touch $@
