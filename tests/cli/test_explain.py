@@ -1,0 +1,69 @@
+"""The command line: `pmapx explain` and what surrounds it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pmapx
+from pmapx import cli, errors
+
+click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+
+
+def run(*args):
+    from pmapx.cli._group import group
+
+    return click_testing.CliRunner().invoke(group, args, prog_name="pmapx")
+
+
+@pytest.mark.parametrize("code", sorted(errors.CODES))
+def test_explain_prints_the_page_of_each_code(code):
+    result = run("explain", code)
+    assert result.exit_code == 0
+    assert result.stdout.strip() == errors.explain(code).strip()
+
+
+def test_explain_takes_a_code_in_lower_case():
+    assert run("explain", "pmx101").stdout == run("explain", "PMX101").stdout
+
+
+def test_explain_without_a_code_lists_all_of_them_one_a_line():
+    lines = run("explain").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(errors.CODES)
+    assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_unknown_code_names_the_closest_in_one_line_and_exits_with_2():
+    result = run("explain", "PMX1O1")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert "'PMX1O1'" in result.stderr
+    assert "PMX101" in result.stderr
+
+
+def test_version_is_that_of_the_package():
+    assert run("--version").stdout.strip() == f"pmapx, version {pmapx.__version__}"
+
+
+def test_commands_are_found_by_their_file_names():
+    assert "explain" in run("--help").stdout
+    assert run("no-such-command").exit_code == 2
+
+
+def test_missing_click_says_what_to_install_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "click", None)
+    with pytest.raises(SystemExit, match=r'^pmapx: .* pip install "pmapx\[tools\]"$'):
+        cli.main()
+
+
+def test_module_runs_as_a_program_without_colour_when_piped():
+    result = subprocess.run(
+        [sys.executable, "-m", "pmapx", "explain", "PMX101"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.startswith("PMX101")
+    assert "\x1b" not in result.stdout

@@ -1,0 +1,39 @@
+"""The documentation's examples: each page's blocks run in order, as one program."""
+
+import doctest
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(python|pycon)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    if BLOCK.search(page.read_text("utf-8"))
+)
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_on_the_page_run_and_print_what_it_says(page):
+    text = (ROOT / page).read_text("utf-8")
+    names = {"__name__": "page"}
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=options)
+    complaints = []
+    for block in BLOCK.finditer(text):
+        language, source = block.groups()
+        line = text.count("\n", 0, block.start()) + 1
+        if language == "python":
+            exec(compile("\n" * line + source, page, "exec"), names)
+        else:
+            test = doctest.DocTestParser().get_doctest(source, names, page, page, line)
+            runner.run(test, out=complaints.append, clear_globs=False)
+            names |= test.globs
+    assert not complaints, "".join(complaints)
+
+
+def test_pages_with_examples_are_found():
+    assert {"README.md", "docs/index.md", "docs/guide/pmap.md"} <= set(PAGES)

@@ -1,0 +1,62 @@
+"""With PMAPX_PUBLIC_ONLY=1 nothing private of JAX is used, and nothing else changes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+KEY_TESTS = [
+    "test_map.py::test_the_function_sees_one_row_without_the_mapped_axis",
+    "test_map.py::test_a_negative_out_axis_counts_from_the_end",
+    "test_map.py::test_typed_keys_go_in_and_come_out",
+    "test_map.py::test_static_arguments_that_are_equal_share_a_program",
+    "test_map.py::test_one_function_serves_32_and_64_bits_in_turn",
+    "test_collectives.py::test_a_training_step_keeps_replicas_equal_to_one_big_batch",
+    "test_transformations.py::test_jit_of_a_pmap_traces_it_once",
+    "test_transformations.py::test_debug_nans_raises",
+    "test_transformations.py::test_disable_jit_gives_the_same_result",
+    "test_one_program.py",
+    "test_placement.py::test_the_old_mesh_context_does_no_harm",
+    "test_placement.py::test_placed_inputs_pass_under_the_transfer_guard",
+    "test_stages.py::test_a_donated_input_is_reused_and_reads_as_deleted",
+    "test_threads_and_garbage.py::test_threads_that_meet_at_the_first_call_share_one_compile",
+    "test_threads_and_garbage.py::test_a_pmapped_method_frees_its_object",
+]
+
+
+def test_the_doors_to_private_jax_are_shut(run_python):
+    code = "from pmapx import _fastpath as f; print([n for n in dir(f) if n.startswith('HAS_')])"
+    doors = eval(run_python(code))
+    state = f"from pmapx import _fastpath as f; print([getattr(f, n) for n in {doors!r}])"
+
+    assert doors
+    assert eval(run_python(state, PMAPX_PUBLIC_ONLY="1")) == [False] * len(doors)
+
+
+def test_this_jax_has_the_private_pieces(run_python):
+    code = (
+        "from pmapx import _fastpath as f; print(all(getattr(f, n) for n in dir(f) if 'HAS_' in n))"
+    )
+
+    assert run_python(code, PMAPX_PUBLIC_ONLY="").strip() == "True"
+
+
+def test_the_key_tests_pass_on_public_jax_alone():
+    if os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0"):
+        pytest.skip("the whole run is on public JAX alone")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *KEY_TESTS],
+        cwd=HERE,
+        env={**os.environ, "PMAPX_PUBLIC_ONLY": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
