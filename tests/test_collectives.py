@@ -100,6 +100,22 @@ def test_a_tree_of_several_dtypes_is_summed_leaf_by_leaf():
 
 
 @pytest.mark.behaviour("A13")
+@pytest.mark.parametrize("oversubscribe", [False, True])
+def test_typed_keys_are_sent_around(oversubscribe):
+    n = 2 * N if oversubscribe else N
+    keys = jax.random.split(jax.random.key(0), n)
+    rotation = [(k, (k + 1) % n) for k in range(n)]
+
+    sent = pmapx.pmap(
+        lambda key: lax.ppermute(key, "i", rotation), "i", oversubscribe=oversubscribe
+    )(keys)
+
+    np.testing.assert_array_equal(
+        jax.random.key_data(sent), np.roll(jax.random.key_data(keys), 1, axis=0)
+    )
+
+
+@pytest.mark.behaviour("A13")
 def test_the_sum_of_a_python_constant_is_known_while_tracing():
     seen = []
 

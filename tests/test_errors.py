@@ -1,6 +1,7 @@
 """Errors say what, where and how to fix it (C1-C6); each is reachable and leaves no damage."""
 
 import dataclasses
+import functools
 import re
 import warnings
 
@@ -312,6 +313,52 @@ def test_something_that_is_no_array(thing, in_axis):
         pmapx.pmap(lambda x, y: x, in_axes=(0, in_axis))(ROWS, {"deep": [thing]})
 
     assert "argument 1 'y' at ['deep'][0]" in str(raised.value)
+
+
+@pytest.mark.behaviour("C5")
+@pytest.mark.parametrize("dtype", ["<U1", "object", "datetime64[s]", ">f4"])
+def test_an_array_of_a_type_that_jax_has_not_tells_the_type(dtype):
+    with pytest.raises(TypeError, match="PMX104") as raised:
+        pmapx.pmap(lambda x: x)(np.zeros(N, dtype))
+
+    assert dtype in str(raised.value)
+    assert "no shape" not in str(raised.value)
+
+
+class Model:
+    def apply(self, state, batch):
+        return state
+
+    def __call__(self, state, batch):
+        return state
+
+
+def decorated(fun):
+    @functools.wraps(fun)
+    def inner(*args, **kwargs):
+        return fun(*args, **kwargs)
+
+    return inner
+
+
+CALLABLES = {
+    "function": step,
+    "method": Model().apply,
+    "object": Model(),
+    "partial": functools.partial(lambda bound, state, batch: state, 1),
+    "decorated": decorated(step),
+    "jit": jax.jit(step),
+    "grad": jax.grad(step),
+    "remat": jax.checkpoint(step),
+    "pmap": pmapx.pmap(step),
+}
+
+
+@pytest.mark.behaviour("C4")
+@pytest.mark.parametrize("fun", CALLABLES.values(), ids=CALLABLES.keys())
+def test_every_kind_of_callable_has_its_arguments_named(fun):
+    with pytest.raises(ValueError, match="argument 1 'batch'"):
+        pmapx.pmap(fun)(ROWS, 1.0)
 
 
 @pytest.mark.behaviour("C6")

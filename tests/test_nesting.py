@@ -354,6 +354,72 @@ def test_static_arguments_of_the_inner_map():
     assert_same(pmapx.pmap(lambda x: inner(x, 3), "i")(X), 3 * X)
 
 
+@pytest.mark.behaviour("D2")
+def test_an_inner_output_without_an_axis():
+    def through(transform):
+        def outer(x):
+            return transform(lambda y: lax.psum(y * y, ("i", "j")), "j", out_axes=None)(x)
+
+        return transform(outer, "i", out_axes=None)
+
+    total = lambda mapped: lambda x: mapped(x).sum()
+
+    assert_same(through(pmapx.pmap)(X), through(by_vmap)(X))
+    assert_same(jax.grad(total(through(pmapx.pmap)))(X), jax.grad(total(through(by_vmap)))(X))
+
+
+@pytest.mark.behaviour("D2")
+def test_keys_go_through_both_maps():
+    keys = jax.random.split(jax.random.key(0), (OUTER, INNER))
+
+    assert_same(nested(jax.random.bits)(keys), nested_by_vmap(jax.random.bits)(keys))
+
+
+@pytest.mark.behaviour("D2")
+@pytest.mark.parametrize("sizes", [(2 * N, 2), (N, 3)])
+def test_an_outer_map_that_oversubscribes_takes_the_inner_one_along(sizes):
+    def fun(y):
+        return y + lax.psum(y, ("i", "j")) * lax.axis_index("j")
+
+    x = jnp.arange(float(np.prod(sizes))).reshape(sizes)
+    mapped = pmapx.pmap(pmapx.pmap(fun, "j"), "i", oversubscribe=True)
+
+    assert_same(mapped(x), nested_by_vmap(fun)(x))
+
+
+@pytest.mark.behaviour("D2")
+def test_a_body_that_catches_everything_gets_its_inner_map_all_the_same():
+    def outer(x):
+        try:
+            return pmapx.pmap(lambda y: y + 1, "j")(x)
+        except BaseException:
+            return x
+
+    assert_same(pmapx.pmap(outer, "i")(X), X + 1)
+
+
+@pytest.mark.behaviour("D2")
+def test_a_donated_input_of_nested_maps_is_given_away(devices):
+    mesh = Mesh(np.array(devices).reshape(OUTER, INNER), ("a", "b"))
+    x = jax.device_put(X, NamedSharding(mesh, P("a", "b")))
+
+    result = pmapx.pmap(pmapx.pmap(lambda y: y + 1, "j"), "i", donate_argnums=0)(x)
+
+    assert x.is_deleted()
+    assert_same(result, X + 1)
+
+
+@pytest.mark.behaviour("D2")
+@pytest.mark.needs_devices(8)
+def test_nested_maps_may_leave_devices_idle(devices):
+    x = jnp.arange(6.0).reshape(3, 2)
+
+    result = pmapx.pmap(pmapx.pmap(lambda y: y + lax.psum(y, ("i", "j")), "j"), "i")(x)
+
+    assert result.sharding.device_set == set(devices[:6])
+    assert_same(result, x + x.sum())
+
+
 @pytest.mark.behaviour("D3")
 def test_too_large_a_product_tells_the_nesting():
     with pytest.raises(ValueError, match="PMX202") as raised:

@@ -138,7 +138,7 @@ def test_threads_that_call_trace_and_drop_at_once():
     dropped = []
 
     def work(k):
-        for turn in range(4):
+        for turn in range(2):
             own = pmapx.pmap(functools.partial(lambda scale, x: scale * x, k + turn))
             dropped.append(weakref.ref(own))
             x = rows(1)
@@ -153,7 +153,7 @@ def test_threads_that_call_trace_and_drop_at_once():
 
     assert in_threads(work) == list(range(THREADS))
     gc.collect()
-    assert len(dropped) == 4 * THREADS
+    assert len(dropped) == 2 * THREADS
     assert not any(ref() for ref in dropped)
 
 

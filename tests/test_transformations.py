@@ -123,7 +123,7 @@ def test_value_and_grad_with_an_auxiliary_output():
 
 def test_second_derivatives():
     def hessian(mapped):
-        return jax.hessian(lambda x: (mapped(x) ** 2).sum())(X)
+        return jax.hessian(lambda x: (mapped(x) ** 2).sum())(X[:, 0])
 
     assert_same(hessian(MAPPED), hessian(WANTED))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -64,12 +64,17 @@ class Tally:
 
 
 class Record:
-    """The counts of one pmapped function, and the warnings it has issued."""
+    """The counts of one pmapped function, and the warnings it has issued.
+
+    Attributes:
+      traces: how often it was traced.
+      count_calls: tells how often it was called, ever.
+    """
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         """Starts with nothing; ``parameters`` name the function's arguments."""
         self.traces = Tally()
-        self.calls = Tally()
+        self.count_calls: Callable[[], int] = lambda: 0
         self._parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -79,7 +84,7 @@ class Record:
         """Starts with nothing again, but for the warnings, which are not repeated."""
         with self._lock:
             self.traces.clear()
-            self.calls.clear()
+            self._calls_before = self.count_calls()
             self._latest: Signature | None = None
             self._reasons: list[str] = []
             self._moves: dict[tuple[str, str], int] = {}
@@ -134,7 +139,7 @@ class Record:
             return CacheInfo(
                 traces=self.traces.read(),
                 compiles=len(self._reasons),
-                calls=self.calls.read(),
+                calls=self.count_calls() - self._calls_before,
                 moved=moved,
                 reasons=tuple(self._reasons),
             )

@@ -164,25 +164,22 @@ class MappedFunction:
         )
 
     def as_function(self) -> Callable[..., Any]:
-        """Returns the function that the user gets: one frame over the dispatch."""
-        dispatch, count_call = self._dispatcher.call, self._record.calls.add
-        check_static = self._reader.check_static
+        """Returns the function that the user gets: the dispatch, and a count of its calls."""
+        dispatch, check_static = self._dispatcher.call, self._reader.check_static
 
-        def pmapped(*args: Any, **kwargs: Any) -> Any:
-            count_call()
-            if kwargs:
-                return dispatch(*args, **kwargs)
-            return dispatch(*args)
-
-        def pmapped_with_static(*args: Any, **kwargs: Any) -> Any:
-            count_call()
+        def with_static(*args: Any, **kwargs: Any) -> Any:
             try:
                 return dispatch(*args, **kwargs)
             except (TypeError, ValueError):
                 check_static(args)  # The dispatch hashes them before we see them.
                 raise
 
-        function: Any = pmapped_with_static if self._options.static_argnums else pmapped
+        # A cache that keeps nothing counts its misses, in C; a frame of Python that did so would
+        # cost a small program a tenth of its call.
+        function: Any = functools.lru_cache(maxsize=0)(
+            with_static if self._options.static_argnums else dispatch
+        )
+        count_calls = functools.partial(_misses, weakref.ref(function))
         functools.update_wrapper(function, self._fun)
         function.__name__ = getattr(self._fun, "__name__", self._programs.function)
         function.__wrapped__ = self._fun
@@ -193,6 +190,7 @@ class MappedFunction:
         function.clear_cache = self.clear_cache
         function._pmapx = self._programs
         self._programs.user_function = weakref.ref(function)
+        self._record.count_calls = count_calls
         return cast(Callable[..., Any], function)
 
     def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, jax.stages.Compiled | None]:
@@ -285,3 +283,9 @@ class MappedFunction:
             self._executables.clear()
             self._programs.clear()
             self._record.clear()
+
+
+def _misses(cached: Callable[[], Any]) -> int:
+    """Returns how often a function of ``functools.lru_cache`` ran, 0 when it is gone."""
+    function = cached()
+    return 0 if function is None else int(type(function).cache_info(function).misses)
