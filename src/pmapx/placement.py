@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -40,16 +39,14 @@ def candidate_devices(
     devices: tuple[jax.Device, ...] | None, backend: str | None
 ) -> tuple[jax.Device, ...]:
     """Returns the devices to choose from, in the order in which the axis is laid on them."""
-    if devices is not None:
-        return devices
-    if jax.process_count(backend) == 1:
-        return tuple(jax.devices(backend))
-    # A process's devices stay together, as in the original pmap, so that its rows do.
-    return tuple(
-        itertools.chain.from_iterable(
-            jax.local_devices(process, backend) for process in range(jax.process_count(backend))
+    candidates = devices if devices is not None else tuple(jax.devices(backend))
+    here = jax.process_index(backend)
+    if any(device.process_index != here for device in candidates):
+        # A map over this process's devices alone would be silently another map.
+        raise errors.UnknownOption(
+            "devices", candidates, "devices of this process: maps that span several are to come"
         )
-    )
+    return candidates
 
 
 def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, int]]) -> Mesh:
