@@ -16,7 +16,11 @@ from pmapx.calls import Signature
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """An argument that was moved to where its program needs it, why, and how often."""
+    """An argument that was moved to where its program needs it, why, and how often.
+
+    >>> Move("argument 0 'x'", "it is committed to cpu:0", 2).count
+    2
+    """
 
     argument: str
     reason: str
@@ -33,6 +37,15 @@ class CacheInfo:
       calls: how often it was called.
       moved: the inputs that were moved, with the reason and a count.
       reasons: why each program was compiled.
+
+    Example:
+      >>> import numpy as np, pmapx
+      >>> double = pmapx.pmap(lambda x: 2 * x)
+      >>> for dtype in (np.float32, np.float32, np.int32):
+      ...     _ = double(np.ones((1, 3), dtype))
+      >>> info = double.cache_info()
+      >>> info.calls, info.compiles, info.reasons
+      (3, 2, ('first call', "argument 0 'x' was float32[1,3], is int32[1,3]"))
     """
 
     traces: int

@@ -61,7 +61,15 @@ _INTERNAL = tuple(
 
 
 class PmapxError(Exception):
-    """Base of all errors of pmapx; catch it to tell them from JAX's own."""
+    """Base of all errors of pmapx; catch it to tell them from JAX's own.
+
+    >>> import pmapx
+    >>> try:
+    ...     pmapx.pmap(lambda x: x)(3.0)
+    ... except pmapx.PmapxError as error:
+    ...     print(error.code, isinstance(error, ValueError))
+    PMX103 True
+    """
 
     code: ClassVar[str] = ""
 
@@ -77,7 +85,12 @@ class PmapxError(Exception):
 
 
 class PmapxWarning(UserWarning):
-    """Base of all warnings of pmapx; filter on it to silence or to raise them."""
+    """Base of all warnings of pmapx; filter on it to silence or to raise them.
+
+    >>> import warnings, pmapx
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pmapx.PmapxWarning)
+    """
 
     code: ClassVar[str] = ""
 

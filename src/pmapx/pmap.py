@@ -33,7 +33,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Pmapped(Protocol[P, R_co]):
-    """What ``pmap`` returns: the mapped function, and its stages."""
+    """What ``pmap`` returns: the mapped function, and its stages.
+
+    Example:
+      >>> import numpy as np, pmapx
+      >>> negate = pmapx.pmap(lambda x: -x)
+      >>> negate.eval_shape(np.ones((1, 3), np.float32)).shape
+      (1, 3)
+      >>> compiled = negate.lower(np.ones((1, 3), np.float32)).compile()
+      >>> compiled(np.ones((1, 3), np.float32)).sum()
+      Array(-3., dtype=float32)
+    """
 
     __wrapped__: Callable[..., Any]
     __name__: str
