@@ -282,12 +282,20 @@ class NotAnArray(PmapxError, TypeError, code="PMX104"):
     def __init__(self, function: str, argument: str, value: Any) -> None:  # noqa: D107
         text = repr(value)
         shown = text if len(text) <= 60 else text[:57] + "..."
+        dtype = getattr(value, "dtype", None)
+        lacks = (
+            f"it has no shape and no axis, being of type "
+            f"{type(value).__module__}.{type(value).__qualname__}"
+            if dtype is None
+            else f"JAX has no arrays of dtype {dtype}, whatever their shape and axis"
+        )
         super().__init__(
-            f"{function} cannot map {argument}: {shown} of type "
-            f"{type(value).__module__}.{type(value).__qualname__} is not a valid JAX type; it has "
-            "no shape and no axis.",
+            f"{function} cannot map {argument}: {shown} is not a valid JAX type; {lacks}.",
             fix="name its position in static_broadcasted_argnums (it must be hashable), close "
-            "over it, or register its type as a pytree.",
+            "over it, or register its type as a pytree."
+            if dtype is None
+            else "convert it to numbers of the machine's own byte order, for example with "
+            "x.astype('float32'), or encode it.",
         )
 
 

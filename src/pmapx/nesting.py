@@ -45,6 +45,7 @@ class Level:
       is_flat: no inner pmap was expected: meeting one ends the trace.
       path: the named sizes from the outermost pmap to here, while sizes are discovered.
       found: where discovered paths are put; None when nothing is being discovered.
+      was_met: an inner pmap was met though none was expected.
     """
 
     axis_name: Hashable | None
@@ -54,6 +55,7 @@ class Level:
     is_flat: bool = False
     path: tuple[NamedSize, ...] = ()
     found: list[tuple[NamedSize, ...]] | None = None
+    was_met: bool = False
 
 
 class _Stack(threading.local):
@@ -83,12 +85,22 @@ def entered(level: Level | None) -> Iterator[None]:
 def inside(level: Level, element: Element) -> Element:
     """Returns ``element`` so that its body is traced as that of ``level``."""
 
-    return dataclasses.replace(element, scope=functools.partial(entered, level))
+    return dataclasses.replace(element, scope=functools.partial(_body_of, level))
+
+
+@contextlib.contextmanager
+def _body_of(level: Level) -> Iterator[None]:
+    level.was_met = False
+    with entered(level):
+        yield
+    if level.was_met:
+        raise InnerPmapMet  # Again: the body caught everything, and went another way.
 
 
 def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[..., Any]:
     """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
     if level.is_flat:
+        level.was_met = True
         raise InnerPmapMet
     depth = level.depth + 1
     if level.found is not None:
