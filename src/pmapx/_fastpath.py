@@ -6,7 +6,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
   signature that it has not seen. The twin calls that handler each time.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
-- ``is_staging``: whether operations are being recorded rather than run. The twin records one.
+- ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from pmapx.placement import NO_MESH, from_nothing
+from pmapx.placement import NO_MESH
 
 _PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
 
@@ -69,10 +69,14 @@ def trace_context() -> Hashable:
 
 
 def is_staging() -> bool:
-    """Says whether an operation on plain arrays would be recorded here, not run."""
+    """Says whether something is being traced here, so that a call is to be recorded, not run."""
     if HAS_TRACE_STATE:
         return not _core.trace_state_clean()
-    return isinstance(from_nothing(), jax.core.Tracer)
+    try:
+        with jax.set_mesh(NO_MESH):  # Refused wherever something is being traced.
+            return False
+    except ValueError:
+        return True
 
 
 def takes_as_placed(x: jax.Array, mesh: jax.sharding.Mesh) -> bool:

@@ -58,8 +58,7 @@ def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, in
 
 
 @jax.jit
-def from_nothing() -> jax.Array:
-    """Computes a value from no input: where it lies, or that it is traced, tells of the context."""
+def _from_nothing() -> jax.Array:
     return jnp.zeros((), bool)
 
 
@@ -67,8 +66,9 @@ def context_mesh() -> Mesh | None:
     """Returns the mesh that ``jax.set_mesh`` put around the call or the trace, if any."""
     if jax.sharding.get_abstract_mesh().empty:
         return None
+    # What is computed from no input lies on the mesh around it, also while tracing.
     with jax.ensure_compile_time_eval():
-        sharding = from_nothing().sharding
+        sharding = _from_nothing().sharding
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
     return mesh if isinstance(mesh, Mesh) else None
 
@@ -86,6 +86,14 @@ def on_devices(mesh: AbstractMesh, devices: Sequence[jax.Device]) -> Mesh:
     """Lays a mesh that has no devices on the first ones of ``devices``."""
     chosen = np.array(devices[: mesh.size], dtype=object).reshape(mesh.axis_sizes)
     return Mesh(chosen, mesh.axis_names, axis_types=mesh.axis_types)
+
+
+def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which ``mesh`` is set, for a trace of our own."""
+    try:
+        return jax.set_mesh(mesh)
+    except ValueError:  # Inside somebody's trace only the mesh's axes can be set.
+        return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 def neutral_context() -> contextlib.AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from pmapx import axes, describe, errors
+from pmapx import axes, describe, errors, placement
 from pmapx.audit import replication
 from pmapx.axes import Axis, MappedAxis, Mapping
 from pmapx.layout import Layout
@@ -46,13 +46,13 @@ class Program:
             for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True)
         ]
         args, kwargs = jax.tree.unflatten(self._tree, leaves)
-        with jax.set_mesh(self.layout.mesh):
+        with placement.context_of(self.layout.mesh):
             traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
         return traced
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
         """Lowers what ``trace`` returned."""
-        with jax.set_mesh(self.layout.mesh):
+        with placement.context_of(self.layout.mesh):
             return traced.lower(**options)
 
 
