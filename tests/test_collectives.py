@@ -102,8 +102,6 @@ def test_a_tree_of_several_dtypes_is_summed_leaf_by_leaf():
 @pytest.mark.behaviour("A13")
 @pytest.mark.parametrize("oversubscribe", [False, True])
 def test_typed_keys_are_sent_around(oversubscribe):
-    if oversubscribe and jax.__version_info__ < (0, 9):
-        pytest.skip("JAX 0.8 has no vmap of a ppermute of typed keys")
     n = 2 * N if oversubscribe else N
     keys = jax.random.split(jax.random.key(0), n)
     rotation = [(k, (k + 1) % n) for k in range(n)]

@@ -61,8 +61,13 @@ class _Collective:
             )
 
     def permuted(self, x: jax.Array, pairs: Sequence[tuple[int, int]]) -> jax.Array:
-        moves = any(source != destination for source, destination in pairs)
-        return lax.ppermute(x, self.axis_name, pairs) if moves else x
+        if all(source == destination for source, destination in pairs):
+            return x
+        if not _is_key(x):
+            return lax.ppermute(x, self.axis_name, pairs)
+        # JAX 0.8 cannot permute typed keys over an axis of vmap, but their data it can.
+        data = lax.ppermute(jax.random.key_data(x), self.axis_name, pairs)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
 
     def rank(self, order: Sequence[int]) -> jax.Array:
         """The place of this element in ``order``, a list of all of them."""
@@ -101,6 +106,10 @@ class _Collective:
         return lax.squeeze(lax.dynamic_slice(by_group, starts, sizes), [0])
 
 
+def _is_key(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
 Rule = Callable[[_Collective, jax.Array], jax.Array]
 
 
@@ -136,6 +145,8 @@ def _ppermute(collective: _Collective, x: jax.Array) -> jax.Array:
     if len(silent) != len(idle) or len(idle) != len(everyone) - len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}")
     from_someone = collective.permuted(x, [*pairs, *zip(silent, idle, strict=True)])
+    if not idle:
+        return from_someone
     is_receiver = collective.rank(receivers + idle) < len(receivers)
     return lax.select(is_receiver, from_someone, jnp.zeros_like(x))
 
@@ -224,7 +235,8 @@ class _Rewriting:
         # Of `pbroadcast`, JAX has a rule that fails.
         leaves_some_out = len(params.get("perm", range(self.axis_size))) < self.axis_size
         is_grouped = params.get("axis_index_groups") is not None
-        return is_grouped or leaves_some_out or eqn.primitive.name == "pbroadcast"
+        sends_keys = eqn.primitive.name == "ppermute" and _is_key(eqn.invars[0].aval)
+        return is_grouped or leaves_some_out or sends_keys or eqn.primitive.name == "pbroadcast"
 
     def written_out(self, eqn: JaxprEqn) -> list[JaxprEqn]:
         rule = RULES[eqn.primitive.name]

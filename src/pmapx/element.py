@@ -166,8 +166,10 @@ def vectorized(
         )
         try:
             batched = as_batch(on_one_row)(*leaves)
-        except (NotImplementedError, AssertionError, TypeError):
-            if level.name is None:
+        except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
+            # A ValueError is the user's, or ours, unless it is that of JAX 0.8 about keys.
+            is_about_keys = "gather fill_value key" in str(error)
+            if level.name is None or (isinstance(error, ValueError) and not is_about_keys):
                 raise
             # Some collectives have no batching rule, and that is how JAX says so.
             rewritten = batched_collectives.supported(on_one_row, level.name, level.size)
