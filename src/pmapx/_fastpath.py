@@ -93,7 +93,8 @@ class Dispatcher:
 
     ``on_unseen(*args, **kwargs)`` runs the call and returns its result and the program that did
     it, or None for a program when the next such call should come to it again. ``on_misplaced`` is
-    given an array that a program needs elsewhere, and where; it returns it moved.
+    given an array that a program may need elsewhere, and where; it returns it moved, or None to
+    leave that to the dispatch.
     """
 
     def __init__(

@@ -62,11 +62,12 @@ class Inputs:
         return argument, shape
 
     def move_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
-        """Moves an input of a signature seen before; None when it is in place."""
+        """Moves an input of a signature seen before; None when the dispatch itself can."""
         if placement.is_placed(x, wanted):
             return None
         if placement.is_move_forbidden():
             shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
             raise errors.MoveForbidden(self.function, "an argument", shape, x.sharding, wanted)
         self.record.note_known_move(x)
-        return placement.move(x, wanted)
+        # From one device the dispatch cuts and sends the parts, at less cost than a device_put.
+        return None if x.sharding.num_devices == 1 else placement.move(x, wanted)
