@@ -7,6 +7,9 @@ Each piece here is looked for at import, has a public twin, and both are tested.
   signature that it has not seen. The twin calls that handler each time.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
+- ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
+- ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
+  of the host.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from pmapx.placement import NO_MESH
 
@@ -55,8 +59,9 @@ try:
     )
     HAS_TRACE_CONTEXT = callable(_config.trace_context)
     HAS_TRACE_STATE = callable(_core.trace_state_clean)
+    HAS_ARRAYS = isinstance(_native.ArrayImpl, type)
 except (ImportError, AttributeError):
-    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
+    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = HAS_ARRAYS = False
 
 
 def trace_context() -> Hashable:
@@ -86,6 +91,23 @@ def takes_as_placed(x: jax.Array, mesh: jax.sharding.Mesh) -> bool:
     to it: a program would run on shards of another shape. Only a single device is looked at.
     """
     return len(x.sharding.device_set) == mesh.size > 1
+
+
+def array_type() -> Any:
+    """Returns the class of JAX's concrete arrays."""
+    return _native.ArrayImpl if HAS_ARRAYS else type(jax.device_put(0))
+
+
+def uncommitted(x: jax.Array) -> jax.Array:
+    """Returns an array on one device, not committed to it: it may meet arrays of others."""
+    if HAS_ARRAYS:
+        array: jax.Array = _native.ArrayImpl(
+            x.aval, x.sharding, [x], committed=False, _skip_checks=True
+        )
+        return array
+    (device,) = x.devices()
+    with jax.default_device(device):
+        return jax.device_put(np.array(x))
 
 
 class Dispatcher:

@@ -19,19 +19,17 @@ from pmapx import errors
 NO_MESH = Mesh(np.empty((), dtype=object), ())
 
 
-def check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
+def check_devices(devices: Sequence[jax.Device], function: str = "pmap") -> tuple[jax.Device, ...]:
     """Returns the devices as a tuple; refuses an empty list and repeats."""
-    if devices is None:
-        return None
     listed = tuple(np.ravel(np.asarray(devices, dtype=object)))
     if not listed:
-        raise errors.NoDevices
+        raise errors.NoDevices(function)
     if not all(isinstance(device, jax.Device) for device in listed):
-        raise errors.UnknownOption("devices", devices, "a sequence of jax.Device")
-    for device in listed:
-        positions = [index for index, other in enumerate(listed) if other == device]
-        if len(positions) > 1:
-            raise errors.RepeatedDevice(device, positions)
+        raise errors.UnknownOption("devices", devices, "a sequence of jax.Device", function)
+    if len(set(listed)) < len(listed):
+        repeated = next(device for device in listed if listed.count(device) > 1)
+        positions = [index for index, device in enumerate(listed) if device == repeated]
+        raise errors.RepeatedDevice(repeated, positions, function)
     return listed
 
 

@@ -139,7 +139,7 @@ def pmap(
             out_axes=axes.check_axes("out_axes", out_axes),
             static_argnums=static_argnums,
             donated_argnums=donated_argnums,
-            devices=placement.check_devices(devices),
+            devices=None if devices is None else placement.check_devices(devices),
             backend=backend,
             axis_size=axis_size,
             reshard=reshard,

@@ -1,0 +1,104 @@
+"""The names that pmapx takes over, and what each is replaced by."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from pmapx.arrays import device_put_replicated, device_put_sharded, replicate, shard_batch
+from pmapx.legacy.bindings import Bindings
+from pmapx.pmap import pmap
+from pmapx.prefetch import prefetch
+from pmapx.rows import unreplicate
+
+
+def take_over_jax(bindings: Bindings, oversubscribe: bool, originals: dict[str, Any]) -> None:
+    """Binds ``jax.pmap`` and the two removed functions, and every copy that modules hold.
+
+    ``originals`` remembers what was there, for when it is called again: modules may have been
+    imported since.
+    """
+    replacements = {
+        "pmap": _oversubscribing() if oversubscribe else pmap,
+        "device_put_replicated": device_put_replicated,
+        "device_put_sharded": device_put_sharded,
+    }
+    for name, ours in replacements.items():
+        if name not in originals:
+            theirs = _attribute(jax, name)
+            if theirs is not None and not _is_of(theirs, "jax"):
+                continue  # Somebody else's, such as a fake for debugging.
+            originals[name] = theirs
+            bindings.set(jax, name, ours, f"jax.{name}")
+        if originals[name] is not None:
+            bindings.replace_everywhere(originals[name], vars(jax)[name])
+
+
+def _oversubscribing() -> Callable[..., Any]:
+    @functools.wraps(pmap)
+    def oversubscribing_pmap(*args: Any, **kwargs: Any) -> Any:
+        return pmap(*args, **{"oversubscribe": True, **kwargs})
+
+    return oversubscribing_pmap
+
+
+def _attribute(module: types.ModuleType, name: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(module, name, None)
+
+
+def _is_of(value: Any, package: str) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == package
+
+
+# Each with the signature that it must have to be the function we know.
+FLAX: dict[str, dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
+    "flax.jax_utils": {
+        "replicate": (replicate, ("tree", "devices")),
+        "unreplicate": (unreplicate, ("tree",)),
+        "prefetch_to_device": (prefetch, ("iterator", "size", "devices")),
+    },
+    "flax.training.common_utils": {"shard": (shard_batch, ("xs",))},
+}
+
+
+def take_over_flax(bindings: Bindings, module: types.ModuleType) -> None:
+    """Binds the functions of one module of Flax, and every copy that modules hold."""
+    for name, (fast, parameters) in FLAX[module.__name__].items():
+        theirs = vars(module).get(name)
+        if not isinstance(theirs, types.FunctionType) or theirs.__module__ != module.__name__:
+            continue
+        if tuple(inspect.signature(theirs).parameters) != parameters:
+            continue
+        ours = _or_theirs(fast, theirs)
+        bindings.set(module, name, ours, f"{module.__name__}.{name}")
+        bindings.replace_everywhere(theirs, ours)
+
+
+def _or_theirs(fast: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns ``fast`` for trees of arrays; what has other leaves, or traced ones, is Flax's."""
+
+    signature = inspect.signature(theirs)
+
+    @functools.wraps(theirs)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs).args
+        if fast is prefetch or all(_is_array(leaf) for leaf in jax.tree.leaves(bound[0])):
+            return fast(*bound)
+        return theirs(*args, **kwargs)
+
+    return function
+
+
+def _is_array(x: Any) -> bool:
+    if isinstance(x, jax.core.Tracer):
+        return False
+    return isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
