@@ -1,0 +1,50 @@
+"""Other people's code, run twice: through `install()` here, with JAX's own pmap in a new process."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pmapx
+from pmapx.pmap import MappedFunction
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """`install()` is on; the test fails when nothing of its program went through pmapx."""
+    calls = []
+    run_unseen = MappedFunction.run_unseen
+
+    def run_and_count(self, *args, **kwargs):
+        calls.append(self)
+        return run_unseen(self, *args, **kwargs)
+
+    monkeypatch.setattr(MappedFunction, "run_unseen", run_and_count)
+    with pmapx.install() as handle:
+        yield handle
+    assert calls, "nothing was called through pmapx: the library has another pmap"
+
+
+@pytest.fixture
+def with_jax_pmap(tmp_path):
+    """Runs a function of the test's module with JAX's own pmap, in a process of its own."""
+
+    def run(function, *args, timeout=400):
+        result = tmp_path / "result.pickle"
+        program = [function.__module__, function.__name__, str(result)]
+        done = subprocess.run(
+            [sys.executable, str(HERE / "todays_jax.py"), *program],
+            input=pickle.dumps(args),
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+            capture_output=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-6000:]
+        return pickle.loads(result.read_bytes())
+
+    return run
