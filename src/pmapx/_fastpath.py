@@ -106,8 +106,9 @@ def uncommitted(x: jax.Array) -> jax.Array:
         )
         return array
     (device,) = x.devices()
+    host = np.array(x)
     with jax.default_device(device):
-        return jax.device_put(np.array(x))
+        return jax.device_put(host.item() if x.weak_type and not x.ndim else host)
 
 
 class Dispatcher:

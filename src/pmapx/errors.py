@@ -785,5 +785,7 @@ class RemovedName(PmapxWarning, code="PMX905"):
     """
 
     def __init__(self, name: str, became: str) -> None:  # noqa: D107
-        super().__init__(f"{name} was removed from JAX: {became}.", fix="delete the mention.")
-        self.args = (f"{name} was removed from JAX: {became}; delete the mention ({self.code})",)
+        fix = "delete the mention"
+        super().__init__(f"{name} was removed from JAX: {became}.", fix=fix)
+        # On one line: it comes from the middle of a program that runs on.
+        self.args = (f"{name} was removed from JAX: {became}; fix: {fix} ({self.code})",)

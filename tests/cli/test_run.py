@@ -1,0 +1,150 @@
+"""`pmapx run`: unmodified programs, their exit status and signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pmapx
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+
+PROGRAM = """
+import sys
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import pmap
+
+n = jax.local_device_count()
+params = jax.device_put_replicated({"w": jnp.ones(2)}, jax.local_devices())
+out = pmap(lambda p, x: jax.lax.psum(p["w"] * x, "i"), axis_name="i")(params, np.arange(float(n)))
+print(n, float(out[0][1]), len(out[0].devices()), __name__, sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def pmapx_run(tmp_path):
+    package_root = str(Path(pmapx.__file__).parents[1])
+
+    def start(*args, program=PROGRAM, **more):
+        (tmp_path / "train.py").write_text(program)
+        return subprocess.Popen(
+            [sys.executable, "-m", "pmapx", "run", *args],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": package_root, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def finished(process):
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_an_old_program_runs_unchanged_with_its_arguments(pmapx_run):
+    code, out, err = finished(pmapx_run("--devices", "4", "train.py", "--devices", "9", "-m"))
+
+    assert (code, err) == (0, "")
+    assert out == "4 6.0 1 __main__ ['--devices', '9', '-m']\n"
+
+
+def test_a_module_is_run_as_python_does(pmapx_run, tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "__main__.py").write_text(PROGRAM)
+
+    code, out, err = finished(pmapx_run("--devices", "2", "-m", "package", "a"))
+
+    assert (code, err) == (0, "")
+    assert out == "2 1.0 1 __main__ ['a']\n"
+
+
+def test_more_elements_than_devices_when_asked(pmapx_run):
+    program = "import jax, numpy as np; print(jax.pmap(lambda x: x + 1)(np.arange(6)).sum())"
+
+    refused = finished(pmapx_run("--devices", "2", "train.py", program=program))
+    allowed = finished(pmapx_run("--devices", "2", "--oversubscribe", "train.py", program=program))
+
+    assert refused[0] == 1
+    assert "PMX201" in refused[2]
+    assert allowed[:2] == (0, "21\n")
+
+
+def test_what_was_replaced_is_listed_when_asked(pmapx_run):
+    code, _, err = finished(pmapx_run("-v", "train.py", program=""))
+
+    assert code == 0
+    assert "jax.device_put_replicated" in err
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("raise SystemExit(7)", 7), ("import sys; sys.exit('no')", 1), ("1 / 0", 1), ("def", 1)],
+)
+def test_the_exit_status_is_the_programs(pmapx_run, program, status):
+    code, _, err = finished(pmapx_run("train.py", program=program))
+
+    assert code == status
+    assert "bootstrap" not in err
+    assert "click" not in err
+
+
+def test_the_main_module_is_the_program(pmapx_run):
+    program = """
+import pickle, sys
+class Config:
+    x = 3
+assert pickle.loads(pickle.dumps(Config())).x == 3
+assert sys.modules["__main__"].Config is Config
+import atexit
+atexit.register(lambda: print(Config.x))
+"""
+    assert finished(pmapx_run("train.py", program=program)) == (0, "3\n", "")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_reach_the_program(pmapx_run, sent):
+    program = "import time; print('ready', flush=True); time.sleep(100)"
+    process = pmapx_run("train.py", program=program)
+    assert process.stdout.readline() == "ready\n"
+
+    start = time.monotonic()
+    process.send_signal(sent)
+    code, _, _ = finished(process)
+
+    assert code == -sent
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("nothing.py",), "there is no file 'nothing.py'"),
+        (("brax.training",), "pmapx run -m"),
+        (("--devices", "0", "train.py"), "0"),
+        ((), "PROGRAM"),
+    ],
+)
+def test_a_mistake_is_answered_with_a_hint_and_status_2(pmapx_run, args, says):
+    code, out, err = finished(pmapx_run(*args))
+
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_module_that_is_not_there_is_named(pmapx_run):
+    code, _, err = finished(pmapx_run("-m", "no_such_module"))
+
+    assert code == 1
+    assert "no_such_module" in err.splitlines()[-1]
+    assert "Traceback" not in err or len(err.splitlines()) <= 2
