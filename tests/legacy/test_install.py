@@ -275,6 +275,41 @@ def test_functions_of_flax_become_the_fast_ones_and_come_back(monkeypatch):
     assert user.rep is utils.replicate
 
 
+NEWER = """
+def replicate(tree, devices=None, axis_name="rows"): return "theirs"
+def prefetch_to_device(iterator, size, devices=None, axis_name="rows"): return "theirs"
+def unreplicate(tree): return "theirs"
+"""
+
+
+@pytest.mark.behaviour("F5")
+def test_functions_of_newer_flax_become_the_fast_ones_unless_an_axis_is_named(monkeypatch):
+    modules = flax_stand_in(NEWER)
+    for name, value in modules.items():
+        monkeypatch.setitem(sys.modules, name, value)
+    utils = modules["flax.jax_utils"]
+    rows = np.zeros((N, 1), np.float32)
+
+    with pmapx.install():
+        assert utils.replicate(np.ones(3)).shape == (N, 3)
+        assert utils.replicate(np.ones(3), jax.devices()[:1]).shape == (1, 3)
+        assert utils.replicate(np.ones(3), axis_name="i") == "theirs"
+        assert [batch.shape for batch in utils.prefetch_to_device([rows], size=1)] == [(N, 1)]
+        assert utils.prefetch_to_device([rows], 1, axis_name="i") == "theirs"
+
+
+def test_leaves_that_only_flax_takes_are_left_to_it(monkeypatch):
+    modules = flax_stand_in(NEWER)
+    for name, value in modules.items():
+        monkeypatch.setitem(sys.modules, name, value)
+    utils = modules["flax.jax_utils"]
+
+    with pmapx.install():
+        assert utils.replicate({"w": np.ones(3), "name": np.array(["a"])}) == "theirs"
+        assert utils.replicate({"w": np.ones(3), "name": "a"}) == "theirs"
+        assert utils.unreplicate({"w": np.ones((N, 3)), "step": 0}) == "theirs"
+
+
 def test_functions_of_flax_with_another_signature_are_left_alone(monkeypatch):
     modules = flax_stand_in(CHANGED)
     for name, value in modules.items():

@@ -3,6 +3,8 @@
 import jax
 import numpy as np
 
+NOT_HERE = "`make test-peers` has an environment with other people's libraries; this one has not"
+
 
 def as_numpy(tree):
     return jax.tree.map(np.asarray, tree)

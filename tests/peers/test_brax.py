@@ -2,15 +2,15 @@
 
 import jax
 import pytest
-from results import as_numpy, assert_same_bits
+from results import NOT_HERE, as_numpy, assert_same_bits
 
-pytest.importorskip("brax", reason="brax is in the environment of `make test-peers`")
+pytest.importorskip("brax", reason=NOT_HERE)
 
-from brax import envs  # noqa: E402
-from brax.training.agents.apg import train as apg  # noqa: E402
-from brax.training.agents.ars import train as ars  # noqa: E402
-from brax.training.agents.ppo import train as ppo  # noqa: E402
-from brax.training.agents.sac import train as sac  # noqa: E402
+from brax import envs
+from brax.training.agents.apg import train as apg
+from brax.training.agents.ars import train as ars
+from brax.training.agents.ppo import train as ppo
+from brax.training.agents.sac import train as sac
 
 pytestmark = [pytest.mark.needs_devices(4), pytest.mark.slow]
 

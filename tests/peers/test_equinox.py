@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from results import as_numpy, assert_same_bits
+from results import NOT_HERE, as_numpy, assert_same_bits
 
-eqx = pytest.importorskip("equinox", reason="equinox is in the environment of `make test-peers`")
-optax = pytest.importorskip("optax", reason="optax is in the environment of `make test-peers`")
+eqx = pytest.importorskip("equinox", reason=NOT_HERE)
+optax = pytest.importorskip("optax", reason=NOT_HERE)
 
 pytestmark = pytest.mark.needs_devices(2)
 
@@ -85,9 +85,7 @@ def train(steps=4):
     moments = optimizer.init(eqx.filter(model, eqx.is_array))
 
     def loss_of(model, state, images, labels, keys):
-        batched = jax.vmap(
-            model, axis_name="batch", in_axes=(0, None, 0), out_axes=(0, None)
-        )
+        batched = jax.vmap(model, axis_name="batch", in_axes=(0, None, 0), out_axes=(0, None))
         logits, state = batched(images, state, keys)
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return loss.mean(), state

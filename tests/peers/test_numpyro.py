@@ -3,12 +3,13 @@
 import jax
 import numpy as np
 import pytest
-from results import as_numpy, assert_same_bits
+from results import NOT_HERE, as_numpy, assert_same_bits
 
-numpyro = pytest.importorskip("numpyro", reason="numpyro is in the environment of `make test-peers`")
+pytest.importorskip("numpyro", reason=NOT_HERE)
 
-import numpyro.distributions as dist  # noqa: E402
-from numpyro.infer import HMC, MCMC, NUTS  # noqa: E402
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer import HMC, MCMC, NUTS
 
 pytestmark = pytest.mark.needs_devices(8)
 

@@ -59,7 +59,8 @@ def _is_of(value: Any, package: str) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] == package
 
 
-# Each with the signature that it must have to be the function we know.
+# Each with the parameters that it must have to be the function we know. Newer releases of Flax have
+# an axis_name besides; a call that gives one is left to Flax.
 FLAX: dict[str, dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
     "flax.jax_utils": {
         "replicate": (replicate, ("tree", "devices")),
@@ -76,29 +77,40 @@ def take_over_flax(bindings: Bindings, module: types.ModuleType) -> None:
         theirs = vars(module).get(name)
         if not isinstance(theirs, types.FunctionType) or theirs.__module__ != module.__name__:
             continue
-        if tuple(inspect.signature(theirs).parameters) != parameters:
+        found = inspect.signature(theirs).parameters
+        if tuple(name for name in found if name != "axis_name") != parameters:
             continue
-        ours = _or_theirs(fast, theirs)
+        ours = _or_theirs(fast, theirs, parameters)
         bindings.set(module, name, ours, f"{module.__name__}.{name}")
         bindings.replace_everywhere(theirs, ours)
 
 
-def _or_theirs(fast: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``fast`` for trees of arrays; what has other leaves, or traced ones, is Flax's."""
-
+def _or_theirs(
+    fast: Callable[..., Any], theirs: Callable[..., Any], parameters: tuple[str, ...]
+) -> Callable[..., Any]:
+    """Returns ``fast`` for what it takes; traced and other leaves, other options are Flax's."""
     signature = inspect.signature(theirs)
+    is_for_us = _is_stacked if fast is unreplicate else _is_array
 
     @functools.wraps(theirs)
     def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs).args
-        if fast is prefetch or all(_is_array(leaf) for leaf in jax.tree.leaves(bound[0])):
-            return fast(*bound)
+        bound = signature.bind(*args, **kwargs)
+        if all(name in parameters for name in bound.arguments) and (
+            fast is prefetch or all(is_for_us(leaf) for leaf in jax.tree.leaves(bound.args[0]))
+        ):
+            return fast(*bound.args)
         return theirs(*args, **kwargs)
 
     return function
 
 
 def _is_array(x: Any) -> bool:
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind not in "OSUMm"
     if isinstance(x, jax.core.Tracer):
         return False
-    return isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+    return isinstance(x, jax.Array | bool | int | float | complex)
+
+
+def _is_stacked(x: Any) -> bool:
+    return _is_array(x) and np.ndim(x) > 0
