@@ -14,11 +14,9 @@ Cases:
 """
 
 import argparse
-import gc
 import itertools
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +30,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from turns import best_of_turns, described_machine, shown
 
 import pmapx
 
@@ -161,23 +160,6 @@ def best_first_calls(devices: list[jax.Device], args: Leaves, seconds: float) ->
     return best_of_turns({name: partial(first_call, name) for name in CONTESTANTS}, seconds)
 
 
-def best_of_turns(turns: dict[str, Callable[[], float]], seconds: float) -> dict[str, float]:
-    """The least that each turn returned, over rounds for `seconds` and at least three."""
-    best = dict.fromkeys(turns, float("inf"))
-    order = list(turns)
-    rounds = 0
-    deadline = time.perf_counter() + seconds
-    gc.collect()
-    gc.disable()
-    while rounds < 3 or time.perf_counter() < deadline:
-        for name in order:
-            best[name] = min(best[name], turns[name]())
-        order = order[1:] + order[:1]  # nobody always follows the same one
-        rounds += 1
-    gc.enable()
-    return best
-
-
 # Reporting.
 
 
@@ -225,19 +207,6 @@ def verdict(c: dict[str, Any]) -> str:
     if c["slower_than_jax_pmap"]:
         words.append("SLOWER than jax.pmap")
     return ", ".join(words)
-
-
-def shown(us: float | None) -> str:
-    if us is None:
-        return "refused"
-    return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms"
-
-
-def described_machine() -> str:
-    return (
-        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, Python {platform.python_version()}, "
-        f"{jax.device_count()} {jax.default_backend()} devices on {os.cpu_count()} cores"
-    )
 
 
 def parse_options() -> argparse.Namespace:

@@ -9,7 +9,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from dispatch import shown, verdict
+from dispatch import verdict
+from turns import shown
 
 ASSETS = pathlib.Path(__file__).parent.parent / "docs" / "assets"
 STYLES = {

@@ -8,6 +8,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
+- ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
 """
@@ -19,8 +20,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
+from pmapx.describe import Abstract
 from pmapx.placement import NO_MESH
 
 _PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
@@ -59,7 +63,7 @@ try:
     )
     HAS_TRACE_CONTEXT = callable(_config.trace_context)
     HAS_TRACE_STATE = callable(_core.trace_state_clean)
-    HAS_ARRAYS = isinstance(_native.ArrayImpl, type)
+    HAS_ARRAYS = isinstance(_native.ArrayImpl, type) and callable(_pxla.batched_device_put)
 except (ImportError, AttributeError):
     HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = HAS_ARRAYS = False
 
@@ -109,6 +113,26 @@ def uncommitted(x: jax.Array) -> jax.Array:
     host = np.array(x)
     with jax.default_device(device):
         return jax.device_put(host.item() if x.weak_type and not x.ndim else host)
+
+
+def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:
+    """Puts rows, each with a leading axis of 1, on the devices of this process in ``wanted``.
+
+    They are numpy's, or of one device. ``kind`` is the shape and type of the whole.
+    """
+    devices = [
+        device for device in wanted.mesh.devices.flat if device in wanted.addressable_devices
+    ]
+    if HAS_ARRAYS:
+        whole = _core.ShapedArray(kind.shape, kind.dtype, weak_type=kind.weak_type)
+        array: jax.Array = _pxla.batched_device_put(whole, wanted, rows, devices)
+        return array
+    if kind.weak_type and len(kind.shape) == 1 == jax.process_count():
+        # Only what a program makes of Python's numbers is weakly typed.
+        numbers = [np.asarray(row).item() for row in rows]
+        return jax.jit(lambda *xs: jnp.stack(xs), out_shardings=wanted)(*numbers)
+    parts = jax.device_put(list(rows), devices)
+    return jax.make_array_from_single_device_arrays(kind.shape, wanted, parts)
 
 
 class Dispatcher:

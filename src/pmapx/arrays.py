@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pmapx import errors, leaves, placement
+from pmapx import _fastpath, errors, leaves, placement
 
 Devices = Sequence[jax.Device]
 
@@ -86,17 +86,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
     columns, structure = _checked_shards(function, shards)
     rows = rows_over(listed)
     here = [i for i, device in enumerate(listed) if device in rows.addressable_devices]
-    parts: list[Any] = []
-    for column in columns:
-        parts += [_as_row(column[i]) for i in here]
-    with placement.neutral_context():
-        put = jax.device_put(parts, [listed[i] for i in here] * len(columns))
-        stacked = [
-            _stack_weak(column, rows)
-            if _is_weak(column[0], rows)
-            else _joined(put[start : start + len(here)], rows)
-            for column, start in zip(columns, range(0, len(put), len(here)), strict=True)
-        ]
+    stacked = [_stack([column[i] for i in here], rows) for column in columns]
     return jax.tree.unflatten(structure, stacked)
 
 
@@ -155,21 +145,7 @@ def _replicate(function: str, root: str, tree: Any, devices: Devices) -> Any:
     listed = placement.check_devices(devices, function)
     flat, structure = leaves.concrete(function, root, tree)
     rows = rows_over(listed)
-    stacked: list[Any] = list(flat)
-    weak = [i for i, x in enumerate(flat) if _is_weak(x, rows)]
-    on_host = [i for i, x in enumerate(flat) if leaves.is_on_host(x) and i not in weak]
-    elsewhere = sorted({*range(len(flat))} - {*weak, *on_host})
-    with placement.neutral_context():
-        # A view that repeats the leaf: its rows are cut from it without a copy.
-        views = [np.broadcast_to(flat[i], (len(listed), *np.shape(flat[i]))) for i in on_host]
-        for i, x in zip(on_host, jax.device_put(views, rows), strict=True):
-            stacked[i] = x
-        copies = jax.device_put([_as_row(flat[i]) for i in elsewhere], _everywhere(rows))
-        for i, x in zip(elsewhere, copies, strict=True):
-            stacked[i] = _joined([shard.data for shard in x.addressable_shards], rows)
-        for i in weak:
-            stacked[i] = _stack_weak([flat[i]] * len(listed), rows)
-    return jax.tree.unflatten(structure, stacked)
+    return jax.tree.unflatten(structure, [_stack([x], rows) for x in flat])
 
 
 def _checked_shards(function: str, shards: Sequence[Any]) -> tuple[list[tuple[Any, ...]], Any]:
@@ -190,31 +166,31 @@ def _checked_shards(function: str, shards: Sequence[Any]) -> tuple[list[tuple[An
     return list(zip(*(row for row, _ in flat), strict=True)), structure
 
 
-def _everywhere(rows: NamedSharding) -> NamedSharding:
-    return NamedSharding(rows.mesh, PartitionSpec())
+def _stack(values: list[Any], rows: NamedSharding) -> jax.Array:
+    """Makes an array of a value for each device of this process, or of one for all of them."""
+    kind = leaves.abstract(values[0])
+    if jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
+        impl = jax.random.key_impl(values[0])
+        return jax.random.wrap_key_data(_stack(_key_data(values), rows), impl=impl)
+    parts = [_as_row(x, kind.dtype) for x in values]
+    if len(parts) == 1:
+        parts *= len(rows.addressable_devices)
+    whole = kind._replace(shape=(rows.num_devices, *kind.shape))
+    return _fastpath.put_rows(parts, whole, rows)
 
 
-def _as_row(x: Any) -> Any:
-    return np.asarray(x)[np.newaxis] if leaves.is_on_host(x) else _expand(x)
+def _key_data(keys: list[Any]) -> list[Any]:
+    return [jax.random.key_data(key) for key in keys]
 
 
-def _joined(shards: list[jax.Array], rows: NamedSharding) -> jax.Array:
-    shape = (rows.num_devices, *shards[0].shape[1:])
-    return jax.make_array_from_single_device_arrays(shape, rows, shards)
-
-
-def _is_weak(x: Any, rows: NamedSharding) -> bool:
-    return leaves.abstract(x).weak_type and rows.is_fully_addressable
-
-
-def _stack_weak(values: Sequence[Any], rows: NamedSharding) -> jax.Array:
-    """Stacks values of a weak type, such as Python's numbers; only a program keeps it."""
-    return _stacking(rows)(*jax.device_put(list(values), _everywhere(rows)))
-
-
-@functools.lru_cache(maxsize=256)
-def _stacking(rows: NamedSharding) -> Any:
-    return jax.jit(lambda *values: jnp.stack(values), out_shardings=rows)
+def _as_row(x: Any, dtype: Any) -> Any:
+    """Returns ``x`` with a leading axis of 1, on the host or on one device."""
+    if leaves.is_on_host(x):
+        return np.asarray(x, dtype)[np.newaxis]
+    with placement.neutral_context():
+        if x.sharding.num_devices > 1:
+            x = jax.device_put(x, min(x.sharding.addressable_devices, key=lambda d: d.id))
+        return _expand(x)
 
 
 @functools.lru_cache(maxsize=256)

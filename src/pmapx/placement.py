@@ -21,7 +21,8 @@ NO_MESH = Mesh(np.empty((), dtype=object), ())
 
 def check_devices(devices: Sequence[jax.Device], function: str = "pmap") -> tuple[jax.Device, ...]:
     """Returns the devices as a tuple; refuses an empty list and repeats."""
-    listed = tuple(np.ravel(np.asarray(devices, dtype=object)))
+    flat = isinstance(devices, list | tuple)
+    listed = tuple(devices if flat else np.ravel(np.asarray(devices, dtype=object)))
     if not listed:
         raise errors.NoDevices(function)
     if not all(isinstance(device, jax.Device) for device in listed):
