@@ -12,8 +12,13 @@ PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
+# Other people's libraries, which are tested on the JAX release that they all know.
+PEERS_JAX ?= jax==0.10.2
+PEERS_VENV ?= .venvs/peers
+PEERS_READY := $(PEERS_VENV)/.ready-peers
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-slow bench bench-docs lint format docs clean
+.PHONY: help venv demo test test-fast test-slow test-peers bench bench-docs lint format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +35,10 @@ test-fast: $(READY) ## Run what is not marked slow
 
 test-slow: $(READY) ## Run what is marked slow
 	$(PYTEST) -m slow $(ARGS)
+
+test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
+	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
+	  --verbose --durations 5 tests/peers $(ARGS)
 
 bench: $(READY) ## Compare the cost of a call with jax.pmap and hand-written shard_map
 	$(RUN) benchmarks/dispatch.py $(ARGS)
@@ -71,4 +80,10 @@ $(READY): pyproject.toml
 
 $(DOCS_READY): $(READY)
 	$(PIP) install --group docs
+	@touch $@
+
+# The name of this environment is its own whatever JAX or VENV say: its libraries are many.
+$(PEERS_READY): pyproject.toml
+	@$(MAKE) --no-print-directory venv VENV=$(PEERS_VENV) JAX="$(PEERS_JAX)"
+	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check install --group peers "$(PEERS_JAX)"
 	@touch $@
