@@ -40,12 +40,14 @@ test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
 	  --verbose --durations 5 tests/peers $(ARGS)
 
-bench: $(READY) ## Compare the cost of a call with jax.pmap and hand-written shard_map
+bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
+	$(RUN) benchmarks/arrays.py $(ARGS)
 
 bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/assets
 	$(RUN) benchmarks/dispatch.py --json docs/assets/dispatch.json $(ARGS)
 	$(RUN) benchmarks/plot_dispatch.py
+	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 
 lint: $(READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .
