@@ -449,3 +449,28 @@ def test_one_function_serves_32_and_64_bits_in_turn():
     with jax.enable_x64(True):
         assert add_one(x).dtype == np.float64
     assert add_one(x).dtype == np.float32
+
+
+class Owned:
+    """A node that is copied whenever it is built, and whose owner is compared by identity."""
+
+    def __init__(self, x, owner):
+        self.x, self.owner = x, owner
+
+
+jax.tree_util.register_pytree_node(
+    Owned, lambda node: ((node.x,), node.owner), lambda _, xs: Owned(xs[0], object())
+)
+
+
+def test_nodes_that_do_not_equal_their_copies_are_taken_as_arguments():
+    rows = np.arange(N, dtype=np.float32)
+    node = Owned(rows, object())
+    add = pmapx.pmap(lambda node, x, *, y: node.x + x + y, donate_argnums=1)
+    for _ in range(2):
+        x = pmapx.pmap(lambda x: x)(rows)
+        elsewhere = jax.device_put(rows, jax.devices()[-1])
+        np.testing.assert_array_equal(add(node, x, y=elsewhere), 3 * rows)
+        assert x.is_deleted()
+    assert add.cache_info().compiles == 1
+    np.testing.assert_array_equal(jax.jit(lambda x: add(node, x, y=x))(rows), 3 * rows)

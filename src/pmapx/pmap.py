@@ -212,11 +212,12 @@ class MappedFunction:
             return self.run_eagerly(*args, **kwargs), None
         executable = self.executable_for(call)
         leaves, moved = self._inputs.place(call, executable)
-        placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             # The jit of the program knows how to find the operation that is to blame.
+            placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
             with jax.set_mesh(executable.mesh):
                 return executable.program.jitted(*placed_args, **placed_kwargs), None
+        placed_args, placed_kwargs = jax.tree.unflatten(executable.program.compiled_tree, leaves)
         result = executable.compiled(*placed_args, **placed_kwargs)
         donated = self._programs.donated(call.signature)
         for index in moved:

@@ -22,6 +22,7 @@ class Program:
       layout: where it runs.
       mapping: what it maps.
       jitted: the ``jax.jit`` of it.
+      compiled_tree: the structure of the arguments that it takes once compiled.
     """
 
     def __init__(
@@ -30,12 +31,15 @@ class Program:
         mapping: Mapping,
         tree: jax.tree_util.PyTreeDef,
         jitted: Callable[..., Any],
+        jit_of_leaves: Callable[[], Callable[..., Any]],
     ) -> None:
         """Wraps ``jitted``, which runs ``layout`` on arguments of structure ``tree``."""
         self.layout = layout
         self.mapping = mapping
         self.jitted: Any = jitted
-        self._tree = tree
+        # The trees that compiled programs take are those that they were traced with.
+        self.compiled_tree = tree if _is_kept(tree) else _leaves_alone(tree)
+        self._compiled_jit: Any = jitted if self.compiled_tree is tree else jit_of_leaves()
 
     def trace(self) -> jax.stages.Traced:
         """Traces it for inputs in their places, whatever mesh surrounds the call."""
@@ -45,9 +49,9 @@ class Program:
             )
             for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True)
         ]
-        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        args, kwargs = jax.tree.unflatten(self.compiled_tree, leaves)
         with placement.context_of(self.layout.mesh):
-            traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
+            traced: jax.stages.Traced = self._compiled_jit.trace(*args, **kwargs)
         return traced
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
@@ -69,6 +73,22 @@ class Executable:
             self.in_shardings = jax.tree.leaves(
                 compiled.input_shardings, is_leaf=lambda x: x is None
             )
+
+
+def _is_kept(tree: jax.tree_util.PyTreeDef) -> bool:
+    """Says whether what is built from a tree has that tree again.
+
+    It has not where a class makes its metadata anew and compares it by identity.
+    """
+    try:
+        built = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct((), bool)] * tree.num_leaves)
+        return bool(jax.tree.structure(built) == tree)
+    except Exception:  # Whatever the class raises when it is built of these, or compared.
+        return False
+
+
+def _leaves_alone(tree: jax.tree_util.PyTreeDef) -> jax.tree_util.PyTreeDef:
+    return jax.tree.structure(((0,) * tree.num_leaves, {}))
 
 
 def jit_of(

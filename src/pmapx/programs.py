@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -181,7 +182,13 @@ class Programs:
                 self.inner_axes(signature, mapping) if self.has_inner_pmaps else None,
                 may_oversubscribe=self.options.oversubscribe,
             )
-        return Program(laid_out, mapping, signature.tree, self.jitted(signature, laid_out.mapped))
+        return Program(
+            laid_out,
+            mapping,
+            signature.tree,
+            self.jitted(signature, laid_out.mapped),
+            functools.partial(self.jitted_of_leaves, signature, laid_out.mapped),
+        )
 
     def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the jit of a laid-out map over the dynamic arguments."""
@@ -200,6 +207,16 @@ class Programs:
             donated,
             self.options.compiler_options,
         )
+
+    def jitted_of_leaves(
+        self, signature: Signature, mapped: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Returns the jit of a laid-out map over the leaves of the dynamic arguments."""
+        donated = [index for index, given in enumerate(self.donated(signature)) if given]
+        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+            donated = []
+        compiler_options = self.options.compiler_options
+        return jit_of(mapped, self.function, mapped, (), donated, compiler_options)
 
     def inner_axes(self, signature: Signature, mapping: Mapping) -> layout.InnerAxes:
         """Finds the pmaps inside, and chooses mesh axes for them."""
