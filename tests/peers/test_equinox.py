@@ -37,7 +37,7 @@ def test_out_axes_are_those_of_jax_pmap(installed, with_jax_pmap, out_axes):
 
 @pytest.mark.parametrize("out_axes", [-1, -2, -3])
 def test_negative_out_axes_count_from_the_end(installed, out_axes):
-    """jax.pmap gives another shape here, silently."""
+    """jax.pmap gives another shape for -1 and -2, silently."""
     assert_same_bits(outputs(out_axes), np.moveaxis(outputs(0), 0, out_axes))
 
 
