@@ -42,7 +42,7 @@ def installed(calls):
 def with_jax_pmap(tmp_path):
     """Runs a function of the test's module with JAX's own pmap, in a process of its own."""
 
-    def run(function, *args, timeout=400):
+    def run(function, *args, timeout=900):
         result = tmp_path / "result.pickle"
         program = [function.__module__, function.__name__, str(result)]
         done = subprocess.run(
