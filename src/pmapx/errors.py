@@ -545,6 +545,112 @@ class MoveForbidden(PmapxError, ValueError, code="PMX302"):
         )
 
 
+# Several processes.
+
+
+def _counted(counts: dict[int, int]) -> str:
+    return ", ".join(f"process {index} has {count}" for index, count in sorted(counts.items()))
+
+
+class UnevenShares(PmapxError, ValueError, code="PMX401"):
+    """The rows of a map cannot be shared out among the processes.
+
+    Every process finds out by itself how large the map is over all of them, so their shares
+    follow a rule: where all processes have equally many devices, each passes equally many rows;
+    where they have not, each passes a row for every device it has.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, argument: str, size: int, available: int, counts: dict[int, int]
+    ) -> None:
+        super().__init__(
+            f"{function}: {argument} has {size} rows along the mapped axis, which does not fit "
+            f"{available} devices of a process; of the map's devices, {_counted(counts)}.",
+            fix="pass a row for each of jax.local_devices(), or name as many devices of each "
+            "process with the argument 'devices'.",
+        )
+
+
+class NoLocalDevices(PmapxError, ValueError, code="PMX402"):
+    """A map has no device in this process.
+
+    Only processes that have some of its devices take part in a map; the others must not call it.
+    """
+
+    def __init__(self, here: int, processes: Sequence[int]) -> None:  # noqa: D107
+        super().__init__(
+            f"process {here} called a map along an axis whose devices are all of processes "
+            f"{list(processes)}.",
+            fix="call it in those processes only, or add devices of this process to the argument "
+            "'devices'.",
+        )
+
+
+class RowSpansProcesses(PmapxError, ValueError, code="PMX403"):
+    """One element of the outermost mapped axis lies in several processes.
+
+    A process passes and gets whole rows, so all devices of a row, those of the pmaps inside it
+    included, must be of one process.
+    """
+
+    def __init__(self, axes: dict[str, int], here: int) -> None:  # noqa: D107
+        super().__init__(
+            f"the mapped axes {axes} lay one row of the first axis over process {here} and others.",
+            fix="list the devices so that those of a row are of one process, as jax.devices() "
+            "does, or make the inner axes no larger than jax.local_device_count().",
+        )
+
+
+class LocalRowsDisagree(PmapxError, ValueError, code="PMX404"):
+    """A process passes more or fewer rows than it has of the map.
+
+    ``axis_size`` is the size of the mapped axis over all processes; each passes its own rows.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, argument: str, passed: int, rows: int, size: int, here: int
+    ) -> None:
+        super().__init__(
+            f"{function}: process {here} passes {passed} rows of {argument} along the mapped "
+            f"axis, but of {size} rows over all processes, {rows} are its own.",
+            fix="pass this process's rows only, as many as it has devices in the map; axis_size "
+            "counts the rows of all processes.",
+        )
+
+
+class TracedAcrossProcesses(PmapxError, NotImplementedError, code="PMX405"):
+    """A map that spans processes was called with host-local values that are being transformed.
+
+    Inside ``jit`` all arrays are global, and so are the rows that a map sees there. Outside,
+    ``grad`` and ``vmap`` see this process's rows only, and have no way to the others'.
+    """
+
+    def __init__(self, function: str, argument: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} maps an axis over several processes, and {argument} is being "
+            "differentiated or batched outside of it.",
+            fix="transform inside the mapped function, as in pmap(grad(f)), or call the map "
+            "inside jax.jit on global arrays.",
+        )
+
+
+class CompiledForAnotherShape(PmapxError, TypeError, code="PMX406"):
+    """A compiled map was called with rows of another shape than it was compiled for.
+
+    What ``lower(...).compile()`` returns is a program for one shape of each argument. In a map
+    that spans processes, that is the shape of this process's rows.
+    """
+
+    def __init__(  # noqa: D107
+        self, function: str, argument: str, found: tuple[int, ...], wanted: tuple[int, ...]
+    ) -> None:
+        super().__init__(
+            f"{function} was compiled for {argument} of shape {list(wanted)}, the rows of this "
+            f"process along its mapped axis, and is called with shape {list(found)}.",
+            fix="pass the shape it was lowered for, or lower it again.",
+        )
+
+
 # Warnings: the call went on.
 
 
@@ -606,4 +712,19 @@ class UnevenOversubscription(PmapxWarning, code="PMX904"):
             f"{function}: {argument} has size {size} along the mapped axis, which {available} "
             f"devices cannot share evenly; {used} of them run {size // used} elements each.",
             fix=f"use a multiple of {available} elements to keep all devices busy.",
+        )
+
+
+class DonatedInputMoved(PmapxWarning, code="PMX911"):
+    """A donated argument had to be moved before it could be reused.
+
+    The move takes memory for a part of the argument at a time, and time at every call. In a
+    training loop the results of one call are in their place for the next.
+    """
+
+    def __init__(self, function: str, argument: str, shape: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function} moved donated {argument}, {shape}, to its mapped axis' devices, part by "
+            "part; each part was freed once it had moved.",
+            fix="put it there before the call, for example with jax.device_put(x, sharding).",
         )

@@ -18,12 +18,22 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 import jax
 from jax.sharding import Mesh
 
-from pmapx import _fastpath, axes, describe, errors, nesting, placement
+from pmapx import (
+    _fastpath,
+    axes,
+    describe,
+    errors,
+    hosts,
+    nesting,
+    placement,
+    spanning,
+    stages,
+)
 from pmapx.calls import Call, Reader, Signature
 from pmapx.counts import CacheInfo, Record
 from pmapx.inputs import Inputs
-from pmapx.options import RESHARD_POLICIES, Options, Reshard, check_argnums
-from pmapx.program import Executable, unused_donations, varying_outputs
+from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
+from pmapx.program import Executable, Program, unused_donations, varying_outputs
 from pmapx.programs import Programs
 from pmapx.staging import is_traced, stage
 
@@ -81,6 +91,8 @@ def pmap(
     reshard: Reshard = "allow",
     oversubscribe: bool = False,
     compiler_options: dict[str, Any] | None = None,
+    view: View = "local",
+    check_replicas: bool = False,
 ) -> Pmapped[P, R]:
     """Maps a function over an axis of its arguments, each element on a device of its own.
 
@@ -107,13 +119,18 @@ def pmap(
       static_broadcasted_argnums: positions of arguments that are compile-time constants.
       devices: the devices to map over, in order; by default all.
       backend: the platform whose devices to use.
-      axis_size: the size of the mapped axis; needed only when no argument is mapped.
+      axis_size: the size of the mapped axis, over all processes; needed only when no argument is
+        mapped.
       donate_argnums: positions of arguments whose memory may be reused for results.
       reshard: what to do with an input that lies elsewhere: ``"allow"`` moves it, ``"warn"``
         moves it and warns, ``"error"`` refuses it.
       oversubscribe: whether an axis larger than the number of devices may run several elements
         on each.
       compiler_options: options for XLA, as for ``jax.jit``.
+      view: what a map that spans processes returns: this process's rows (``"local"``), or global
+        arrays (``"global"``). Global arrays are taken as they are in either view.
+      check_replicas: whether such a map compares each call between the processes before it runs:
+        its function, its shapes, and the values of arguments that all must pass alike.
 
     Returns:
       The mapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
@@ -124,6 +141,8 @@ def pmap(
     if reshard not in RESHARD_POLICIES:
         choices = " or ".join(map(repr, RESHARD_POLICIES))
         raise errors.UnknownOption("reshard", reshard, choices)
+    if view not in VIEWS:
+        raise errors.UnknownOption("view", view, " or ".join(map(repr, VIEWS)))
     if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
         raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
     static_argnums = check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
@@ -145,6 +164,8 @@ def pmap(
             reshard=reshard,
             oversubscribe=oversubscribe,
             compiler_options=compiler_options,
+            view=view,
+            check_replicas=check_replicas,
         ),
     )
     return cast(Pmapped[P, R], mapped.as_function())
@@ -210,8 +231,10 @@ class MappedFunction:
             return stage(self._programs, call), None
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return self.run_eagerly(*args, **kwargs), None
+        if self._programs.spans_processes():
+            return self.run_across_processes(call)
         executable = self.executable_for(call)
-        leaves, moved = self._inputs.place(call, executable)
+        leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
         placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             # The jit of the program knows how to find the operation that is to blame.
@@ -227,6 +250,21 @@ class MappedFunction:
             for index in moved
         )
         return result, executable.compiled if can_repeat else None
+
+    def run_across_processes(self, call: Call) -> tuple[Any, jax.stages.Compiled | None]:
+        """Runs one call of a map that lies in several processes, on this process's rows."""
+        donated = self._programs.donated(call.signature)
+        call = spanning.over_all_processes(self._programs, call)
+        executable = self.executable_for(call)
+        leaves = spanning.placed(self._inputs, call, executable, donated)
+        args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+            with jax.set_mesh(executable.mesh):
+                result = executable.program.jitted(*args, **kwargs)
+        else:
+            result = executable.compiled(*args, **kwargs)
+            spanning.delete_donated(call, donated)
+        return spanning.seen_from_here(self._programs, executable.program, result), None
 
     def executable_for(self, call: Call) -> Executable:
         """Returns the compiled program for a call, compiled now if there is none."""
@@ -256,31 +294,42 @@ class MappedFunction:
         if is_traced(call):
             return stage(self._programs, call)
         with nesting.entered(None):
-            laid_out = self._programs.program(call.signature, None).layout
-            leaves = [
-                jax.device_put(leaf, sharding)
-                for leaf, sharding in zip(call.leaves, laid_out.in_shardings, strict=True)
-            ]
-            return laid_out.mapped(*leaves)
+            spans = self._programs.spans_processes()
+            if spans:
+                call = spanning.over_all_processes(self._programs, call)
+            program = self._programs.program(call.signature, None)
+            put: Callable[..., Any] = hosts.to_global if spans else jax.device_put
+            result = program.layout.mapped(*map(put, call.leaves, program.layout.in_shardings))
+            return spanning.seen_from_here(self._programs, program, result) if spans else result
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        with self._lock, nesting.entered(None):
-            signature = self._reader.read(args, kwargs).signature
-            around = self._programs.mesh_around(signature)
-            return self._programs.traced(signature, around)[1]
+        return self.traced(*args, **kwargs)[1]
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
+        """Returns the program for these arguments, or their shapes, traced."""
+        with self._lock, nesting.entered(None):
+            call = self._reader.read(args, kwargs)
+            if self._programs.spans_processes():
+                call = spanning.over_all_processes(self._programs, call)
+            around = self._programs.mesh_around(call.signature)
+            return self._programs.traced(call.signature, around)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers the function for these arguments, or their shapes."""
         with self._lock, nesting.entered(None):
-            signature = self._reader.read(args, kwargs).signature
-            around = self._programs.mesh_around(signature)
-            program, traced = self._programs.traced(signature, around)
-            return program.lower(traced)
+            program, traced = self.traced(*args, **kwargs)
+            lowered = program.lower(traced)
+        if self._programs.spans_processes():
+            return stages.Lowered(lowered, self._programs, program, traced.out_info)
+        return lowered
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
-        return self.trace(*args, **kwargs).out_info
+        program, traced = self.traced(*args, **kwargs)
+        if self._programs.spans_processes():
+            return spanning.shapes_from_here(self._programs, program, traced.out_info)
+        return traced.out_info
 
     def cache_info(self) -> CacheInfo:
         """Returns what was traced, compiled, called and moved so far."""

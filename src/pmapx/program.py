@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from pmapx import axes, describe, errors, placement
 from pmapx.audit import replication
@@ -22,6 +23,7 @@ class Program:
       layout: where it runs.
       mapping: what it maps.
       jitted: the ``jax.jit`` of it.
+      tree: the structure of its dynamic arguments.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Program:
         self.layout = layout
         self.mapping = mapping
         self.jitted: Any = jitted
-        self._tree = tree
+        self.tree = tree
 
     def trace(self) -> jax.stages.Traced:
         """Traces it for inputs in their places, whatever mesh surrounds the call."""
@@ -45,10 +47,18 @@ class Program:
             )
             for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True)
         ]
-        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
         with placement.context_of(self.layout.mesh):
             traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
         return traced
+
+    def out_shardings(self, out_info: Any) -> list[NamedSharding]:
+        """Returns where each leaf of the result lies, given the result or its shapes."""
+        levels, mesh = self.mapping.levels, self.layout.mesh
+        return [
+            NamedSharding(mesh, axes.out_spec(levels, out_axes))
+            for out_axes in _out_axes(levels, out_info)
+        ]
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
         """Lowers what ``trace`` returned."""
