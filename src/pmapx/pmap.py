@@ -193,6 +193,7 @@ class MappedFunction:
             self._inputs.move_known,
             self.run_eagerly,
         )
+        self._rows_dispatcher: _fastpath.RowsDispatcher | None = None
 
     def as_function(self) -> Callable[..., Any]:
         """Returns the function that the user gets: the dispatch, and a count of its calls."""
@@ -224,15 +225,17 @@ class MappedFunction:
         self._record.count_calls = count_calls
         return cast(Callable[..., Any], function)
 
-    def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, jax.stages.Compiled | None]:
+    def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result and the program for the dispatch to remember."""
+        if self._rows_dispatcher is not None:
+            return self._rows_dispatcher.call(*args, **kwargs), None
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call), None
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return self.run_eagerly(*args, **kwargs), None
         if self._programs.spans_processes():
-            return self.run_across_processes(call)
+            return self.run_unseen_rows(call)
         executable = self.executable_for(call)
         leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
         placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
@@ -251,20 +254,54 @@ class MappedFunction:
         )
         return result, executable.compiled if can_repeat else None
 
-    def run_across_processes(self, call: Call) -> tuple[Any, jax.stages.Compiled | None]:
+    def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
+        """Runs one call on this process's rows; returns the program for the dispatch likewise."""
+        outcome = self.run_across_processes(call)
+        executable, options = outcome.executable, self._options
+        result = spanning.seen_from_here(self._programs, executable.program, outcome.result)
+        if not outcome.can_repeat:
+            return result, None
+        if options.view == "global":
+            return result, executable.compiled
+        if executable.program.layout.as_shards:
+            return result, executable.on_local_devices(spanning.local_program)
+        if _fastpath.CAN_REWRAP and self._rows_dispatcher is None:
+            self._rows_dispatcher = _fastpath.RowsDispatcher(
+                self._programs.function,
+                options.static_argnums,
+                self.run_rows,
+                self._inputs.move_known,
+                self.run_eagerly,
+            )
+        return result, None
+
+    def run_rows(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, jax.stages.Compiled | None]:
+        """Runs one call; returns its result here, that of the program, and the program."""
+        call = self._reader.read(args, kwargs)
+        if is_traced(call):
+            return stage(self._programs, call), None, None
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return self.run_eagerly(*args, **kwargs), None, None
+        outcome = self.run_across_processes(call)
+        executable = outcome.executable
+        result = spanning.seen_from_here(self._programs, executable.program, outcome.result)
+        can_repeat = outcome.can_repeat and not executable.program.layout.as_shards
+        return result, outcome.result, executable.compiled if can_repeat else None
+
+    def run_across_processes(self, call: Call) -> spanning.Outcome:
         """Runs one call of a map that lies in several processes, on this process's rows."""
         donated = self._programs.donated(call.signature)
         call = spanning.over_all_processes(self._programs, call)
         executable = self.executable_for(call)
-        leaves = spanning.placed(self._inputs, call, executable, donated)
+        leaves, can_repeat = spanning.placed(self._inputs, call, executable, donated)
         args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             with jax.set_mesh(executable.mesh):
                 result = executable.program.jitted(*args, **kwargs)
-        else:
-            result = executable.compiled(*args, **kwargs)
-            spanning.delete_donated(call, donated)
-        return spanning.seen_from_here(self._programs, executable.program, result), None
+            return spanning.Outcome(result, executable, can_repeat=False)
+        result = executable.compiled(*args, **kwargs)
+        spanning.delete_donated(call, donated)
+        return spanning.Outcome(result, executable, can_repeat)
 
     def executable_for(self, call: Call) -> Executable:
         """Returns the compiled program for a call, compiled now if there is none."""
@@ -280,10 +317,15 @@ class MappedFunction:
 
     def compile(self, signature: Signature, around: Mesh | None) -> Executable:
         """Traces and compiles the program of a signature."""
-        program, traced = self._programs.traced(signature, around)
+        as_shards = self._programs.spans_processes() and spanning.can_run_as_shards(
+            self._programs, signature
+        )
+        program, traced = self._programs.traced(signature, around, as_shards=as_shards)
         function, donated = self._programs.function, self._programs.donated(signature)
-        self._record.warn_once(varying_outputs(traced, program.mapping, function))
-        self._record.warn_once(unused_donations(traced, program.mapping, function, donated))
+        self._record.warn_once(
+            varying_outputs(traced, program.mapping, function, as_shards=program.layout.as_shards)
+        )
+        self._record.warn_once(unused_donations(traced, program, function, donated))
         executable = Executable(program.lower(traced).compile(), program)
         self._record.note_compile(signature)
         return executable
@@ -339,6 +381,7 @@ class MappedFunction:
         """Forgets all programs and counts."""
         with self._lock:
             self._dispatcher.clear()
+            self._rows_dispatcher = None
             self._executables.clear()
             self._programs.clear()
             self._record.clear()

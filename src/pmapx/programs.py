@@ -183,27 +183,34 @@ class Programs:
         return None
 
     def traced(
-        self, signature: Signature, around: Mesh | None
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
     ) -> tuple[Program, jax.stages.Traced]:
         """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        program = self.program_for(signature, around)
+        program = self.program_for(signature, around, as_shards=as_shards)
         try:
             return program, program.trace()
         except nesting.InnerPmapMet:
             self.has_inner_pmaps = True
-            program = self.program_for(signature, around)
+            program = self.program_for(signature, around, as_shards=as_shards)
             return program, program.trace()
 
-    def program_for(self, signature: Signature, around: Mesh | None) -> Program:
+    def program_for(
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
         """Returns the program of a signature, laid out now if there is none."""
-        key = (signature, around, self.has_inner_pmaps)
+        key = (signature, around, self.has_inner_pmaps, as_shards)
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = self.program(signature, around)
+            program = self._programs[key] = self.program(signature, around, as_shards=as_shards)
         return program
 
-    def program(self, signature: Signature, around: Mesh | None) -> Program:
-        """Lays out the program of a signature, on the mesh around the call if that is given."""
+    def program(
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
+        """Lays out the program of a signature, on the mesh around the call if that is given.
+
+        ``as_shards`` asks for a program of what each device holds, where there is one.
+        """
         mapping = self.resolve(signature)
         element = self.element(signature, len(mapping.levels))
         if around is not None:
@@ -215,6 +222,7 @@ class Programs:
                 self.devices(),
                 self.inner_axes(signature, mapping) if self.has_inner_pmaps else None,
                 may_oversubscribe=self.options.oversubscribe,
+                as_shards=as_shards,
             )
         return Program(laid_out, mapping, signature.tree, self.jitted(signature, laid_out.mapped))
 

@@ -8,11 +8,26 @@ from typing import Any
 
 import jax
 
-from pmapx import errors, hosts, shares
-from pmapx.calls import Call
+from pmapx import _fastpath, errors, hosts, shares
+from pmapx.calls import Call, Signature
 from pmapx.inputs import Inputs
 from pmapx.program import Executable, Program
 from pmapx.programs import Programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What running a call gave.
+
+    Attributes:
+      result: what the program returned.
+      executable: the program.
+      can_repeat: whether the dispatch may run such calls by itself from now on.
+    """
+
+    result: Any
+    executable: Executable
+    can_repeat: bool
 
 
 def over_all_processes(programs: Programs, call: Call) -> Call:
@@ -31,14 +46,41 @@ def over_all_processes(programs: Programs, call: Call) -> Call:
 
 def placed(
     inputs: Inputs, call: Call, executable: Executable, donated: Sequence[bool]
-) -> list[Any]:
-    """Returns the leaves as global arrays, each in its place."""
+) -> tuple[list[Any], bool]:
+    """Returns the leaves as the program takes them, each in its place.
+
+    Also says whether the dispatch may place such leaves by itself.
+    """
     wanted = [
         sharding if hosts.is_global(leaf) else hosts.local_sharding(sharding)
         for leaf, sharding in zip(call.leaves, executable.in_shardings, strict=True)
     ]
-    leaves, _ = inputs.place(call, executable, wanted, donated)
-    return list(map(hosts.to_global, leaves, executable.in_shardings))
+    leaves, moved = inputs.place(call, executable, wanted, donated)
+    as_shards, mesh = executable.program.layout.as_shards, executable.mesh
+    can_repeat = not any(
+        donated[index]
+        or _fastpath.takes_as_placed(call.leaves[index], mesh, shares.local_mesh(mesh))
+        for index in moved
+    ) and not (as_shards and any(map(hosts.is_global, call.leaves)))
+    stitch = hosts.to_shards if as_shards else hosts.to_global
+    return list(map(stitch, leaves, executable.in_shardings)), can_repeat
+
+
+def local_program(executable: Executable) -> _fastpath.LocalProgram:
+    """Returns a program over shards as this process runs it."""
+    return _fastpath.LocalProgram(
+        executable.compiled,
+        tuple(shares.local_mesh(executable.mesh).devices.flat),
+        tuple(map(hosts.local_sharding, executable.in_shardings)),
+    )
+
+
+def can_run_as_shards(programs: Programs, signature: Signature) -> bool:
+    """Says whether a program over shards would do: its results can be read, and rows are wanted."""
+    if programs.options.view == "global":
+        return False
+    mesh = programs.program_for(signature, None).layout.mesh
+    return _fastpath.can_run_locally(tuple(shares.local_mesh(mesh).devices.flat))
 
 
 def delete_donated(call: Call, donated: Sequence[bool]) -> None:
@@ -54,7 +96,8 @@ def seen_from_here(programs: Programs, program: Program, result: Any) -> Any:
         return result
     leaves, tree = jax.tree.flatten(result)
     shardings = program.out_shardings(result)
-    return jax.tree.unflatten(tree, map(hosts.to_local, leaves, shardings))
+    take_apart = hosts.from_shards if program.layout.as_shards else hosts.to_local
+    return jax.tree.unflatten(tree, map(take_apart, leaves, shardings))
 
 
 def shapes_from_here(programs: Programs, program: Program, out_info: Any) -> Any:
