@@ -10,6 +10,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
+- ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
 from __future__ import annotations
@@ -69,8 +70,16 @@ try:
         and callable(_native.Client.serialize_executable)
         and callable(_native.Client.deserialize_executable)
     )
+    from jax._src import distributed as _distributed
+
+    HAS_COORDINATION = (
+        hasattr(_distributed.global_state, "client")
+        and callable(_native.DistributedRuntimeClient.wait_at_barrier)
+        and callable(_native.DistributedRuntimeClient.key_value_set)
+        and callable(_native.DistributedRuntimeClient.key_value_dir_get)
+    )
 except (ImportError, AttributeError):
-    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = HAS_RELOAD = False
+    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = HAS_RELOAD = HAS_COORDINATION = False
 # Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
 CAN_REWRAP = HAS_DISPATCH and hasattr(_native.ArrayImpl, "_rewrap_with_aval_and_sharding")
 
@@ -396,3 +405,17 @@ class RowsDispatcher:
     def clear(self) -> None:
         """Forgets every signature."""
         self._dispatch._clear_cache()
+
+
+def wait_for_all(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes at a barrier; on time-out returns those that did not come."""
+    client: Any = _distributed.global_state.client
+    client.key_value_set(f"{name}/{jax.process_index()}", "here")
+    try:
+        client.wait_at_barrier(name, int(timeout * 1000))
+    except Exception as error:
+        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
+            raise
+        came = {int(key.rsplit("/", 1)[1]) for key, _ in client.key_value_dir_get(name)}
+        return [process for process in range(jax.process_count()) if process not in came]
+    return None

@@ -651,6 +651,140 @@ class CompiledForAnotherShape(PmapxError, TypeError, code="PMX406"):
         )
 
 
+class ReplicasDiffer(PmapxError, ValueError, code="PMX407"):
+    """Processes passed different values for an argument that all must pass alike.
+
+    An argument with ``in_axes=None`` is one value for all devices, so every process has to pass
+    the same. ``check_replicas=True`` compares them before each call; without it the devices of
+    each process would silently go on with their own.
+    """
+
+    def __init__(self, function: str, argument: str, difference: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: {argument} has in_axes=None, no mapped axis, but differs between "
+            f"processes:\n{difference}",
+            fix="make it the same in all processes: from one seed, or sent from process 0 with "
+            "jax.experimental.multihost_utils.broadcast_one_to_all.",
+        )
+
+
+class CallsDiffer(PmapxError, RuntimeError, code="PMX408"):
+    """Processes made different calls at the same time.
+
+    All processes of a map call the same functions in the same order, with arguments of the same
+    shapes. One that does otherwise would leave the others waiting for ever;
+    ``check_replicas=True`` compares the calls before they run.
+    """
+
+    def __init__(self, function: str, difference: Any) -> None:  # noqa: D107
+        super().__init__(
+            f"the processes do not make the same call of a mapped axis; this one calls "
+            f"{function}. The first difference:\n{difference}",
+            fix="look for a condition on the process's number, its data or its files that decides "
+            "what is called.",
+        )
+
+
+class StitchDisagreement(PmapxError, ValueError, code="PMX409"):
+    """Processes passed different trees to stitch.
+
+    Each passes its own part of the same arrays: the same tree, the same shapes, the same types.
+    """
+
+    def __init__(self, difference: Any) -> None:  # noqa: D107
+        super().__init__(
+            "stitch: the processes' parts do not fit together along any axis; the first leaf that "
+            f"differs:\n{difference}",
+            fix="pass the same tree with the same shapes and types in all processes; pad the last "
+            "batch.",
+        )
+
+
+class CannotStitch(PmapxError, ValueError, code="PMX410"):
+    """An array cannot be split over this process's devices as its spec says.
+
+    Along each dimension that the spec names a mesh axis for, a process's part is split evenly
+    over its own devices along that axis.
+    """
+
+    def __init__(  # noqa: D107
+        self, path: str, shape: tuple[int, ...], spec: str, sizes: dict[Any, int]
+    ) -> None:
+        super().__init__(
+            f"stitch: {path} is of shape {list(shape)} in this process, which {spec} cannot split "
+            f"over its part of the mesh axes, {sizes}.",
+            fix="pass a multiple of the devices that this process has along each split axis.",
+        )
+
+
+class CannotUnstitch(PmapxError, TypeError, code="PMX411"):
+    """An array lies in a way that has no rows to give back.
+
+    ``unstitch`` takes arrays with a ``NamedSharding``, whose mesh says which part is this
+    process's.
+    """
+
+    def __init__(self, shape: str, sharding: str) -> None:  # noqa: D107
+        super().__init__(
+            f"unstitch got an array of shape {shape} with a {sharding}, which names no axis.",
+            fix="put it on a NamedSharding first, with jax.device_put(x, sharding).",
+        )
+
+
+class BarrierTimeout(PmapxError, TimeoutError, code="PMX412"):
+    """Some processes did not come to a barrier in time.
+
+    They may be lost, slow, or at another barrier. The others that wait at this one end with the
+    same error.
+    """
+
+    def __init__(self, name: str, timeout: float, missing: Sequence[int], here: int) -> None:  # noqa: D107
+        who = (
+            f"process{'es' if len(missing) > 1 else ''} {', '.join(map(str, missing))} did not come"
+            if missing
+            else "some processes did not come"
+        )
+        super().__init__(
+            f"process {here} waited {timeout:g} seconds at the barrier {name!r} (no mapped axis "
+            f"is involved): {who}.",
+            fix="look at the output of those processes; give a longer timeout if they are only "
+            "slow.",
+        )
+
+
+class NoCluster(PmapxError, RuntimeError, code="PMX413"):
+    """Nothing tells how to find the other processes.
+
+    ``initialize`` finds Open MPI, Slurm, TPU pods and Kubernetes by variables that they set.
+    Elsewhere the coordinator's address, the number of processes and the number of this one have
+    to be passed. ``pmapx run -n`` sets them up on one machine.
+    """
+
+    def __init__(self, missing: Sequence[str], looked_for: Sequence[str]) -> None:  # noqa: D107
+        super().__init__(
+            f"initialize found no cluster, and its arguments {', '.join(missing)} are not given "
+            f"(nor is any axis mapped yet). None of these is set: {', '.join(looked_for)}.",
+            fix="start the program with srun, mpirun or pmapx run -n, or pass "
+            f"{', '.join(missing)}.",
+        )
+
+
+class BadCoordinator(PmapxError, RuntimeError, code="PMX414"):
+    """The coordinator's address cannot be used.
+
+    Process 0 opens it, and the others connect to it.
+    """
+
+    def __init__(self, address: str, process: int, problem: str) -> None:  # noqa: D107
+        role = "open" if process == 0 else "reach"
+        super().__init__(
+            f"process {process} cannot {role} the coordinator address {address!r}, before any "
+            f"axis is mapped: {problem}.",
+            fix="pass an address of process 0's machine and a port that is free there, the same "
+            "in all processes.",
+        )
+
+
 # Warnings: the call went on.
 
 

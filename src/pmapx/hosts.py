@@ -39,12 +39,12 @@ def global_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, 
 
 
 def _scaled(shape: tuple[int, ...], sharding: NamedSharding, old: Any, new: Any) -> tuple[int, ...]:
-    """Scales the dimension that the first mesh axis splits from one mesh to another."""
-    rows = sharding.mesh.axis_names[0]
+    """Scales the dimensions that mesh axes split from one mesh to another."""
     scaled = list(shape)
     for dimension, names in enumerate(sharding.spec):
-        if rows in (names if type(names) is tuple else (names,)):
-            scaled[dimension] = shape[dimension] * new.shape[rows] // old.shape[rows]
+        for name in names if type(names) is tuple else (names,):
+            if name is not None:
+                scaled[dimension] = scaled[dimension] * new.shape[name] // old.shape[name]
     return tuple(scaled)
 
 

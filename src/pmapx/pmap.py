@@ -290,6 +290,8 @@ class MappedFunction:
 
     def run_across_processes(self, call: Call) -> spanning.Outcome:
         """Runs one call of a map that lies in several processes, on this process's rows."""
+        if self._options.check_replicas:
+            spanning.check_agreement(self._programs, call)
         donated = self._programs.donated(call.signature)
         call = spanning.over_all_processes(self._programs, call)
         executable = self.executable_for(call)
@@ -301,6 +303,8 @@ class MappedFunction:
             return spanning.Outcome(result, executable, can_repeat=False)
         result = executable.compiled(*args, **kwargs)
         spanning.delete_donated(call, donated)
+        # A call that is to be checked has to come here each time.
+        can_repeat = can_repeat and not self._options.check_replicas
         return spanning.Outcome(result, executable, can_repeat)
 
     def executable_for(self, call: Call) -> Executable:

@@ -65,12 +65,20 @@ def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
 
 
 def local_mesh(mesh: Mesh) -> Mesh:
-    """Returns the part of ``mesh`` that is this process's: its rows of the first axis, whole."""
+    """Returns the part of ``mesh`` that is this process's; it must be a box."""
     here = jax.process_index()
     is_here = np.vectorize(lambda device: device.process_index == here)(mesh.devices)
-    rows = is_here.reshape(len(is_here), -1)
-    if not rows.any():
+    if not is_here.any():
         raise errors.NoLocalDevices(here, sorted(by_process(list(mesh.devices.flat))))
-    if (rows.any(axis=1) != rows.all(axis=1)).any():
+    box = np.ix_(*(np.unique(positions) for positions in np.nonzero(is_here)))
+    if not is_here[box].all():
         raise errors.RowSpansProcesses(dict(mesh.shape), here)
-    return Mesh(mesh.devices[rows.all(axis=1)], mesh.axis_names, axis_types=mesh.axis_types)
+    return Mesh(mesh.devices[box], mesh.axis_names, axis_types=mesh.axis_types)
+
+
+def local_rows(mesh: Mesh) -> int:
+    """Returns how many rows of the first axis of ``mesh`` are this process's, each whole."""
+    rows, *inner = local_mesh(mesh).devices.shape
+    if tuple(inner) != mesh.devices.shape[1:]:
+        raise errors.RowSpansProcesses(dict(mesh.shape), jax.process_index())
+    return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pmapx import _fastpath, errors, hosts, shares
+from pmapx import _fastpath, agreement, errors, hosts, shares
 from pmapx.calls import Call, Signature
 from pmapx.inputs import Inputs
 from pmapx.program import Executable, Program
@@ -35,7 +35,7 @@ def over_all_processes(programs: Programs, call: Call) -> Call:
     signature, passed = programs.over_all_processes(call)
     program = programs.program_for(signature, None)
     mesh, size = program.layout.mesh, program.mapping.outermost.size
-    rows = size * len(shares.local_mesh(mesh).devices) // len(mesh.devices)
+    rows = size * shares.local_rows(mesh) // len(mesh.devices)
     if passed is not None and rows != passed:
         argument, _, _ = program.mapping.describe_size()
         raise errors.LocalRowsDisagree(
@@ -64,6 +64,32 @@ def placed(
     ) and not (as_shards and any(map(hosts.is_global, call.leaves)))
     stitch = hosts.to_shards if as_shards else hosts.to_global
     return list(map(stitch, leaves, executable.in_shardings)), can_repeat
+
+
+def check_agreement(programs: Programs, call: Call) -> None:
+    """Compares a call between the processes: what is called, and what all must pass alike."""
+    if len(shares.by_process(programs.devices())) != jax.process_count():
+        # The processes that are not part of the map would have to take part in the comparison.
+        expected = "False for a map over some of the processes"
+        raise errors.UnknownOption("check_replicas", True, expected)
+    in_axes, names = programs.in_axes(call.signature)
+    static = [repr(value) for _, value in call.signature.static]
+    shapes = [f"{names[k]}: {leaf}" for k, leaf in enumerate(call.signature.leaves)]
+    facts = [f"a call of {programs.function} over axis {programs.options.axis_name!r}"]
+    facts += [f"{programs.function} with static arguments {', '.join(static)}"] if static else []
+    facts += [f"{programs.function} with {shape}" for shape in shapes]
+    difference = agreement.first_difference(facts)
+    if difference is not None:
+        raise errors.CallsDiffer(programs.function, difference)
+    shared = [
+        index
+        for index, (leaf, axis) in enumerate(zip(call.leaves, in_axes, strict=True))
+        if axis is None and not hosts.is_global(leaf)
+    ]
+    difference = agreement.first_difference([agreement.digest_of(call.leaves[k]) for k in shared])
+    if difference is not None:
+        argument = names[shared[difference.position]]
+        raise errors.ReplicasDiffer(programs.function, argument, difference)
 
 
 def local_program(executable: Executable) -> _fastpath.LocalProgram:
