@@ -8,6 +8,7 @@ ROWS = {
     *(f"B{k}" for k in range(1, 9)),
     *(f"C{k}" for k in range(1, 7)),
     *(f"D{k}" for k in range(1, 5)),
+    *(f"E{k}" for k in range(1, 9)),
     "G",
 }
 

@@ -419,3 +419,18 @@ def wait_for_all(name: str, timeout: float) -> list[int] | None:
         came = {int(key.rsplit("/", 1)[1]) for key, _ in client.key_value_dir_get(name)}
         return [process for process in range(jax.process_count()) if process not in came]
     return None
+
+
+def published(name: str, text: str, timeout: float) -> dict[int, str]:
+    """Tells all processes ``text`` under a name; returns what each of them told."""
+    client: Any = _distributed.global_state.client
+    client.key_value_set(f"{name}/{_distributed.global_state.process_id}", text)
+    return {
+        process: client.blocking_key_value_get(f"{name}/{process}", int(timeout * 1000))
+        for process in range(_distributed.global_state.num_processes)
+    }
+
+
+def coordinator_address() -> str | None:
+    """Returns where the processes meet, once they have."""
+    return _distributed.global_state.coordinator_address if HAS_COORDINATION else None

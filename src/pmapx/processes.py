@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from pmapx import _fastpath, errors
+from pmapx import _fastpath, errors, lifelines
 
 logger = logging.getLogger("pmapx")
 
@@ -98,7 +98,7 @@ def initialize(
       process_id: the number of this one, from 0.
       timeout: seconds to wait for the others.
       heartbeat_timeout: seconds after which a process that is not heard of is taken for lost;
-        then all others end with an error that names it.
+        then all others end with an error that names it. A failed collective names it at once.
       **options: further options of ``jax.distributed.initialize``.
 
     Returns:
@@ -143,6 +143,9 @@ def initialize(
         heartbeat_timeout_seconds=int(heartbeat_timeout),
         **options,
     )
+    coordinator = _fastpath.coordinator_address() or cluster.coordinator
+    if coordinator is not None:
+        lifelines.hold(coordinator, timeout)
     return cluster
 
 

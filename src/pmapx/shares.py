@@ -42,7 +42,7 @@ def global_size(
         return local_size * len(counts)
     own = counts[jax.process_index()]
     devices_a_row = own // local_size
-    if not devices_a_row or any(count % devices_a_row for count in counts.values()):
+    if own % local_size or any(count % devices_a_row for count in counts.values()):
         raise errors.UnevenShares(function, argument, local_size, own, dict(counts))
     return len(devices) // devices_a_row
 

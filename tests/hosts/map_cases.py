@@ -270,9 +270,16 @@ def case_what_cannot_work_says_so():
         "PMX402": lambda: pmapx.pmap(
             lambda x: x, devices=jax.local_devices((HERE + 1) % PROCESSES)
         )(MINE),
+        "PMX403": lambda: pmapx.pmap(
+            pmapx.pmap(lambda x: x, "j"),
+            "i",
+            devices=[jax.local_devices(p)[k] for k in range(LOCAL) for p in range(PROCESSES)],
+        )(MINE[None]),
         "PMX404": lambda: pmapx.pmap(lambda x: x, axis_size=TOTAL)(MINE[:1]),
         "PMX405": lambda: jax.grad(lambda x: share(x).sum())(MINE),
     }
+    if LOCAL == 1:
+        del mistakes["PMX403"], mistakes["PMX404"]  # A row has one device, a process one row.
     for code, make in mistakes.items():
         with pytest.raises(pmapx.PmapxError, match=code):
             make()
