@@ -8,6 +8,7 @@ import traceback
 import warnings
 
 import jax
+import pytest
 
 
 def join():
@@ -35,7 +36,7 @@ def main(name, directory):
             try:
                 run()
                 error = None
-            except Exception:
+            except (Exception, pytest.fail.Exception):
                 error = traceback.format_exc()
             report.write(json.dumps([case, error]) + "\n")
             report.flush()
