@@ -74,8 +74,8 @@ def environment(
     JAX asks Open MPI's variables for the rank and the number of processes; the coordinator's
     address has variables of its own.
     """
-    chosen = {
-        **inherited,
+    return {
+        **with_devices(inherited, devices),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
         "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",
         "OMPI_MCA_orte_hnp_uri": f"{port << 12}.0;tcp://127.0.0.1:{port}",
@@ -85,6 +85,15 @@ def environment(
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def with_devices(inherited: Mapping[str, str], devices: int | None) -> dict[str, str]:
+    """Returns an environment in which JAX sees so many virtual CPU devices, if a number is given.
+
+    >>> with_devices({"XLA_FLAGS": "--xla_dump_to=here"}, 4)["XLA_FLAGS"]
+    '--xla_dump_to=here --xla_force_host_platform_device_count=4'
+    """
+    chosen = dict(inherited)
     if devices is not None:
         flag = "--xla_force_host_platform_device_count"
         others = re.sub(rf"{flag}=\S*", "", chosen.get("XLA_FLAGS", "")).strip()
