@@ -151,7 +151,7 @@ def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.
         whole = _core.ShapedArray(kind.shape, kind.dtype, weak_type=kind.weak_type)
         array: jax.Array = _pxla.batched_device_put(whole, wanted, rows, devices)
         return array
-    if kind.weak_type and len(kind.shape) == 1 == jax.process_count():
+    if kind.weak_type and len(kind.shape) == 1 and wanted.is_fully_addressable:
         # Only what a program makes of Python's numbers is weakly typed.
         numbers = [np.asarray(row).item() for row in rows]
         return jax.jit(lambda *xs: jnp.stack(xs), out_shardings=wanted)(*numbers)
