@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from oracle import assert_same
 from pmapx import errors
+from pmapx.agreement import Difference
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)
@@ -67,6 +68,60 @@ class Mistake:
     kind: type = ValueError
     devices: int = 1
 
+
+def throw(error):
+    raise error
+
+
+# Brought about in real processes by tests/hosts; here it is their words that are looked at.
+DIFFERENCE = Difference(0, {0: "this", 1: "that", 2: "this"})
+ACROSS_PROCESSES = [
+    (
+        errors.UnevenShares("step", "argument 0 'x'", 3, 4, {0: 4, 1: 2}),
+        ("argument 0 'x'", "3 rows", "process 1 has 2", axis("")),
+        ValueError,
+    ),
+    (errors.NoLocalDevices(2, [0, 1]), ("process 2", r"\[0, 1\]"), ValueError),
+    (errors.RowSpansProcesses({"i": 2, "j": 3}, 1), ("'j': 3", "process 1"), ValueError),
+    (
+        errors.LocalRowsDisagree("step", "argument 0 'x'", 3, 2, 4, 1),
+        ("argument 0 'x'", "process 1 passes 3 rows", "2 are its own"),
+        ValueError,
+    ),
+    (
+        errors.TracedAcrossProcesses("step", "argument 0 'x'"),
+        ("argument 0 'x'", r"pmap\(grad"),
+        NotImplementedError,
+    ),
+    (
+        errors.CompiledForAnotherShape("step", "argument 0 'x'", (1, 3), (2, 3)),
+        ("argument 0 'x'", shape(1, 3), shape(2, 3)),
+        TypeError,
+    ),
+    (
+        errors.ReplicasDiffer("step", "argument 0 'w' at ['a']", DIFFERENCE),
+        (r"argument 0 'w' at \['a'\]", "processes 0, 2: this", "process 1: that"),
+        ValueError,
+    ),
+    (errors.CallsDiffer("step", DIFFERENCE), ("calls step", "process 1: that"), RuntimeError),
+    (errors.StitchDisagreement(DIFFERENCE), ("stitch", "process 1: that"), ValueError),
+    (
+        errors.CannotStitch("['y']", (3, 2), "P('i',)", {"i": 2}),
+        (r"\['y'\]", shape(3, 2), "'i': 2"),
+        ValueError,
+    ),
+    (errors.CannotUnstitch("(4, 2)", "GSPMDSharding"), (shape(4, 2), "GSPMD"), TypeError),
+    (
+        errors.BarrierTimeout("ready", 5.0, [1, 3], 0),
+        ("'ready'", "5 seconds", "processes 1, 3 did not come"),
+        TimeoutError,
+    ),
+    (
+        errors.DonatedInputMoved("step", "argument 0 'x'", "float32[2,3]"),
+        ("argument 0 'x'", shape(2, 3)),
+        UserWarning,
+    ),
+]
 
 MISTAKES = {
     "PMX001": Mistake(lambda: pmapx.pmap(3), ("3", "int"), TypeError),
@@ -209,6 +264,18 @@ MISTAKES = {
         trigger_move_forbidden,
         (r"argument 0 'state'", shape(N, 4), "transfer.guard"),
         devices=2,
+    ),
+    **{
+        error.code: Mistake(functools.partial(throw, error), says, kind)
+        for error, says, kind in ACROSS_PROCESSES
+    },
+    "PMX413": Mistake(
+        pmapx.initialize, ("coordinator_address", "num_processes", "SLURM_JOB_ID"), RuntimeError
+    ),
+    "PMX414": Mistake(
+        lambda: pmapx.initialize("nowhere", 2, 1),
+        ("process 1", "nowhere", "host:port"),
+        RuntimeError,
     ),
     "PMX901": Mistake(
         lambda: pmapx.pmap(step, reshard="warn")(ROWS, {"image": elsewhere()}),

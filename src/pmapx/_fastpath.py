@@ -11,10 +11,16 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
+- ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
+  that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
+  whose results are seen as host-local ones. The twin stitches and takes apart each array.
+- ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -22,10 +28,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx.describe import Abstract
-from pmapx.placement import NO_MESH
+from pmapx.hosts import local_sharding
+from pmapx.placement import NO_MESH, neutral_context
 
 _PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
 
@@ -64,8 +71,25 @@ try:
     HAS_TRACE_CONTEXT = callable(_config.trace_context)
     HAS_TRACE_STATE = callable(_core.trace_state_clean)
     HAS_ARRAYS = isinstance(_native.ArrayImpl, type) and callable(_pxla.batched_device_put)
+    HAS_RELOAD = (
+        HAS_DISPATCH
+        and callable(_native.DeviceList)
+        and callable(_native.Client.serialize_executable)
+        and callable(_native.Client.deserialize_executable)
+    )
+    from jax._src import distributed as _distributed
+
+    HAS_COORDINATION = (
+        hasattr(_distributed.global_state, "client")
+        and callable(_native.DistributedRuntimeClient.wait_at_barrier)
+        and callable(_native.DistributedRuntimeClient.key_value_set)
+        and callable(_native.DistributedRuntimeClient.key_value_dir_get)
+    )
 except (ImportError, AttributeError):
-    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = HAS_ARRAYS = False
+    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
+    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = False
+# Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
+CAN_REWRAP = HAS_DISPATCH and hasattr(_native.ArrayImpl, "_rewrap_with_aval_and_sharding")
 
 
 def trace_context() -> Hashable:
@@ -88,13 +112,13 @@ def is_staging() -> bool:
         return True
 
 
-def takes_as_placed(x: jax.Array, mesh: jax.sharding.Mesh) -> bool:
+def takes_as_placed(x: jax.Array, *meshes: jax.sharding.Mesh) -> bool:
     """Says whether the dispatch would take ``x`` for one of the mesh's own, without a look.
 
     It tells a misplaced array by its number of devices, so one with the same number must not come
     to it: a program would run on shards of another shape. Only a single device is looked at.
     """
-    return len(x.sharding.device_set) == mesh.size > 1
+    return any(len(x.sharding.device_set) == mesh.size > 1 for mesh in meshes)
 
 
 def array_type() -> Any:
@@ -127,7 +151,7 @@ def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.
         whole = _core.ShapedArray(kind.shape, kind.dtype, weak_type=kind.weak_type)
         array: jax.Array = _pxla.batched_device_put(whole, wanted, rows, devices)
         return array
-    if kind.weak_type and len(kind.shape) == 1 == jax.process_count():
+    if kind.weak_type and len(kind.shape) == 1 and wanted.is_fully_addressable:
         # Only what a program makes of Python's numbers is weakly typed.
         numbers = [np.asarray(row).item() for row in rows]
         return jax.jit(lambda *xs: jnp.stack(xs), out_shardings=wanted)(*numbers)
@@ -148,7 +172,7 @@ class Dispatcher:
         self,
         name: str,
         static_argnums: Sequence[int],
-        on_unseen: Callable[..., tuple[Any, jax.stages.Compiled | None]],
+        on_unseen: Callable[..., tuple[Any, Repeatable]],
         on_misplaced: Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None],
         run_eagerly: Callable[..., Any],
     ) -> None:
@@ -158,24 +182,20 @@ class Dispatcher:
             return
 
         def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-            result, compiled = on_unseen(*args, **kwargs)
-            data = None if compiled is None else _fastpath_data(compiled, result)
+            result, program = on_unseen(*args, **kwargs)
+            data = None if program is None else _fastpath_data(program, result)
             return result, data, False
 
+        array_type = _native.ArrayImpl
+
         def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
+            # Host-local arrays come here each time: JAX counts the devices of all processes.
+            if type(x) is array_type and x.sharding is sharding and layout is None:
+                return x
             moved = on_misplaced(x, sharding) if isinstance(x, jax.Array) else None
             return _pxla.cc_shard_arg(x, sharding, layout) if moved is None else moved
 
-        self.call = _native.pjit(
-            name,
-            run_eagerly,
-            on_cache_miss,
-            list(static_argnums),
-            [],
-            _pxla.JitGlobalCppCacheKeys(),
-            _tree_util.dispatch_registry,
-            shard_argument,
-        )
+        self.call = _dispatch(name, static_argnums, on_cache_miss, shard_argument, run_eagerly)
         # Where a check for NaNs turns to find the operation that is to blame.
         self.call._fun = run_eagerly  # type: ignore[attr-defined]
 
@@ -185,8 +205,57 @@ class Dispatcher:
             self.call._clear_cache()  # type: ignore[attr-defined]
 
 
-def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
-    """Returns what the C++ dispatch needs to run ``compiled`` by itself, or None if it cannot."""
+def _dispatch(
+    name: str,
+    static_argnums: Sequence[int],
+    on_cache_miss: Callable[..., tuple[Any, Any, bool]],
+    shard_argument: Callable[[Any, Any, Any], Any],
+    run_eagerly: Callable[..., Any],
+) -> Callable[..., Any]:
+    """Returns JAX's C++ dispatch around these handlers."""
+    dispatch: Callable[..., Any] = _native.pjit(
+        name,
+        run_eagerly,
+        on_cache_miss,
+        list(static_argnums),
+        [],
+        _pxla.JitGlobalCppCacheKeys(),
+        _tree_util.dispatch_registry,
+        shard_argument,
+    )
+    return dispatch
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalProgram:
+    """A program over shards that spans processes, as this process runs it.
+
+    Attributes:
+      compiled: the program of all processes.
+      devices: this process's devices, in the order of its mesh.
+      in_shardings: where host-local inputs lie.
+    """
+
+    compiled: jax.stages.Compiled
+    devices: tuple[jax.Device, ...]
+    in_shardings: tuple[NamedSharding, ...]
+
+    @functools.cached_property
+    def executable(self) -> Any:
+        """The executable, loaded anew so that its arrays lie on this process's devices."""
+        executable: Any = self.compiled._executable
+        client = executable.xla_executable.client
+        serialized = client.serialize_executable(executable.xla_executable)
+        return client.deserialize_executable(serialized, _native.DeviceList(self.devices), None)
+
+
+Repeatable = jax.stages.Compiled | LocalProgram | None
+
+
+def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
+    """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot."""
+    is_local = isinstance(program, LocalProgram)
+    compiled = program.compiled if isinstance(program, LocalProgram) else program
     executable: Any = compiled._executable
     parameters: Any = compiled._params
     call = getattr(executable, "unsafe_call", None)
@@ -209,6 +278,8 @@ def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
     const_args = parameters.const_args
     if hasattr(executable, "shard_const_args"):
         const_args = executable.shard_const_args(const_args)
+    if is_local and const_args:
+        return None  # They lie on the devices of all processes.
     argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
 
     def physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -219,10 +290,15 @@ def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
             for sharding, aval in zip(shardings, avals, strict=True)
         ]
 
+    xla_executable, in_shardings = executable.xla_executable, executable._in_shardings
+    if isinstance(program, LocalProgram):
+        kept = [program.in_shardings[index] for index in sorted(executable._kept_var_idx)]
+        xla_executable, in_shardings = program.executable, kept
+
     return _pxla.MeshExecutableFastpathData(
-        executable.xla_executable,
+        xla_executable,
         out_tree,
-        physical(executable._in_shardings, executable.in_avals),
+        physical(in_shardings, executable.in_avals),
         [leaf.sharding for leaf in out_leaves],
         [leaf.aval for leaf in out_leaves],
         [leaf.committed for leaf in out_leaves],
@@ -230,3 +306,177 @@ def _fastpath_data(compiled: jax.stages.Compiled, result: Any) -> Any:
         executable._dispatch_in_layouts,
         const_args,
     )
+
+
+_USABLE: dict[tuple[jax.Device, ...], bool] = {}
+
+
+def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
+    """Says whether what a ``LocalProgram`` gives can be used like any other array here.
+
+    The runtime takes its results for arrays of one shard's shape. Releases that read arrays shard
+    by shard do not mind; from 0.11 on some reads ask the runtime for the shape. One look at a
+    small result tells, without the other processes.
+    """
+    if not HAS_RELOAD or _config.debug_nans.value or _config.debug_infs.value:
+        return False
+    if devices not in _USABLE:
+        with neutral_context(), jax.transfer_guard("allow"):
+            try:
+                _USABLE[devices] = _is_usable(devices)
+            except Exception:
+                # Whatever this backend cannot do, it can do without.
+                _USABLE[devices] = False
+    return _USABLE[devices]
+
+
+def _is_usable(devices: tuple[jax.Device, ...]) -> bool:
+    mesh = Mesh(np.array(devices), ("i",))
+    rows, whole = NamedSharding(mesh, PartitionSpec("i")), NamedSharding(mesh, PartitionSpec())
+    probe = jax.shard_map(
+        lambda x: x + 1,
+        mesh=mesh,
+        in_specs=PartitionSpec(),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    shard = jax.ShapeDtypeStruct((1, 3), np.float32, sharding=whole)
+    program = LocalProgram(jax.jit(probe).lower(shard).compile(), devices, (rows,))
+    numbers = np.arange(3.0 * len(devices), dtype=np.float32).reshape(-1, 3)
+    x = jax.device_put(numbers, rows)
+    dispatch = Dispatcher("probe", (), lambda x: (x, program), lambda x, s: None, lambda x: x).call
+    dispatch(x)
+    y = dispatch(x)
+    seen = [
+        np.asarray(y),
+        np.asarray(jax.device_put(dispatch(x), whole)),
+        np.asarray(jax.device_put(dispatch(x), devices[-1])),
+        np.asarray(jax.jit(lambda x: x * 1)(y)),
+        np.concatenate([shard.data for shard in y.addressable_shards]),
+        np.asarray(dispatch(y)) - 1,
+    ]
+    return all(np.array_equal(value, numbers + 1) for value in seen)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Recipe:
+    """How the results of one program are seen as host-local arrays."""
+
+    tree: Any
+    avals: Sequence[Any]
+    shardings: Sequence[NamedSharding]
+
+
+class _Labelled:
+    """The results of a program, with the recipe for them; None when they are as they should be."""
+
+    __slots__ = ("leaves", "recipe")
+
+    def __init__(self, recipe: Any, leaves: Any) -> None:
+        self.recipe = recipe
+        self.leaves = leaves
+
+
+jax.tree_util.register_pytree_node(
+    _Labelled, lambda labelled: (labelled.leaves, labelled.recipe), _Labelled
+)
+
+
+class RowsDispatcher:
+    """Calls a program that spans processes on host-local arrays; its results are host-local too.
+
+    The executable takes the shards of host-local arrays as they are. Its results are global
+    arrays; each is seen as an array of this process's rows by a call into C++.
+
+    ``on_unseen(*args, **kwargs)`` runs the call and returns its host-local result, the program's
+    own result, and the program; None for the last two when it should be asked again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        static_argnums: Sequence[int],
+        on_unseen: Callable[..., tuple[Any, Any, jax.stages.Compiled | None]],
+        on_misplaced: Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None],
+        run_eagerly: Callable[..., Any],
+    ) -> None:
+        """Makes the dispatch; needs ``CAN_REWRAP``."""
+        # By identity, as hashing a sharding for each leaf of each call is not free.
+        local_shardings: dict[int, tuple[Any, NamedSharding]] = {}
+
+        def local_of(sharding: Any) -> NamedSharding:
+            known = local_shardings.get(id(sharding))
+            if known is None:
+                known = local_shardings[id(sharding)] = sharding, local_sharding(sharding)
+            return known[1]
+
+        def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+            result, of_program, compiled = on_unseen(*args, **kwargs)
+            leaves, tree = jax.tree.flatten(result)
+            data = None if compiled is None else _fastpath_data(compiled, of_program)
+            if data is None or not all(isinstance(leaf, _native.ArrayImpl) for leaf in leaves):
+                return _Labelled(None, (result,)), None, False
+            recipe = _Recipe(
+                tree, [leaf.aval for leaf in leaves], [leaf.sharding for leaf in leaves]
+            )
+            labelled = jax.tree.structure(_Labelled(recipe, leaves))
+            return _Labelled(None, (result,)), data._replace(out_pytree_def=labelled), False
+
+        def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
+            local = local_of(sharding)
+            if isinstance(x, _native.ArrayImpl):
+                if x.sharding is local:
+                    return x
+                if not x.is_fully_addressable:
+                    return _pxla.cc_shard_arg(x, sharding, layout)
+                moved = on_misplaced(x, local)
+                if moved is not None:
+                    return moved
+            return _pxla.cc_shard_arg(x, local, layout)
+
+        self._dispatch: Any = _dispatch(
+            name, static_argnums, on_cache_miss, shard_argument, run_eagerly
+        )
+        self._rewrap = _native.ArrayImpl._rewrap_with_aval_and_sharding
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a call."""
+        labelled = self._dispatch(*args, **kwargs)
+        recipe = labelled.recipe
+        if recipe is None:
+            return labelled.leaves[0]
+        rows = map(self._rewrap, labelled.leaves, recipe.avals, recipe.shardings)
+        return recipe.tree.unflatten(rows)
+
+    def clear(self) -> None:
+        """Forgets every signature."""
+        self._dispatch._clear_cache()
+
+
+def wait_for_all(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes at a barrier; on time-out returns those that did not come."""
+    client: Any = _distributed.global_state.client
+    client.key_value_set(f"{name}/{jax.process_index()}", "here")
+    try:
+        client.wait_at_barrier(name, int(timeout * 1000))
+    except Exception as error:
+        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
+            raise
+        came = {int(key.rsplit("/", 1)[1]) for key, _ in client.key_value_dir_get(name)}
+        return [process for process in range(jax.process_count()) if process not in came]
+    return None
+
+
+def published(name: str, text: str, timeout: float) -> dict[int, str]:
+    """Tells all processes ``text`` under a name; returns what each of them told."""
+    client: Any = _distributed.global_state.client
+    client.key_value_set(f"{name}/{_distributed.global_state.process_id}", text)
+    return {
+        process: client.blocking_key_value_get(f"{name}/{process}", int(timeout * 1000))
+        for process in range(_distributed.global_state.num_processes)
+    }
+
+
+def coordinator_address() -> str | None:
+    """Returns where the processes meet, once they have."""
+    return _distributed.global_state.coordinator_address if HAS_COORDINATION else None

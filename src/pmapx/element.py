@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from pmapx import axes, batched_collectives
 from pmapx.axes import Axis, MappedAxis
@@ -55,15 +55,19 @@ def over_devices(
     mesh: Mesh | None,
     *,
     adapt: Callable[..., Callable[..., Any]] | None = None,
+    as_shards: bool = False,
 ) -> Callable[..., Any]:
     """Maps ``element`` over mesh axes, one element a device; ``mesh=None``: the context's.
 
     The specs of the outputs are needed before their number and ranks are known, so the leaves
     come out in groups, one for each possible combination of axes, and are put back in order
-    outside. ``adapt`` wraps the mapped function, given the groups' axes.
+    outside. ``adapt`` wraps the mapped function, given the groups' axes. ``as_shards`` maps what
+    each device holds, in and out, as if it were the whole array.
     """
     group_axes = axes.possible_out_axes(levels)
-    out_specs = [axes.out_spec(levels, out_axes) for out_axes in group_axes]
+    out_specs = [
+        PartitionSpec() if as_shards else axes.out_spec(levels, out_axes) for out_axes in group_axes
+    ]
 
     def mapped(*leaves: Any) -> Any:
         traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
@@ -84,7 +88,8 @@ def over_devices(
             on_one_device,
             mesh=mesh,
             in_specs=tuple(
-                axes.in_spec(levels, index, jnp.ndim(leaf)) for index, leaf in enumerate(leaves)
+                PartitionSpec() if as_shards else axes.in_spec(levels, index, jnp.ndim(leaf))
+                for index, leaf in enumerate(leaves)
             ),
             out_specs=out_specs,
             axis_names={level.mesh_axis for level in levels},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,9 +29,17 @@ class Inputs:
     policy: Reshard
     record: Record
 
-    def place(self, call: Call, executable: Executable) -> tuple[list[Any], list[int]]:
-        """Returns the leaves where the program wants them, and the indices of those moved."""
-        wanted = executable.in_shardings
+    def place(
+        self,
+        call: Call,
+        executable: Executable,
+        wanted: Sequence[Any],
+        donated: Sequence[bool] = (),
+    ) -> tuple[list[Any], list[int]]:
+        """Returns the leaves where they are wanted, and the indices of those moved.
+
+        Of those that are said to be ``donated``, each part is freed once it has moved.
+        """
         misplaced = [
             index
             for index, leaf in enumerate(call.leaves)
@@ -39,7 +48,7 @@ class Inputs:
         if not misplaced:
             return call.leaves, []
         # All are looked at before any is moved: a refusal leaves everything as it was.
-        facts = {index: self._facts(index, call, executable) for index in misplaced}
+        facts = {index: self._facts(index, call, executable, wanted[index]) for index in misplaced}
         leaves = list(call.leaves)
         for index, (argument, shape) in facts.items():
             reason = placement.reason_to_move(leaves[index], wanted[index])
@@ -47,14 +56,20 @@ class Inputs:
             if self.policy == "warn":
                 moved = errors.InputMoved(self.function, argument, shape, reason)
                 self.record.warn_once([moved])
-            leaves[index] = placement.move(leaves[index], wanted[index])
+            if donated and donated[index]:
+                self.record.warn_once([errors.DonatedInputMoved(self.function, argument, shape)])
+                leaves[index] = placement.move_donated(leaves[index], wanted[index])
+            else:
+                leaves[index] = placement.move(leaves[index], wanted[index])
         return leaves, misplaced
 
-    def _facts(self, index: int, call: Call, executable: Executable) -> tuple[str, str]:
+    def _facts(
+        self, index: int, call: Call, executable: Executable, wanted: Any
+    ) -> tuple[str, str]:
         """Returns the name and shape of a misplaced leaf; refuses it if the user said so."""
         argument = executable.program.mapping.names[index]
         shape = str(call.signature.leaves[index])
-        found, wanted = call.leaves[index].sharding, executable.in_shardings[index]
+        found = call.leaves[index].sharding
         if self.policy == "error":
             raise errors.ReshardRefused(self.function, argument, shape, found, wanted)
         if placement.is_move_forbidden():

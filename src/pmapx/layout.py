@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from pmapx import errors, nesting, oversubscribe, placement
+from pmapx import axes, errors, nesting, oversubscribe, placement, shares
 from pmapx.axes import Axis, Mapping
 from pmapx.element import Element, over_devices, vectorized
 from pmapx.nesting import Level, NamedSize
@@ -26,11 +26,13 @@ class Layout:
       mesh: the mesh; its first axis is the mapped one.
       mapped: the whole map over flat leaves, arguments and result as the user has them.
       in_shardings: where each leaf has to lie; None leaves that to XLA.
+      as_shards: ``mapped`` takes and gives what each device holds as if it were the whole array.
     """
 
     mesh: Mesh
     mapped: Callable[..., Any]
     in_shardings: tuple[NamedSharding | None, ...]
+    as_shards: bool = False
 
 
 def lay_out(
@@ -40,8 +42,12 @@ def lay_out(
     inner_axes: InnerAxes | None,
     *,
     may_oversubscribe: bool,
+    as_shards: bool = False,
 ) -> Layout:
-    """Lays ``mapping`` out on ``devices``; ``inner_axes=None``: no pmap inside is expected."""
+    """Lays ``mapping`` out on ``devices``; ``inner_axes=None``: no pmap inside is expected.
+
+    ``as_shards`` asks for a map of what each device holds, where there is one.
+    """
     if mapping.outermost.size > len(devices):
         if not may_oversubscribe:
             raise errors.TooManyElements(
@@ -56,11 +62,39 @@ def lay_out(
     if inner_axes and not nesting.can_nest(mesh):
         inner_axes = ()
         mesh = placement.make_mesh(devices, _named_sizes(mapping, ()))
-    mapped = over_devices(_inside(element, mapping, inner_axes, mesh), mapping.levels, mesh)
-    if inner_axes:
+    spans = shares.spans_processes(list(mesh.devices.flat))
+    mapped = over_devices(
+        _inside(element, mapping, inner_axes, mesh),
+        mapping.levels,
+        mesh,
+        # A process gets whole rows, whatever the inner axes split.
+        adapt=_pinned(mapping, mesh) if inner_axes and spans else None,
+        as_shards=as_shards and not inner_axes,
+    )
+    if inner_axes and not spans:
         # XLA knows best which dimensions the inner axes split; it finds no collective for that.
         return Layout(mesh, mapped, (None,) * len(mapping.leaves))
-    return Layout(mesh, mapped, _in_shardings(mesh, mapping))
+    in_shardings = _in_shardings(mesh, mapping)
+    return Layout(mesh, mapped, in_shardings, as_shards=as_shards and not inner_axes)
+
+
+def _pinned(mapping: Mapping, mesh: Mesh) -> Callable[..., Callable[..., Any]]:
+    """Returns what pins the outputs of a map to the rows of ``mesh``."""
+
+    def adapt(
+        program: Callable[..., Any], group_axes: Sequence[tuple[Axis, ...]]
+    ) -> Callable[..., Any]:
+        specs = [axes.out_spec(mapping.levels, out_axes) for out_axes in group_axes]
+
+        def pinned(*leaves: Any) -> Any:
+            return [
+                [jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec)) for x in group]
+                for group, spec in zip(program(*leaves), specs, strict=True)
+            ]
+
+        return pinned
+
+    return adapt
 
 
 def has_room_around(mapping: Mapping, context: Mesh) -> bool:

@@ -12,6 +12,8 @@ from pmapx import describe, errors
 
 Reshard = Literal["allow", "warn", "error"]
 RESHARD_POLICIES = ("allow", "warn", "error")
+View = Literal["local", "global"]
+VIEWS = ("local", "global")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Options:
     reshard: Reshard
     oversubscribe: bool
     compiler_options: dict[str, Any] | None
+    view: View = "local"
+    check_replicas: bool = False
 
 
 def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding
 
-from pmapx import axes, errors, nesting, placement
+from pmapx import axes, errors, nesting, placement, shares
 from pmapx.axes import Axis, Mapping
 from pmapx.element import Element, vectorized
 
@@ -26,12 +26,23 @@ def usable_device_count(size: int, available: int) -> int:
     return next(count for count in range(min(size, available), 0, -1) if size % count == 0)
 
 
+def _device_count(function: str, size: int, devices: Sequence[jax.Device]) -> int:
+    """Returns how many devices to use: as many of each process."""
+    if not shares.spans_processes(devices):
+        return usable_device_count(size, len(devices))
+    counts = shares.by_process(devices)
+    rows, rest = divmod(size, len(counts))
+    if rest:
+        raise errors.UnevenShares(function, "the map", size, rows, dict(counts))
+    return usable_device_count(rows, min(counts.values())) * len(counts)
+
+
 def lay_out(
     element: Element, mapping: Mapping, devices: Sequence[jax.Device]
 ) -> tuple[Mesh, Callable[..., Any]]:
     """Returns the mesh to use, and the map of ``element`` over it."""
     level = mapping.outermost
-    used = usable_device_count(level.size, len(devices))
+    used = _device_count(element.function, level.size, devices)
     if used < len(devices):
         argument, _, _ = mapping.describe_size()
         errors.warn(

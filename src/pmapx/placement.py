@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, Sharding
 
-from pmapx import errors
+from pmapx import errors, shares
 
 # Set around work of our own, so that a mesh that the user set does not reach it.
 NO_MESH = Mesh(np.empty((), dtype=object), ())
@@ -38,21 +38,17 @@ def candidate_devices(
     devices: tuple[jax.Device, ...] | None, backend: str | None
 ) -> tuple[jax.Device, ...]:
     """Returns the devices to choose from, in the order in which the axis is laid on them."""
-    candidates = devices if devices is not None else tuple(jax.devices(backend))
-    here = jax.process_index(backend)
-    if any(device.process_index != here for device in candidates):
-        # A map over this process's devices alone would be silently another map.
-        raise errors.UnknownOption(
-            "devices", candidates, "devices of this process: maps that span several are to come"
-        )
-    return candidates
+    if devices is not None:
+        return devices
+    # Rows that one process passes lie side by side, also where JAX lists devices by topology.
+    return tuple(sorted(jax.devices(backend), key=lambda device: device.process_index))
 
 
 def make_mesh(devices: Sequence[jax.Device], named_sizes: Sequence[tuple[str, int]]) -> Mesh:
-    """Lays the first devices out as a mesh of automatic axes, the last axis fastest."""
+    """Lays devices out as a mesh of automatic axes, the last axis fastest."""
     sizes = tuple(size for _, size in named_sizes)
     chosen = np.empty(math.prod(sizes), dtype=object)
-    chosen[:] = devices[: len(chosen)]
+    chosen[:] = shares.choose(devices, len(chosen))
     return Mesh(chosen.reshape(sizes), tuple(name for name, _ in named_sizes))
 
 
@@ -162,12 +158,53 @@ def _move_pieces(x: jax.Array, wanted: Sharding) -> jax.Array:
         if not sources:
             return jax.device_put(x, wanted)
         _, outer, data = next((entry for entry in sources if entry[0] == device), sources[0])
-        if outer != bounds:
-            starts = [low - base for (low, _), (base, _) in zip(bounds, outer, strict=True)]
-            limits = [high - base for (_, high), (base, _) in zip(bounds, outer, strict=True)]
-            data = jax.lax.slice(data, starts, limits)
-        pieces.append(jax.device_put(data, device))
+        pieces.append(jax.device_put(_cut(data, outer, bounds), device))
     return jax.make_array_from_single_device_arrays(x.shape, wanted, pieces)
+
+
+def move_donated(x: jax.Array, wanted: Sharding) -> jax.Array:
+    """Moves ``x``, which nobody needs any more, and frees each part of it once that has moved.
+
+    Never more than one part is there twice, unless ``x`` lies whole on a device that has to keep
+    it until the last part is cut off.
+    """
+    if jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        moved = jax.block_until_ready(move(x, wanted))
+        x.delete()
+        return moved
+    held = [(shard.device, _bounds(shard.index, x.shape), shard.data) for shard in
+            x.addressable_shards]  # fmt: skip
+    needed = {
+        device: _bounds(index, x.shape)
+        for device, index in wanted.addressable_devices_indices_map(x.shape).items()
+    }
+    sources: dict[Any, int] = {}
+    for device, bounds in needed.items():
+        candidates = [k for k, entry in enumerate(held) if _contains(entry[1], bounds)]
+        if not candidates:
+            moved = jax.block_until_ready(move(x, wanted))
+            x.delete()
+            return moved
+        near = [k for k in candidates if held[k][0] == device]
+        sources[device] = (near or candidates)[0]
+    pieces = {}
+    for source, (_, outer, data) in enumerate(held):
+        for device in [d for d, k in sources.items() if k == source]:
+            piece = jax.device_put(_cut(data, outer, needed[device]), device, may_alias=False)
+            pieces[device] = jax.block_until_ready(piece)
+        data.delete()
+    return jax.make_array_from_single_device_arrays(
+        x.shape, wanted, [pieces[device] for device in needed]
+    )
+
+
+def _cut(data: jax.Array, outer: Bounds, bounds: Bounds) -> jax.Array:
+    """Returns the part ``bounds`` of a shard that holds ``outer``."""
+    if outer == bounds:
+        return data
+    starts = [low - base for (low, _), (base, _) in zip(bounds, outer, strict=True)]
+    limits = [high - base for (_, high), (base, _) in zip(bounds, outer, strict=True)]
+    return jax.lax.slice(data, starts, limits)
 
 
 Bounds = tuple[tuple[int, int], ...]

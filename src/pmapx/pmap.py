@@ -18,12 +18,22 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 import jax
 from jax.sharding import Mesh
 
-from pmapx import _fastpath, axes, describe, errors, nesting, placement
+from pmapx import (
+    _fastpath,
+    axes,
+    describe,
+    errors,
+    hosts,
+    nesting,
+    placement,
+    spanning,
+    stages,
+)
 from pmapx.calls import Call, Reader, Signature
 from pmapx.counts import CacheInfo, Record
 from pmapx.inputs import Inputs
-from pmapx.options import RESHARD_POLICIES, Options, Reshard, check_argnums
-from pmapx.program import Executable, unused_donations, varying_outputs
+from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
+from pmapx.program import Executable, Program, unused_donations, varying_outputs
 from pmapx.programs import Programs
 from pmapx.staging import is_traced, stage
 
@@ -81,6 +91,8 @@ def pmap(
     reshard: Reshard = "allow",
     oversubscribe: bool = False,
     compiler_options: dict[str, Any] | None = None,
+    view: View = "local",
+    check_replicas: bool = False,
 ) -> Pmapped[P, R]:
     """Maps a function over an axis of its arguments, each element on a device of its own.
 
@@ -107,13 +119,18 @@ def pmap(
       static_broadcasted_argnums: positions of arguments that are compile-time constants.
       devices: the devices to map over, in order; by default all.
       backend: the platform whose devices to use.
-      axis_size: the size of the mapped axis; needed only when no argument is mapped.
+      axis_size: the size of the mapped axis, over all processes; needed only when no argument is
+        mapped.
       donate_argnums: positions of arguments whose memory may be reused for results.
       reshard: what to do with an input that lies elsewhere: ``"allow"`` moves it, ``"warn"``
         moves it and warns, ``"error"`` refuses it.
       oversubscribe: whether an axis larger than the number of devices may run several elements
         on each.
       compiler_options: options for XLA, as for ``jax.jit``.
+      view: what a map that spans processes returns: this process's rows (``"local"``), or global
+        arrays (``"global"``). Global arrays are taken as they are in either view.
+      check_replicas: whether such a map compares each call between the processes before it runs:
+        its function, its shapes, and the values of arguments that all must pass alike.
 
     Returns:
       The mapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
@@ -124,6 +141,8 @@ def pmap(
     if reshard not in RESHARD_POLICIES:
         choices = " or ".join(map(repr, RESHARD_POLICIES))
         raise errors.UnknownOption("reshard", reshard, choices)
+    if view not in VIEWS:
+        raise errors.UnknownOption("view", view, " or ".join(map(repr, VIEWS)))
     if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
         raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
     static_argnums = check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
@@ -145,6 +164,8 @@ def pmap(
             reshard=reshard,
             oversubscribe=oversubscribe,
             compiler_options=compiler_options,
+            view=view,
+            check_replicas=check_replicas,
         ),
     )
     return cast(Pmapped[P, R], mapped.as_function())
@@ -172,6 +193,7 @@ class MappedFunction:
             self._inputs.move_known,
             self.run_eagerly,
         )
+        self._rows_dispatcher: _fastpath.RowsDispatcher | None = None
 
     def as_function(self) -> Callable[..., Any]:
         """Returns the function that the user gets: the dispatch, and a count of its calls."""
@@ -203,22 +225,25 @@ class MappedFunction:
         self._record.count_calls = count_calls
         return cast(Callable[..., Any], function)
 
-    def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, jax.stages.Compiled | None]:
+    def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result and the program for the dispatch to remember."""
+        if self._rows_dispatcher is not None:
+            return self._rows_dispatcher.call(*args, **kwargs), None
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call), None
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return self.run_eagerly(*args, **kwargs), None
+        if self._programs.spans_processes():
+            return self.run_unseen_rows(call)
         executable = self.executable_for(call)
-        leaves, moved = self._inputs.place(call, executable)
+        leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             # The jit of the program knows how to find the operation that is to blame.
             placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
             with jax.set_mesh(executable.mesh):
                 return executable.program.jitted(*placed_args, **placed_kwargs), None
-        placed_args, placed_kwargs = jax.tree.unflatten(executable.program.compiled_tree, leaves)
-        result = executable.compiled(*placed_args, **placed_kwargs)
+        result = executable.run(leaves)
         donated = self._programs.donated(call.signature)
         for index in moved:
             if donated[index]:
@@ -228,6 +253,59 @@ class MappedFunction:
             for index in moved
         )
         return result, executable.compiled if can_repeat else None
+
+    def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
+        """Runs one call on this process's rows; returns the program for the dispatch likewise."""
+        outcome = self.run_across_processes(call)
+        executable, options = outcome.executable, self._options
+        result = spanning.seen_from_here(self._programs, executable.program, outcome.result)
+        if not outcome.can_repeat:
+            return result, None
+        if options.view == "global":
+            return result, executable.compiled
+        if executable.program.layout.as_shards:
+            return result, executable.on_local_devices(spanning.local_program)
+        if _fastpath.CAN_REWRAP and self._rows_dispatcher is None:
+            self._rows_dispatcher = _fastpath.RowsDispatcher(
+                self._programs.function,
+                options.static_argnums,
+                self.run_rows,
+                self._inputs.move_known,
+                self.run_eagerly,
+            )
+        return result, None
+
+    def run_rows(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, jax.stages.Compiled | None]:
+        """Runs one call; returns its result here, that of the program, and the program."""
+        call = self._reader.read(args, kwargs)
+        if is_traced(call):
+            return stage(self._programs, call), None, None
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return self.run_eagerly(*args, **kwargs), None, None
+        outcome = self.run_across_processes(call)
+        executable = outcome.executable
+        result = spanning.seen_from_here(self._programs, executable.program, outcome.result)
+        can_repeat = outcome.can_repeat and not executable.program.layout.as_shards
+        return result, outcome.result, executable.compiled if can_repeat else None
+
+    def run_across_processes(self, call: Call) -> spanning.Outcome:
+        """Runs one call of a map that lies in several processes, on this process's rows."""
+        if self._options.check_replicas:
+            spanning.check_agreement(self._programs, call)
+        donated = self._programs.donated(call.signature)
+        call = spanning.over_all_processes(self._programs, call)
+        executable = self.executable_for(call)
+        leaves, can_repeat = spanning.placed(self._inputs, call, executable, donated)
+        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+            args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            with jax.set_mesh(executable.mesh):
+                result = executable.program.jitted(*args, **kwargs)
+            return spanning.Outcome(result, executable, can_repeat=False)
+        result = executable.run(leaves)
+        spanning.delete_donated(call, donated)
+        # A call that is to be checked has to come here each time.
+        can_repeat = can_repeat and not self._options.check_replicas
+        return spanning.Outcome(result, executable, can_repeat)
 
     def executable_for(self, call: Call) -> Executable:
         """Returns the compiled program for a call, compiled now if there is none."""
@@ -243,10 +321,15 @@ class MappedFunction:
 
     def compile(self, signature: Signature, around: Mesh | None) -> Executable:
         """Traces and compiles the program of a signature."""
-        program, traced = self._programs.traced(signature, around)
+        as_shards = self._programs.spans_processes() and spanning.can_run_as_shards(
+            self._programs, signature
+        )
+        program, traced = self._programs.traced(signature, around, as_shards=as_shards)
         function, donated = self._programs.function, self._programs.donated(signature)
-        self._record.warn_once(varying_outputs(traced, program.mapping, function))
-        self._record.warn_once(unused_donations(traced, program.mapping, function, donated))
+        self._record.warn_once(
+            varying_outputs(traced, program.mapping, function, as_shards=program.layout.as_shards)
+        )
+        self._record.warn_once(unused_donations(traced, program, function, donated))
         executable = Executable(program.lower(traced).compile(), program)
         self._record.note_compile(signature)
         return executable
@@ -257,31 +340,42 @@ class MappedFunction:
         if is_traced(call):
             return stage(self._programs, call)
         with nesting.entered(None):
-            laid_out = self._programs.program(call.signature, None).layout
-            leaves = [
-                jax.device_put(leaf, sharding)
-                for leaf, sharding in zip(call.leaves, laid_out.in_shardings, strict=True)
-            ]
-            return laid_out.mapped(*leaves)
+            spans = self._programs.spans_processes()
+            if spans:
+                call = spanning.over_all_processes(self._programs, call)
+            program = self._programs.program(call.signature, None)
+            put: Callable[..., Any] = hosts.to_global if spans else jax.device_put
+            result = program.layout.mapped(*map(put, call.leaves, program.layout.in_shardings))
+            return spanning.seen_from_here(self._programs, program, result) if spans else result
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        with self._lock, nesting.entered(None):
-            signature = self._reader.read(args, kwargs).signature
-            around = self._programs.mesh_around(signature)
-            return self._programs.traced(signature, around)[1]
+        return self.traced(*args, **kwargs)[1]
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
+        """Returns the program for these arguments, or their shapes, traced."""
+        with self._lock, nesting.entered(None):
+            call = self._reader.read(args, kwargs)
+            if self._programs.spans_processes():
+                call = spanning.over_all_processes(self._programs, call)
+            around = self._programs.mesh_around(call.signature)
+            return self._programs.traced(call.signature, around)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers the function for these arguments, or their shapes."""
         with self._lock, nesting.entered(None):
-            signature = self._reader.read(args, kwargs).signature
-            around = self._programs.mesh_around(signature)
-            program, traced = self._programs.traced(signature, around)
-            return program.lower(traced)
+            program, traced = self.traced(*args, **kwargs)
+            lowered = program.lower(traced)
+        if self._programs.spans_processes():
+            return stages.Lowered(lowered, self._programs, program, traced.out_info)
+        return lowered
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
-        return self.trace(*args, **kwargs).out_info
+        program, traced = self.traced(*args, **kwargs)
+        if self._programs.spans_processes():
+            return spanning.shapes_from_here(self._programs, program, traced.out_info)
+        return traced.out_info
 
     def cache_info(self) -> CacheInfo:
         """Returns what was traced, compiled, called and moved so far."""
@@ -291,6 +385,7 @@ class MappedFunction:
         """Forgets all programs and counts."""
         with self._lock:
             self._dispatcher.clear()
+            self._rows_dispatcher = None
             self._executables.clear()
             self._programs.clear()
             self._record.clear()

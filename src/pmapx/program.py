@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pmapx import axes, describe, errors, placement
 from pmapx.audit import replication
@@ -22,6 +23,7 @@ class Program:
       layout: where it runs.
       mapping: what it maps.
       jitted: the ``jax.jit`` of it.
+      tree: the structure of its dynamic arguments.
       compiled_tree: the structure of the arguments that it takes once compiled.
     """
 
@@ -37,22 +39,38 @@ class Program:
         self.layout = layout
         self.mapping = mapping
         self.jitted: Any = jitted
+        self.tree = tree
         # The trees that compiled programs take are those that they were traced with.
         self.compiled_tree = tree if _is_kept(tree) else _leaves_alone(tree)
         self._compiled_jit: Any = jitted if self.compiled_tree is tree else jit_of_leaves()
 
     def trace(self) -> jax.stages.Traced:
         """Traces it for inputs in their places, whatever mesh surrounds the call."""
-        leaves = [
-            jax.ShapeDtypeStruct(
-                leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=sharding
-            )
-            for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True)
-        ]
-        args, kwargs = jax.tree.unflatten(self.compiled_tree, leaves)
+        args, kwargs = jax.tree.unflatten(self.compiled_tree, self.in_shapes())
         with placement.context_of(self.layout.mesh):
             traced: jax.stages.Traced = self._compiled_jit.trace(*args, **kwargs)
         return traced
+
+    def in_shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """Returns the shapes and places of the leaves as the program takes them."""
+        shapes = []
+        for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True):
+            shape = leaf.shape
+            if self.layout.as_shards and sharding is not None:
+                shape = sharding.shard_shape(shape)
+                sharding = NamedSharding(sharding.mesh, PartitionSpec())
+            shapes.append(
+                jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type, sharding=sharding)
+            )
+        return shapes
+
+    def out_shardings(self, out_info: Any) -> list[NamedSharding]:
+        """Returns where each leaf of the result lies, given the result or its shapes."""
+        levels, mesh = self.mapping.levels, self.layout.mesh
+        return [
+            NamedSharding(mesh, axes.out_spec(levels, out_axes))
+            for out_axes in _out_axes(levels, out_info)
+        ]
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
         """Lowers what ``trace`` returned."""
@@ -73,6 +91,18 @@ class Executable:
             self.in_shardings = jax.tree.leaves(
                 compiled.input_shardings, is_leaf=lambda x: x is None
             )
+        self._local: Any = None
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """Runs it on the leaves of its arguments, which are in their places."""
+        args, kwargs = jax.tree.unflatten(self.program.compiled_tree, leaves)
+        return self.compiled(*args, **kwargs)
+
+    def on_local_devices(self, make: Callable[[Executable], Any]) -> Any:
+        """Returns the program as this process runs it, made the first time."""
+        if self._local is None:
+            self._local = make(self)
+        return self._local
 
 
 def _is_kept(tree: jax.tree_util.PyTreeDef) -> bool:
@@ -125,14 +155,21 @@ def may_lose_values(mapping: Mapping) -> bool:
 
 
 def varying_outputs(
-    traced: jax.stages.Traced, mapping: Mapping, function: str
+    traced: jax.stages.Traced, mapping: Mapping, function: str, *, as_shards: bool = False
 ) -> Iterator[errors.PmapxWarning]:
-    """Yields a warning for each output with ``out_axes=None`` that may differ between devices."""
+    """Yields a warning for each output with ``out_axes=None`` that may differ between devices.
+
+    The specs of a program over shards do not tell which arguments do; ``mapping`` does.
+    """
     if not may_lose_values(mapping):
         return
     levels = mapping.levels
     groups = axes.possible_out_axes(levels)
-    variations = replication.shard_map_outputs(traced.jaxpr)
+    varying = [
+        [level.mesh_axis for level in levels if level.in_axes[index] is not None]
+        for index in range(len(mapping.leaves))
+    ]
+    variations = replication.shard_map_outputs(traced.jaxpr, varying if as_shards else None)
     if variations is None:
         return
     result = traced.out_info
@@ -147,23 +184,26 @@ def varying_outputs(
 
 
 def unused_donations(
-    traced: jax.stages.Traced, mapping: Mapping, function: str, donated: Sequence[bool]
+    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each donated argument that no output can reuse."""
     if not any(donated):
         return
+    mapping = program.mapping
     outputs = jax.tree.leaves(traced.out_info)
     free: Counter[tuple[Any, ...]] = Counter()
     for output, out_axes in zip(outputs, _out_axes(mapping.levels, traced.out_info), strict=True):
         free[output.shape, output.dtype, axes.out_spec(mapping.levels, out_axes)] += 1
-    for index, (leaf, spec) in enumerate(zip(mapping.leaves, mapping.in_specs(), strict=True)):
+    taken = program.in_shapes()
+    for index, (leaf, spec) in enumerate(zip(taken, mapping.in_specs(), strict=True)):
         if not donated[index]:
             continue
         if free[leaf.shape, leaf.dtype, spec] > 0:
             free[leaf.shape, leaf.dtype, spec] -= 1
         else:
             axis = mapping.outermost.in_axes[index]
-            yield errors.DonationUnused(function, mapping.names[index], str(leaf), axis)
+            shape = str(mapping.leaves[index])
+            yield errors.DonationUnused(function, mapping.names[index], shape, axis)
 
 
 def _out_axes(levels: Sequence[MappedAxis], result: Any) -> list[tuple[Axis, ...]]:

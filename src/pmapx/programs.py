@@ -11,9 +11,9 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from pmapx import axes, describe, layout, nesting, placement
-from pmapx.axes import LeafNames, MappedAxis, Mapping
-from pmapx.calls import Signature
+from pmapx import axes, describe, hosts, layout, nesting, placement, shares
+from pmapx.axes import Axis, LeafNames, MappedAxis, Mapping
+from pmapx.calls import Call, Signature
 from pmapx.counts import Record
 from pmapx.element import Element
 from pmapx.options import Options
@@ -52,14 +52,8 @@ class Programs:
 
     def resolve(self, signature: Signature) -> Mapping:
         """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
-        args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
-        options, in_axes = self.options, self.options.in_axes
-        if isinstance(in_axes, tuple) and options.static_argnums:
-            in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
-        names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
-        flat_axes = axes.normalize_in_axes(
-            axes.resolve_in_axes(in_axes, args, kwargs, names), signature.leaves, names
-        )
+        options = self.options
+        flat_axes, names = self.in_axes(signature)
         size, sized_by = axes.mapped_axis_size(
             flat_axes, signature.leaves, names, options.axis_size
         )
@@ -67,6 +61,45 @@ class Programs:
         outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
         levels = (outermost, *self.inner_levels(signature, outermost))
         return Mapping(signature.leaves, levels, sized_by, names)
+
+    def in_axes(self, signature: Signature) -> tuple[tuple[Axis, ...], LeafNames]:
+        """Returns the mapped axis of every leaf, and the leaves' names."""
+        args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
+        in_axes = self.options.in_axes
+        if isinstance(in_axes, tuple) and self.options.static_argnums:
+            in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
+        names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
+        flat_axes = axes.resolve_in_axes(in_axes, args, kwargs, names)
+        return axes.normalize_in_axes(flat_axes, signature.leaves, names), names
+
+    def over_all_processes(self, call: Call) -> tuple[Signature, int | None]:
+        """Returns the signature with the shapes that the arguments have over all processes.
+
+        Also returns how many rows this process passes; None when it passes none of its own.
+        """
+        signature, leaves = call.signature, list(call.signature.leaves)
+        flat_axes, names = self.in_axes(signature)
+        local_axes = [
+            None if hosts.is_global(leaf) else axis
+            for leaf, axis in zip(call.leaves, flat_axes, strict=True)
+        ]
+        if all(axis is None for axis in local_axes):
+            return signature, None
+        rows, sized_by = axes.mapped_axis_size(local_axes, leaves, names, None)
+        argument = "axis_size" if sized_by is None else names[sized_by]
+        size = self.options.axis_size
+        if size is None:
+            size = shares.global_size(self.function, argument, rows, self.devices())
+        for index, axis in enumerate(local_axes):
+            if axis is not None:
+                shape = leaves[index].shape
+                shape = (*shape[:axis], size, *shape[axis + 1 :])
+                leaves[index] = leaves[index]._replace(shape=shape)
+        return signature._replace(leaves=tuple(leaves)), rows
+
+    def spans_processes(self) -> bool:
+        """Says whether the map runs on devices of other processes too."""
+        return jax.process_count() > 1 and shares.spans_processes(self.devices())
 
     def inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
         """Returns the axes of the pmap that this is a pmap of, () when it is none."""
@@ -143,33 +176,42 @@ class Programs:
 
     def mesh_around(self, signature: Signature) -> Mesh | None:
         """Returns the mesh around the call if it has the mapped axis and others beside it."""
-        context = None if self.options.devices else placement.context_mesh()
+        if self.options.devices or self.spans_processes():
+            return None
+        context = placement.context_mesh()
         if context is not None and layout.has_room_around(self.resolve(signature), context):
             return context
         return None
 
     def traced(
-        self, signature: Signature, around: Mesh | None
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
     ) -> tuple[Program, jax.stages.Traced]:
         """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        program = self.program_for(signature, around)
+        program = self.program_for(signature, around, as_shards=as_shards)
         try:
             return program, program.trace()
         except nesting.InnerPmapMet:
             self.has_inner_pmaps = True
-            program = self.program_for(signature, around)
+            program = self.program_for(signature, around, as_shards=as_shards)
             return program, program.trace()
 
-    def program_for(self, signature: Signature, around: Mesh | None) -> Program:
+    def program_for(
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
         """Returns the program of a signature, laid out now if there is none."""
-        key = (signature, around, self.has_inner_pmaps)
+        key = (signature, around, self.has_inner_pmaps, as_shards)
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = self.program(signature, around)
+            program = self._programs[key] = self.program(signature, around, as_shards=as_shards)
         return program
 
-    def program(self, signature: Signature, around: Mesh | None) -> Program:
-        """Lays out the program of a signature, on the mesh around the call if that is given."""
+    def program(
+        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
+        """Lays out the program of a signature, on the mesh around the call if that is given.
+
+        ``as_shards`` asks for a program of what each device holds, where there is one.
+        """
         mapping = self.resolve(signature)
         element = self.element(signature, len(mapping.levels))
         if around is not None:
@@ -181,6 +223,7 @@ class Programs:
                 self.devices(),
                 self.inner_axes(signature, mapping) if self.has_inner_pmaps else None,
                 may_oversubscribe=self.options.oversubscribe,
+                as_shards=as_shards,
             )
         return Program(
             laid_out,

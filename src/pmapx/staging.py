@@ -24,8 +24,17 @@ def is_traced(call: Call) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves) or _fastpath.is_staging()
 
 
+def _is_recorded() -> bool:
+    """Says whether operations are recorded, as by ``jit``, not only followed, as by ``grad``."""
+    return isinstance(jax.lax.full((), 0), jax.core.Tracer)
+
+
 def stage(programs: Programs, call: Call) -> Any:
     """Records the call in the trace that is under way."""
+    if programs.spans_processes() and not _is_recorded():
+        _, names = programs.in_axes(call.signature)
+        is_tracer = [isinstance(leaf, jax.core.Tracer) for leaf in call.leaves]
+        raise errors.TracedAcrossProcesses(programs.function, names[is_tracer.index(True)])
     mapping = programs.resolve(call.signature)
     level = nesting.current_level() or nesting.level_from_context()
     if level is not None:

@@ -148,3 +148,36 @@ def test_a_module_that_is_not_there_is_named(pmapx_run):
     assert code == 1
     assert "no_such_module" in err.splitlines()[-1]
     assert "Traceback" not in err or len(err.splitlines()) <= 2
+
+
+MANY = """
+import sys
+import jax
+import numpy as np
+jax.distributed.initialize()
+state = jax.device_put_replicated(1.0, jax.local_devices())
+out = jax.pmap(lambda s, x: jax.lax.psum(s * x, "i"), axis_name="i")(
+    state, np.arange(2.0) + 2 * jax.process_index()
+)
+print(jax.process_index(), jax.device_count(), float(out[0]))
+if sys.argv[1:] == [str(jax.process_index())]:
+    raise RuntimeError("a fault of its own")
+"""
+
+
+@pytest.mark.slow
+def test_several_processes_of_an_unchanged_program_find_each_other(pmapx_run):
+    code, out, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", program=MANY))
+
+    assert code == 0, err
+    said = sorted(line for line in out.splitlines() if "[Gloo]" not in line)
+    assert said == ["[0] 0 4 6.0", "[1] 1 4 6.0"]
+
+
+@pytest.mark.slow
+def test_the_process_that_failed_first_is_named_and_all_are_stopped(pmapx_run):
+    code, _, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", "1", program=MANY))
+
+    assert code == 1
+    assert "process 1 failed first" in err
+    assert "a fault of its own" in err

@@ -82,11 +82,14 @@ def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Va
     return [_variation(origins) for origins in _interpret(scope, jaxpr, declared)]
 
 
-def shard_map_outputs(closed_jaxpr: ClosedJaxpr) -> list[Variation] | None:
+def shard_map_outputs(
+    closed_jaxpr: ClosedJaxpr, varying: Sequence[Sequence[Hashable]] | None = None
+) -> list[Variation] | None:
     """Says over which mesh axes each output of a jitted `shard_map` may vary.
 
     Args:
         closed_jaxpr: of a function that is one `shard_map`, inside any number of `jax.jit`.
+        varying: the mesh axes that each argument varies over, where `in_specs` do not tell.
 
     Returns:
         One `Variation` for each output of the body, in order, whatever its `out_specs`; None when
@@ -109,8 +112,11 @@ def shard_map_outputs(closed_jaxpr: ClosedJaxpr) -> list[Variation] | None:
         return None
     eqn, labels = found[0]
     scope = _manual_axes(eqn)
+    told: dict[str | None, Sequence[Hashable]] = dict(
+        zip(arguments.values(), varying or (), strict=varying is not None)
+    )
     inputs = [
-        dict.fromkeys(axes, label or f"input {i} of the shard_map")
+        dict.fromkeys(told.get(label, axes), label or f"input {i} of the shard_map")
         for i, (axes, label) in enumerate(zip(_in_axes(eqn), labels, strict=True))
     ]
     outputs = _interpret(scope, _open(eqn.params["jaxpr"]), inputs)

@@ -1,10 +1,11 @@
 """``pmapx run``: a program written for the old pmap, unchanged."""
 
 import os
-import re
 import sys
 
 import click
+
+from pmapx import launch
 
 
 @click.command(
@@ -14,6 +15,13 @@ import click
 @click.option(
     "--devices", type=click.IntRange(min=1), metavar="N", help="Use N virtual CPU devices."
 )
+@click.option(
+    "-n",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Start N processes on this machine, as a multi-host program has them.",
+)
 @click.option("--oversubscribe", is_flag=True, help="Let maps have more elements than devices.")
 @click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, which gathers x.")
 @click.option("-v", "--verbose", is_flag=True, help="List the names that were replaced.")
@@ -22,6 +30,7 @@ import click
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
     devices: int | None,
+    processes: int | None,
     oversubscribe: bool,
     no_indexing: bool,
     verbose: bool,
@@ -34,10 +43,15 @@ def command(
     jax.pmap is pmapx's, jax.device_put_replicated and its kin are there, and x[0] of what came out
     of a pmap is cheap again. Its exit status and signals are the program's own.
 
+    With -n, so many processes of it run together on this machine: jax.distributed.initialize()
+    finds the others, --devices are each process's own, and every line of output has the number of
+    its process in front. When one fails, all are stopped.
+
     \b
     Examples:
       pmapx run train.py --config=small
       pmapx run --devices 8 -m brax.training.train
+      pmapx run -n 4 --devices 2 train.py
     """
     if not module and not os.path.exists(program):
         is_name = program.replace(".", "").isidentifier() and not program.endswith(".py")
@@ -51,16 +65,7 @@ def command(
     }
     given = [flag for flag, is_given in flags.items() if is_given]
     command_line = [sys.executable, "-m", "pmapx.legacy.bootstrap", *given, program, *args]
+    if processes is not None:
+        sys.exit(launch.launch(processes, devices, command_line))
     # In place of this process: nothing stands between the program and its signals.
-    os.execve(sys.executable, command_line, environment(os.environ, devices))
-
-
-def environment(inherited: "os._Environ[str]", devices: int | None) -> dict[str, str]:
-    """Returns the environment for a program that is to see so many virtual CPU devices."""
-    chosen = dict(inherited)
-    if devices is not None:
-        flag = "--xla_force_host_platform_device_count"
-        others = re.sub(rf"{flag}=\S*", "", chosen.get("XLA_FLAGS", "")).strip()
-        chosen["XLA_FLAGS"] = f"{others} {flag}={devices}".strip()
-        chosen["JAX_PLATFORMS"] = "cpu"
-    return chosen
+    os.execve(sys.executable, command_line, launch.with_devices(os.environ, devices))

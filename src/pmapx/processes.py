@@ -1,0 +1,215 @@
+"""``initialize`` and ``barrier``: joining the other processes, and waiting for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from pmapx import _fastpath, errors, lifelines
+
+logger = logging.getLogger("pmapx")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """What started this process, and the others.
+
+    Attributes:
+      kind: ``"arguments"``, ``"Open MPI"``, ``"Slurm"``, ``"TPU pod"`` or ``"Kubernetes"``.
+      found_by: what told so.
+      coordinator: where the processes meet, if that is said outright.
+      process: this process's number, if that is said outright.
+      processes: how many there are, likewise.
+    """
+
+    kind: str
+    found_by: str
+    coordinator: str | None = None
+    process: int | None = None
+    processes: int | None = None
+
+
+# In the order in which JAX looks.
+_SIGNS = (
+    ("Open MPI", ("OMPI_MCA_orte_hnp_uri",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("Open MPI", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("Slurm", ("SLURM_JOB_ID", "SLURM_STEP_NODELIST"), "SLURM_PROCID", "SLURM_NTASKS"),
+    ("TPU pod", ("TPU_WORKER_HOSTNAMES",), "TPU_WORKER_ID", ""),
+    ("TPU pod", ("TPU_PROCESS_ADDRESSES",), "TPU_WORKER_ID", ""),
+    ("TPU pod", ("MEGASCALE_COORDINATOR_ADDRESS",), "", ""),
+    ("Kubernetes", ("KUBERNETES_SERVICE_HOST",), "JOB_COMPLETION_INDEX", ""),
+)
+
+
+def find_cluster(environment: Mapping[str, str]) -> Cluster | None:
+    """Returns what an environment tells of the cluster, None when it tells of none.
+
+    >>> find_cluster({"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "1"})
+    Cluster(kind='Slurm', found_by='SLURM_JOB_ID', coordinator=None, process=1, processes=None)
+    """
+    for kind, signs, process, processes in _SIGNS:
+        if all(sign in environment for sign in signs):
+            return Cluster(
+                kind,
+                signs[0],
+                environment.get("JAX_COORDINATOR_ADDRESS"),
+                _number(environment.get(process)),
+                _number(environment.get(processes)),
+            )
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout: float = 300,
+    heartbeat_timeout: float = 100,
+    **options: Any,
+) -> Cluster:
+    """Joins the other processes, as ``jax.distributed.initialize`` does, and says how.
+
+    Without arguments, the cluster is found as JAX finds it: Open MPI, Slurm, TPU pods and
+    Kubernetes. What was found is logged and returned; what is missing is said.
+
+    Example:
+      >>> import pmapx
+      >>> pmapx.initialize("127.0.0.1:12345", num_processes=1, process_id=0)  # doctest: +SKIP
+      Cluster(kind='arguments', ...)
+
+    Args:
+      coordinator_address: address and port where process 0 is to be found.
+      num_processes: how many processes there are.
+      process_id: the number of this one, from 0.
+      timeout: seconds to wait for the others.
+      heartbeat_timeout: seconds after which a process that is not heard of is taken for lost;
+        then all others end with an error that names it. A failed collective names it at once.
+      **options: further options of ``jax.distributed.initialize``.
+
+    Returns:
+      What was found.
+    """
+    given = (coordinator_address, num_processes, process_id)
+    if None not in given:
+        cluster = Cluster("arguments", "its arguments", *given[:1], process_id, num_processes)
+    else:
+        found = find_cluster(os.environ)
+        if found is None and not _is_tpu_machine():
+            missing = [
+                name
+                for name, value in zip(
+                    ("coordinator_address", "num_processes", "process_id"), given, strict=True
+                )
+                if value is None
+            ]
+            raise errors.NoCluster(missing, sorted({sign for _, s, _, _ in _SIGNS for sign in s}))
+        cluster = found or Cluster("TPU pod", "its devices")
+        cluster = dataclasses.replace(
+            cluster,
+            coordinator=coordinator_address or cluster.coordinator,
+            process=cluster.process if process_id is None else process_id,
+            processes=num_processes or cluster.processes,
+        )
+    logger.info(
+        "pmapx: %s found by %s: process %s of %s, coordinator %s",
+        cluster.kind,
+        cluster.found_by,
+        "?" if cluster.process is None else cluster.process,
+        cluster.processes or "?",
+        cluster.coordinator or "chosen by JAX",
+    )
+    if cluster.coordinator is not None and cluster.process is not None:
+        _check_coordinator(cluster.coordinator, cluster.process, timeout)
+    jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        initialization_timeout=int(timeout),
+        heartbeat_timeout_seconds=int(heartbeat_timeout),
+        **options,
+    )
+    coordinator = _fastpath.coordinator_address() or cluster.coordinator
+    if coordinator is not None:
+        lifelines.hold(coordinator, timeout)
+    return cluster
+
+
+def _is_tpu_machine() -> bool:
+    return os.path.exists("/dev/accel0") or "TPU_NAME" in os.environ
+
+
+def _check_coordinator(address: str, process: int, timeout: float) -> None:
+    """Refuses an address that process 0 cannot open, or that nobody opens in time.
+
+    JAX would end the process there and then, without an error that Python sees.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise errors.BadCoordinator(address, process, "it is no host:port")
+    if process == 0:
+        with socket.socket() as probe:
+            if hasattr(socket, "SO_REUSEPORT"):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                probe.bind(("127.0.0.1" if host in ("127.0.0.1", "localhost") else "", int(port)))
+            except OSError as error:
+                raise errors.BadCoordinator(address, process, str(error)) from None
+        return
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                problem = f"after {timeout:g} seconds nobody answers there ({error})"
+                raise errors.BadCoordinator(address, process, problem) from None
+            time.sleep(0.1)
+
+
+_barriers: Counter[str] = Counter()
+
+
+def barrier(name: str, timeout: float = 300) -> None:
+    """Waits until all processes have come to the barrier of this name.
+
+    Example:
+      >>> import pmapx
+      >>> pmapx.barrier("data is prepared", timeout=60)
+
+    Args:
+      name: the barrier's name, the same in all processes; it can be used again.
+      timeout: seconds to wait for the others; then ``BarrierTimeout`` names those that did not
+        come.
+    """
+    if jax.process_count() == 1:
+        return
+    _barriers[name] += 1
+    unique = f"pmapx/{name}/{_barriers[name]}"
+    if _fastpath.HAS_COORDINATION:
+        missing = _fastpath.wait_for_all(unique, timeout)
+        if missing is not None:
+            raise errors.BarrierTimeout(name, timeout, missing, jax.process_index())
+        return
+    waiting = threading.Thread(
+        target=multihost_utils.sync_global_devices, args=(unique,), daemon=True
+    )
+    waiting.start()
+    waiting.join(timeout)
+    if waiting.is_alive():
+        raise errors.BarrierTimeout(name, timeout, [], jax.process_index())

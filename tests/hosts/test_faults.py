@@ -1,0 +1,82 @@
+"""Faults have names, and an end (E8): real processes, one of which goes wrong."""
+
+import re
+import time
+
+import pytest
+
+from conftest import finish, start
+
+WORKER = "fault_worker.py"
+
+
+def outcome(tmp_path, fault, processes=2, devices=1, timeout=90):
+    """Statuses, outputs and seconds of a launch in which `fault` happens."""
+    from conftest import HERE
+
+    begun = time.monotonic()
+    started = start([str(HERE / WORKER), fault], processes, devices, tmp_path)
+    statuses = finish(started, timeout)
+    outputs = [(tmp_path / f"output.{k}").read_text(errors="replace") for k in range(processes)]
+    return statuses, outputs, time.monotonic() - begun
+
+
+@pytest.mark.slow
+@pytest.mark.behaviour("E8")
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("fault", ["killed_before", "killed_during", "killed_after"])
+def test_survivors_of_a_killed_process_end_with_an_error_that_names_it(fault, processes, tmp_path):
+    statuses, outputs, seconds = outcome(tmp_path, fault, processes)
+
+    lost = processes - 1
+    assert statuses[lost] == -9
+    assert seconds < 80
+    for process in range(lost):
+        assert statuses[process] not in (0, None), outputs[process]
+        text = outputs[process]
+        named = rf"(?im)\b(task|process)[: ]{lost}\b|^{lost}$"  # By pmapx, or by JAX.
+        assert re.search(named, text), text
+
+
+@pytest.mark.slow
+def test_a_process_that_never_joins_is_waited_for_so_long(tmp_path):
+    statuses, outputs, seconds = outcome(tmp_path, "never_joins", processes=2, timeout=40)
+
+    assert statuses[0] not in (0, None), outputs[0]
+    assert seconds < 45
+
+
+def test_a_wrong_coordinator_address_is_an_error_that_shows_it(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "wrong_address", timeout=60)
+
+    assert statuses[1] == 1, outputs[1]
+    assert "PMX414" in outputs[1]
+    assert "process 1 cannot reach the coordinator address '127.0.0.1:9'" in outputs[1]
+    assert statuses[0] not in (0, None), outputs[0]
+
+
+def test_a_busy_coordinator_address_is_an_error_that_shows_it(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "busy_address", timeout=60)
+
+    assert statuses[0] == 1, outputs[0]
+    assert "PMX414" in outputs[0]
+    assert "process 0 cannot open the coordinator address" in outputs[0]
+
+
+def test_processes_with_unequal_numbers_of_devices(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "unequal_devices", devices=[3, 2])
+
+    assert statuses == [0, 0], outputs
+    assert "rows [0, 1, 2]" in outputs[0]
+    assert "rows [3, 4]" in outputs[1]
+    assert "refused PMX401" in outputs[0]
+
+
+@pytest.mark.slow
+def test_thousands_of_steps_in_four_processes_hold_memory_and_replicas(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "soak", processes=4, timeout=240)
+
+    assert statuses == [0] * 4, outputs
+    finals = {line.split()[1] for text in outputs for line in text.splitlines()
+              if line.startswith("final")}  # fmt: skip
+    assert finals == {str(3000 * 64 * 1.5)}
