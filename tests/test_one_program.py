@@ -408,10 +408,14 @@ def test_the_metadata_of_a_container_is_part_of_the_signature():
 def test_calls_go_on_while_results_are_in_flight():
     step, _ = make_step()
     x = step(ROWS)
-    for _ in range(50):
+    for k in range(20):
         x = step(x) % 16
+        if k % 5 == 4:
+            # XLA's CPU devices share a pool of threads; on few cores, many collectives that wait
+            # for each other there end the process, whoever launched them.
+            x.block_until_ready()
 
     wanted = ROWS + ROWS.mean(0)
-    for _ in range(50):
+    for _ in range(20):
         wanted = (wanted + wanted.mean(0)) % 16
     np.testing.assert_array_equal(x, wanted)
