@@ -1,0 +1,190 @@
+"""From paths to findings: what ``pmapx check`` does between its options and its output."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from pmapx.migrate import rules, sources, suppressions
+from pmapx.migrate.discovery import Unreadable, files_below
+from pmapx.migrate.findings import Finding
+from pmapx.migrate.project import Project
+from pmapx.migrate.rules.unread_file import UnreadFile
+from pmapx.migrate.settings import Settings
+
+Progress = Callable[[int, int], None]
+# Starting a process costs about as much as reading this many bytes of code with uses in them.
+WORTH_A_PROCESS = 400_000
+# Bytes of files without a word that are kept, to be looked at again for names of wrappers.
+KEPT = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, in the order of files and lines."""
+
+    findings: list[Finding]
+    files: int
+    files_with_uses: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """What one process learned."""
+
+    findings: list[Finding]
+    unreadable: dict[str, str]
+    # Names under which other files may use what these files wrap.
+    wrappers: set[tuple[str, str]]
+
+
+def check(
+    paths: Sequence[str],
+    settings: Settings | None = None,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Returns the findings in all files below the paths; nothing is imported, run or written."""
+    settings = settings or Settings()
+    advance = progress or (lambda done, total: None)
+    found: list[Finding] = []
+    given: list[str] = []
+    for item in files_below(paths, exclude=settings.exclude):
+        if isinstance(item, Unreadable):
+            found.append(UnreadFile.of_file(item.path, item.reason))
+        else:
+            given.append(item)
+    uses, others = _sift(given, found, advance)
+    reading = _read(given, uses, processes, advance)
+    # A wrapper's users need not mention pmap or JAX at all.
+    while reading.wrappers and others:
+        users = _users(reading.wrappers, others)
+        if not users:
+            break
+        others = {path: data for path, data in others.items() if path not in users}
+        uses |= users
+        reading = _read(given, uses, processes, advance)
+    found += reading.findings
+    found += [UnreadFile.of_file(path, why) for path, why in reading.unreadable.items()]
+    reported = _unique(
+        finding
+        for finding in found
+        if settings.reports(finding.place.path, finding.code, finding.confidence)
+    )
+    return Report(reported, len(given), len(uses))
+
+
+def _sift(
+    given: Sequence[str], found: list[Finding], advance: Progress
+) -> tuple[dict[str, int], dict[str, bytes | None]]:
+    """Reads every file and sets those apart that have one of the words."""
+    uses: dict[str, int] = {}
+    others: dict[str, bytes | None] = {}
+    kept = 0
+    for number, path in enumerate(given):
+        data = sources.read_bytes(path)
+        if isinstance(data, Unreadable):
+            found.append(UnreadFile.of_file(path, data.reason))
+        elif sources.mentions(data):
+            uses[path] = len(data)
+        else:
+            kept += len(data)
+            others[path] = data if kept < KEPT else None
+        if number % 64 == 0:
+            advance(number, len(given))
+    return uses, others
+
+
+def _users(
+    wrappers: set[tuple[str, str]], others: dict[str, bytes | None]
+) -> dict[str, int]:
+    """Returns the files that name a wrapper and the module that it comes from."""
+    words = [(name.encode(), stem.encode()) for name, stem in wrappers]
+    users = {}
+    for path, kept in others.items():
+        data = kept if kept is not None else sources.read_bytes(path)
+        if not isinstance(data, Unreadable) and any(
+            name in data and stem in data for name, stem in words
+        ):
+            users[path] = len(data)
+    return users
+
+
+def _read(
+    given: Sequence[str], uses: dict[str, int], processes: int | None, advance: Progress
+) -> _Reading:
+    """Reads the files with uses, in several processes where that pays."""
+    count = processes or min(os.cpu_count() or 1, 8)
+    count = min(count, 1 + sum(uses.values()) // WORTH_A_PROCESS) if processes is None else count
+    if count <= 1 or len(uses) <= 1:
+        return _read_batch(given, list(uses), advance)
+    # Files of one folder use one another: neighbours go to the same process.
+    ordered = sorted(uses)
+    size = max(1, len(ordered) // (count * 4))
+    batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    whole = _Reading([], {}, set())
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
+        done = 0
+        for part in pool.map(functools.partial(_read_batch, given), batches):
+            whole.findings += part.findings
+            whole.unreadable |= part.unreadable
+            whole.wrappers |= part.wrappers
+            done += 1
+            advance(len(ordered) * done // len(batches), len(ordered))
+    return whole
+
+
+def _read_batch(
+    given: Sequence[str], batch: Iterable[str], advance: Progress | None = None
+) -> _Reading:
+    project = Project(given)
+    todo = list(batch)
+    for number, path in enumerate(todo):
+        data = sources.read_bytes(path)
+        if isinstance(data, Unreadable):
+            project.unreadable[path] = data.reason
+        else:
+            project.module(path, data=data)
+        if advance is not None:
+            advance(number, len(todo))
+    return _Reading(_findings(project), project.unreadable, project.wrappers())
+
+
+def _findings(project: Project) -> list[Finding]:
+    """Runs every rule on every module that was read."""
+    found = []
+    for module in project.modules.values():
+        if module is None or not module.is_read:
+            continue
+        comments = suppressions.suppressed(module.source.text)
+        for rule in rules.all_rules().values():
+            for finding in rule().check(module):
+                place = finding.place
+                lines = range(place.line, place.end_line + 1)
+                if not suppressions.is_suppressed(finding.code, lines, comments):
+                    found.append(
+                        dataclasses.replace(
+                            finding,
+                            line_text=module.source.line(place.line),
+                            cell=module.source.cell_of(place.line),
+                        )
+                    )
+    return found
+
+
+def _unique(found: Iterable[Finding]) -> list[Finding]:
+    """Sorts, and keeps the surest of those that say the same of one place."""
+    best: dict[object, Finding] = {}
+    for finding in found:
+        key = (finding.place, finding.code)
+        if key not in best or best[key].confidence < finding.confidence:
+            best[key] = finding
+    return sorted(
+        best.values(), key=lambda f: (f.place.path, f.place.line, f.place.column, f.code)
+    )
