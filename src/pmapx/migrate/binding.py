@@ -62,9 +62,7 @@ def bind_self(function: Function, bound: dict[str, Value]) -> None:
 
 def _carried(held: Value) -> Value:
     """Drops what makes no difference inside, so that more calls share one reading."""
-    return frozenset(
-        fact for fact in held if not isinstance(fact, (Donated, Result, NotATuple))
-    )
+    return frozenset(fact for fact in held if not isinstance(fact, (Donated, Result, NotATuple)))
 
 
 def unpacked(held: Value, count: int) -> list[Value]:

@@ -30,6 +30,7 @@ from pmapx.migrate.values import (
     Named,
     NotATuple,
     Partial,
+    Place,
     Result,
     Sharded,
     Stacked,
@@ -85,9 +86,7 @@ def _call_bound(frame: Frame, bound: Bound, arguments: Arguments) -> Value:
     return interpret.call_function(frame, bound.function, with_self)
 
 
-def _call_partial(
-    frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr
-) -> Value:
+def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr) -> Value:
     whole = Arguments(
         [*partial.args, *arguments.args],
         {**dict(partial.keywords), **arguments.keywords},
@@ -120,9 +119,7 @@ def _make_instance(frame: Frame, cls: Class, arguments: Arguments) -> Value:
     return value(instance)
 
 
-def call_mapped(
-    frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr
-) -> Value:
+def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what a pmapped function gives: its result with an axis of devices in front."""
     module = frame.module
     active = list(frame.active())
@@ -146,11 +143,11 @@ def _name_of(mapped: Mapped) -> str:
             else:
                 fact = next(iter(fact.function), Const(None))
         if isinstance(fact, Function) and fact.name != "<lambda>":
-            return fact.name
+            return f"the pmapped {fact.name}"
     return "a pmapped function"
 
 
-def _stack(inner: Value, out_axes: Value, origin: str, place: object) -> Value:
+def _stack(inner: Value, out_axes: Value, origin: str, place: Place) -> Value:
     axes = constant(out_axes)
     if axes is None:
         return inner
@@ -163,16 +160,13 @@ def _stack(inner: Value, out_axes: Value, origin: str, place: object) -> Value:
                 own = value(Const(axis)) if axis is not ... else UNKNOWN
                 parts.append(_stack(item, own, origin, place))
             return value(Items(tuple(parts)))
-    if axes is ... and out_axes:
-        confidence = Confidence.MEDIUM
-    else:
-        confidence = Confidence.HIGH
+    confidence = Confidence.MEDIUM if axes is ... and out_axes else Confidence.HIGH
     is_known = any(
         isinstance(fact, (NotATuple, Dict, Instance, Stacked))
         or (isinstance(fact, Result) and names.is_array_function(fact.of))
         for fact in inner
     )
-    return value(Stacked(origin, place, confidence, not is_known))  # type: ignore[arg-type]
+    return value(Stacked(origin, place, confidence, not is_known))
 
 
 def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
@@ -206,9 +200,7 @@ def derivative_result(derivative: Derivative, result: Value, arguments: Argument
     loss = result
     if derivative.has_aux:
         loss = join(*[f.items[0] for f in result if isinstance(f, Items) and f.items])
-    of_mean = any(
-        isinstance(fact, Result) and fact.of in names.MEAN_OVER_AXIS for fact in loss
-    )
+    of_mean = any(isinstance(fact, Result) and fact.of in names.MEAN_OVER_AXIS for fact in loss)
     gradients: list[Value] = []
     for position in derivative.argnums:
         held = arguments.args[position] if position < len(arguments.args) else UNKNOWN
@@ -231,9 +223,7 @@ def derivative_result(derivative: Derivative, result: Value, arguments: Argument
     return value(Items((first, gradient)))
 
 
-def _call_method(
-    frame: Frame, method: Method, arguments: Arguments, node: ast.expr
-) -> Value:
+def _call_method(frame: Frame, method: Method, arguments: Arguments, node: ast.expr) -> Value:
     owner, name = method.owner, method.name
     if isinstance(owner, Mapped):
         if name in ("lower", "trace"):

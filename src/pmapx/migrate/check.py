@@ -60,17 +60,17 @@ def check(
         else:
             given.append(item)
     uses, others = _sift(given, found, advance)
-    reading = _read(given, uses, processes, advance)
-    # A wrapper's users need not mention pmap or JAX at all.
-    while reading.wrappers and others:
-        users = _users(reading.wrappers, others)
-        if not users:
-            break
-        others = {path: data for path, data in others.items() if path not in users}
-        uses |= users
-        reading = _read(given, uses, processes, advance)
-    found += reading.findings
-    found += [UnreadFile.of_file(path, why) for path, why in reading.unreadable.items()]
+    project = Project(given)
+    new, known = uses, set[tuple[str, str]]()
+    while new:
+        reading = _read(project, new, processes, advance)
+        found += reading.findings
+        found += [UnreadFile.of_file(path, why) for path, why in reading.unreadable.items()]
+        # A wrapper's users need not mention pmap or JAX at all.
+        new = _users(reading.wrappers - known, others)
+        known |= reading.wrappers
+        others = {path: data for path, data in others.items() if path not in new}
+        uses |= new
     reported = _unique(
         finding
         for finding in found
@@ -100,9 +100,7 @@ def _sift(
     return uses, others
 
 
-def _users(
-    wrappers: set[tuple[str, str]], others: dict[str, bytes | None]
-) -> dict[str, int]:
+def _users(wrappers: set[tuple[str, str]], others: dict[str, bytes | None]) -> dict[str, int]:
     """Returns the files that name a wrapper and the module that it comes from."""
     words = [(name.encode(), stem.encode()) for name, stem in wrappers]
     users = {}
@@ -116,13 +114,13 @@ def _users(
 
 
 def _read(
-    given: Sequence[str], uses: dict[str, int], processes: int | None, advance: Progress
+    project: Project, uses: dict[str, int], processes: int | None, advance: Progress
 ) -> _Reading:
     """Reads the files with uses, in several processes where that pays."""
     count = processes or min(os.cpu_count() or 1, 8)
     count = min(count, 1 + sum(uses.values()) // WORTH_A_PROCESS) if processes is None else count
     if count <= 1 or len(uses) <= 1:
-        return _read_batch(given, list(uses), advance)
+        return _read_into(project, list(uses), advance)
     # Files of one folder use one another: neighbours go to the same process.
     ordered = sorted(uses)
     size = max(1, len(ordered) // (count * 4))
@@ -130,21 +128,21 @@ def _read(
     whole = _Reading([], {}, set())
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
-        done = 0
-        for part in pool.map(functools.partial(_read_batch, given), batches):
+        read = functools.partial(_read_apart, list(project.paths.values()))
+        for done, part in enumerate(pool.map(read, batches), start=1):
             whole.findings += part.findings
             whole.unreadable |= part.unreadable
             whole.wrappers |= part.wrappers
-            done += 1
             advance(len(ordered) * done // len(batches), len(ordered))
     return whole
 
 
-def _read_batch(
-    given: Sequence[str], batch: Iterable[str], advance: Progress | None = None
-) -> _Reading:
-    project = Project(given)
-    todo = list(batch)
+def _read_apart(given: Sequence[str], todo: list[str]) -> _Reading:
+    """What another process does: modules that its files use are read there too."""
+    return _read_into(Project(given), todo, None)
+
+
+def _read_into(project: Project, todo: list[str], advance: Progress | None) -> _Reading:
     for number, path in enumerate(todo):
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
@@ -185,6 +183,4 @@ def _unique(found: Iterable[Finding]) -> list[Finding]:
         key = (finding.place, finding.code)
         if key not in best or best[key].confidence < finding.confidence:
             best[key] = finding
-    return sorted(
-        best.values(), key=lambda f: (f.place.path, f.place.line, f.place.column, f.code)
-    )
+    return sorted(best.values(), key=lambda f: (f.place.path, f.place.line, f.place.column, f.code))

@@ -25,9 +25,7 @@ class Unreadable:
     reason: str
 
 
-def files_below(
-    paths: Sequence[str], *, exclude: Sequence[str] = ()
-) -> Iterator[str | Unreadable]:
+def files_below(paths: Sequence[str], *, exclude: Sequence[str] = ()) -> Iterator[str | Unreadable]:
     """Gives each Python file and notebook once; a path that is itself a file is always given."""
     seen: set[str] = set()
     roots = [os.path.realpath(path) for path in paths]
@@ -49,9 +47,7 @@ def files_below(
                     yield item
 
 
-def _walk(
-    folder: str, roots: Sequence[str], exclude: Sequence[str]
-) -> Iterator[str | Unreadable]:
+def _walk(folder: str, roots: Sequence[str], exclude: Sequence[str]) -> Iterator[str | Unreadable]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from pmapx.migrate import calls, interpret, known, names
 from pmapx.migrate.environment import Environment
@@ -39,7 +41,6 @@ from pmapx.migrate.values import (
 )
 
 _BUILTINS = frozenset(dir(builtins))
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
 def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
@@ -163,9 +164,7 @@ def _evaluate_name(frame: Frame, node: ast.Name) -> Value:
 def _evaluate_attribute(frame: Frame, node: ast.Attribute, *, is_quiet: bool) -> Value:
     is_metadata = node.attr in names.METADATA
     if isinstance(node.value, (ast.Name, ast.Attribute)):
-        base = _evaluate_path(
-            frame, node.value, is_quiet=is_quiet or is_metadata, is_part=True
-        )
+        base = _evaluate_path(frame, node.value, is_quiet=is_quiet or is_metadata, is_part=True)
     else:
         base = evaluate(frame, node.value)
     return join(*[attribute(frame, fact, node.attr) for fact in base])
@@ -427,7 +426,7 @@ def _passed_through(frame: Frame, node: ast.Await | ast.Starred) -> Value:
     return evaluate(frame, node.value)
 
 
-_READERS = {
+_READERS: dict[type[ast.expr], Callable[[Frame, Any], Value]] = {
     ast.Call: _call,
     ast.Subscript: _subscript,
     ast.Constant: _constant,

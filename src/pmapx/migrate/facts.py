@@ -92,9 +92,7 @@ class Facts:
             self.calls[call.node] = call
             return
         seen.names |= call.names
-        seen.args = [
-            join(before, now) for before, now in zip(seen.args, call.args, strict=False)
-        ]
+        seen.args = [join(before, now) for before, now in zip(seen.args, call.args, strict=False)]
         for name, held in call.keywords.items():
             seen.keywords[name] = join(seen.keywords.get(name, UNKNOWN), held)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pmapx.migrate import binding, evaluate
 from pmapx.migrate.environment import Environment, joined
@@ -23,7 +24,6 @@ from pmapx.migrate.values import (
     value,
 )
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GUARDING_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
 _GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax_version")
 DEEPEST = 12
@@ -35,7 +35,7 @@ def execute(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
     """Reads statements in order; False if control never reaches their end."""
     falls_through = True
     for statement in statements:
-        frame.module.statements_left -= 1
+        frame.module.project.statements_left -= 1
         reader = _READERS.get(type(statement))
         if reader is not None:
             falls_through &= reader(frame, statement) is not False
@@ -57,7 +57,8 @@ def call_function(
     is_reading = any(f.function is not None and f.function.node is function.node
                      for f in _callers(frame))  # fmt: skip
     too_many = module.readings.get(function.node, 0) >= MOST_READINGS
-    if is_reading or too_many or frame.depth > DEEPEST or module.statements_left <= 0:
+    is_over = module.project.statements_left <= 0 and not is_alone
+    if is_reading or too_many or frame.depth > DEEPEST or is_over:
         return UNKNOWN
     module.readings[function.node] = module.readings.get(function.node, 0) + 1
     module.results[key] = UNKNOWN
@@ -109,9 +110,7 @@ def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
 
 
 def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
-    frame.module.facts.references[alias] = Reference(
-        alias, name, "import", frame.guards > 0, True
-    )
+    frame.module.facts.references[alias] = Reference(alias, name, "import", frame.guards > 0, True)
 
 
 def _define_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -119,9 +118,7 @@ def _define_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef)
     decorators = [evaluate.evaluate(frame, decorator) for decorator in node.decorator_list]
     function = make_function(frame, node)
     held = value(function)
-    for decorator, known in zip(
-        reversed(node.decorator_list), reversed(decorators), strict=True
-    ):
+    for decorator, known in zip(reversed(node.decorator_list), reversed(decorators), strict=True):
         held = evaluate.decorate(frame, decorator, known, held)
     frame.env.bind(node.name, held)
 
@@ -194,14 +191,10 @@ def _annotated_assign(frame: Frame, node: ast.AnnAssign) -> None:
 
 
 def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
-    before = evaluate.evaluate(frame, _as_load(node.target))
+    before = evaluate.evaluate(frame, node.target)
     added = evaluate.evaluate(frame, node.value)
     is_list = any(isinstance(fact, Elements) for fact in before)
     assign(frame, node.target, join(before, added) if is_list else UNKNOWN)
-
-
-def _as_load(target: ast.expr) -> ast.expr:
-    return target
 
 
 def assign(frame: Frame, target: ast.expr, held: Value) -> None:
@@ -253,12 +246,12 @@ def _while(frame: Frame, node: ast.While) -> None:
     execute(frame, node.orelse)
 
 
-def _loop(frame: Frame, once: object) -> None:
+def _loop(frame: Frame, once: Callable[[], None]) -> None:
     """Reads a loop's body twice: what the first turn leaves, the second finds."""
     ends = [dict(frame.env.names)]
     for _ in range(2):
         frame.loop_exits.append([])
-        once()  # type: ignore[operator]
+        once()
         ends += frame.loop_exits.pop()
         ends.append(dict(frame.env.names))
     frame.env.names = joined(ends)
@@ -364,7 +357,7 @@ def _global(frame: Frame, node: ast.Global | ast.Nonlocal) -> None:
         frame.env.global_names.update(node.names)
 
 
-_READERS: dict[type[ast.stmt], object] = {
+_READERS: dict[type[ast.stmt], Callable[[Frame, Any], bool | None]] = {
     ast.Import: _import,
     ast.ImportFrom: _import_from,
     ast.FunctionDef: _define_function,

@@ -72,9 +72,7 @@ def result_shape(frame: Frame, function: Value) -> Value:
     return join(*results)
 
 
-def _call_shape(
-    frame: Frame, fact: Function | Bound | Partial | Derivative | Mapped
-) -> Value:
+def _call_shape(frame: Frame, fact: Function | Bound | Partial | Derivative | Mapped) -> Value:
     if isinstance(fact, Function):
         return interpret.call_function(frame, fact, Arguments([], {}))
     if isinstance(fact, Bound):
@@ -115,9 +113,7 @@ def _pmap(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Valu
     if len(arguments.args) > 1:
         options["axis_name"] = arguments.args[1]
     if name in names.PMAP:
-        frame.module.facts.add_making(
-            Making(node, site, function, options, through is not None)
-        )
+        frame.module.facts.add_making(Making(node, site, function, options, through is not None))
     else:
         frame.module.project.other_pmaps.add(site)
     for inner in _functions(function):
@@ -372,9 +368,7 @@ def _shard_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
         for inner in _functions(function):
             count = len(inner.node.args.args) + len(inner.node.args.posonlyargs)
             seeded = [_invariant(spec, place) for spec in _specs(specs, count)]
-            interpret.call_function(
-                frame, inner, Arguments(seeded, {}, [None] * len(seeded))
-            )
+            interpret.call_function(frame, inner, Arguments(seeded, {}, [None] * len(seeded)))
     return value(Sharded(place, function))
 
 

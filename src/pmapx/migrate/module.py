@@ -41,8 +41,8 @@ Key = tuple[Function, frozenset[tuple[str, Value]], tuple["Module", ast.expr] | 
 class Module:
     """One file; ``read()`` fills ``facts``."""
 
-    def __init__(self, source: Source, project: Project) -> None:
-        """Holds the source; nothing is read yet."""
+    def __init__(self, source: Source, project: Project, *, is_followed: bool = True) -> None:
+        """Holds the source; nothing is read yet. Unless followed, only names are looked at."""
         self.source = source
         self.project = project
         self.facts = Facts()
@@ -51,7 +51,7 @@ class Module:
         self.pending: list[Function] = []
         self.results: dict[Key, Value] = {}
         self.readings: dict[ast.AST, int] = {}
-        self.statements_left = STATEMENTS
+        self.is_followed = is_followed
         self.is_read = False
 
     @property
@@ -61,14 +61,16 @@ class Module:
 
     def read(self) -> None:
         """Follows values through the whole module."""
-        for _ in range(READINGS):
+        before = self.project.statements_left
+        for _ in range(READINGS if self.is_followed else 1):
             self.facts = Facts()
             self.env = Environment()
             self.pending, self.results, self.readings = [], {}, {}
-            self.statements_left = STATEMENTS
+            self.project.statements_left = STATEMENTS if self.is_followed else 0
             frame = Frame(self, self.env)
             interpret.execute(frame, self.source.tree.body)
             self.read_pending()
+        self.project.statements_left = before
         self.is_read = True
 
     def read_pending(self) -> None:
@@ -114,7 +116,7 @@ class Module:
 
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
         """Returns the functions in whose text a node stands, innermost first."""
-        around = []
+        around: list[ast.AST] = []
         parent = self.parents.get(node)
         while parent is not None:
             if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):

@@ -44,9 +44,7 @@ UNREPLICATE = frozenset(
     }
 )  # fmt: skip
 # Each cuts the leading axis into one row a device.
-SHARD = frozenset(
-    {"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"}
-)
+SHARD = frozenset({"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"})
 PREFETCH = frozenset({"flax.jax_utils.prefetch_to_device"})
 
 # The result is the first argument's, for what is followed here.
@@ -113,3 +111,13 @@ def is_array_function(name: str) -> bool:
     return name.startswith(("jax.numpy.", "numpy.", "jax.nn.")) or name in (
         MEAN_OVER_AXIS | SUM_OVER_AXIS
     )
+
+
+FUNCTIONS_BY_LEAF = {
+    name.rpartition(".")[2]: tuple(
+        other
+        for other in sorted(REPLICATE | UNREPLICATE | SHARD | PREFETCH)
+        if other.rpartition(".")[2] == name.rpartition(".")[2]
+    )
+    for name in REPLICATE | UNREPLICATE | SHARD | PREFETCH
+}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 from collections.abc import Iterable
 
-from pmapx.migrate import sources
+from pmapx.migrate import names, sources
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
@@ -25,8 +26,12 @@ class Project:
         # Sites of pmaps other than jax.pmap.
         self.other_pmaps: set[Place] = set()
         self.meshes_mapped: dict[Mesh, Place] = {}
+        # Statements that may still be read; beyond that, calls are no longer followed.
+        self.statements_left = 0
         # Where the partial stands that is being applied.
         self.through: Place | None = None
+        self._module_paths: dict[tuple[str, str, int], str | None] = {}
+        self._exports: dict[tuple[str, str], Value] = {}
         self._suffixes: dict[str, list[str]] | None = None
 
     def module(self, path: str, *, data: bytes | None = None) -> Module | None:
@@ -50,7 +55,7 @@ class Project:
             if must_report or sources.mentions(data):
                 self.unreadable[shown] = source.reason
             return None
-        module = Module(source, self)
+        module = Module(source, self, is_followed=sources.has_uses(data))
         self.modules[path] = module
         try:
             module.read()
@@ -75,11 +80,20 @@ class Project:
         """Returns what a name holds in a module of the project, or in one outside it."""
         if os.path.normpath(path) not in self.paths:
             return value(Named(f"{path}.{name}")) if path.partition(".")[0] == "jax" else UNKNOWN
-        below = self._child(path, name)
+        stem = os.path.normpath(path).removesuffix(".py").replace(os.sep, ".")
+        for known in names.FUNCTIONS_BY_LEAF.get(name, ()):
+            # Flax's own checkout, or a copy of it: the function is what its name says.
+            if f".{stem}".endswith("." + known.rpartition(".")[0]):
+                return value(Named(known))
+        if (path, name) in self._exports:
+            return self._exports[path, name]
         module = self.module(path)
         held = module.exported(name) if module is not None else UNKNOWN
-        if not held and below is not None:
-            return value(Exported(below, ""))
+        if not held:
+            below = self._child(path, name)
+            held = value(Exported(below, "")) if below is not None else UNKNOWN
+        if module is None or module.is_read:
+            self._exports[path, name] = held
         return held
 
     def imported(self, importer: str, name: str) -> Value:
@@ -102,6 +116,15 @@ class Project:
 
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
+        # Most names lead outside, to JAX or NumPy.
+        if not level and name.partition(".")[0] not in self._words:
+            return None
+        key = (os.path.dirname(importer), name, level)
+        if key not in self._module_paths:
+            self._module_paths[key] = self._find_module(importer, name, level)
+        return self._module_paths[key]
+
+    def _find_module(self, importer: str, name: str, level: int) -> str | None:
         if level:
             folder = self._folder_above(importer, level)
             return self._file(os.path.join(folder, *name.split(".")) if name else folder)
@@ -140,6 +163,12 @@ class Project:
             if path in self.paths:
                 return path
         return None
+
+    @functools.cached_property
+    def _words(self) -> frozenset[str]:
+        """Every folder and file name of the project, without endings."""
+        parts = {part for path in self.paths for part in path.split(os.sep)}
+        return frozenset(part.removesuffix(".py") for part in parts)
 
     def _by_suffix(self) -> dict[str, list[str]]:
         if self._suffixes is None:

@@ -20,12 +20,16 @@ from pmapx.migrate.values import Place
 LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
 
 _JAX = b"jax"
-# One of these is in each file that a rule can say something about.
-_WORDS = (
-    b"pmap", b"shard_map", b"device_put_", b"replicate", b"PmapSharding", b"PMAP_SHMAP",
-    b"jax.experimental", b"host_id", b"host_count", b"make_mesh", b"process_count", b"tree_",
-    b"jax.interpreters", b"get_first", b"ShardedDeviceArray", b"pjit", b"xmap", b"jax.lib",
-    b"jax.core", b"use_mesh", b"linear_util", b"jax.config",
+# One of these is where values that matter are made, so that following values pays.
+_USES = (
+    b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
+    b"get_from_first", b"bcast_local_devices", b"get_metrics",
+)  # fmt: skip
+# The names of these are enough.
+_NAMES = (
+    b"PMAP_SHMAP", b"host_id", b"host_count", b"jax.tree_", b"jax.experimental", b"process_count",
+    b"jax.interpreters", b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"PmapSharding",
+    b"import tree_", b"PositionalSharding", b"jax.api", b"xla_bridge", b"KeyArray",
 )  # fmt: skip
 
 
@@ -35,7 +39,12 @@ def mentions(data: bytes) -> bool:
     >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import numpy")
     (True, False)
     """
-    return _JAX in data and any(word in data for word in _WORDS)
+    return _JAX in data and (has_uses(data) or any(word in data for word in _NAMES))
+
+
+def has_uses(data: bytes) -> bool:
+    """Tells whether a file makes values that are worth following."""
+    return any(word in data for word in _USES)
 
 
 def read_bytes(path: str) -> bytes | Unreadable:

@@ -41,10 +41,14 @@ def _entry(name: str, table: Mapping[str, str]) -> str | None:
     return None
 
 
-def strings(module: Module) -> Iterator[ast.Constant]:
-    """Gives the string literals of a module that are not docstrings."""
+def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
+    """Gives the string literals and attributes that name a flag; docstrings do not count."""
+    if flag not in module.source.text.lower():
+        return
     for node in ast.walk(module.source.tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and not isinstance(module.parents.get(node), ast.Expr):
-            assert isinstance(node, ast.Constant)
+        if isinstance(node, ast.Attribute) and node.attr == flag:
             yield node
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_docstring = isinstance(module.parents.get(node), ast.Expr)
+            if flag in node.value.lower() and not is_docstring:
+                yield node

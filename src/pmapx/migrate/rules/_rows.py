@@ -17,5 +17,5 @@ def origin(stacked: Stacked, module: Module) -> str:
     if stacked.place.path != module.path:
         where += f" of {stacked.place.path}"
     if stacked.from_map:
-        return f"what the pmapped {stacked.origin} returned on {where}"
+        return f"what {stacked.origin} returned on {where}"
     return f"what {stacked.origin} stacked on {where}"

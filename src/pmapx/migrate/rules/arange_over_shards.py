@@ -62,6 +62,9 @@ class ArangeOverShards(Rule):
             if indexing.how == "arange":
                 seen.add(node)
                 yield self._finding(module, node, indexing.stacked.confidence)
+        calls = module.facts.calls.values()
+        if not any("jax.numpy.arange" in call.names for call in calls):
+            return
         for loop in ast.walk(module.source.tree):
             if isinstance(loop, _LOOPS) and _counts_devices(module, loop.iter):
                 for node in _indexed_by(module, loop):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.module import Module
 from pmapx.migrate.rules import Rule
-from pmapx.migrate.rules._removed import strings
+from pmapx.migrate.rules._removed import mentions
 
 _FLAG = "jax_pmap_no_rank_reduction"
 
@@ -50,13 +49,7 @@ class PmapNoRankReduction(Rule):
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each string or attribute that names the switch."""
-        nodes: list[ast.AST] = [n for n in strings(module) if _FLAG in str(n.value).lower()]
-        nodes += [
-            node
-            for node in ast.walk(module.source.tree)
-            if isinstance(node, ast.Attribute) and node.attr == _FLAG
-        ]
-        for node in nodes:
+        for node in mentions(module, _FLAG):
             yield self.finding(
                 module.place(node),
                 "jax_pmap_no_rank_reduction was removed in JAX 0.9",

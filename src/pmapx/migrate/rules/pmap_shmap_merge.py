@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.module import Module
 from pmapx.migrate.rules import Rule
-from pmapx.migrate.rules._removed import strings
+from pmapx.migrate.rules._removed import mentions
 
 _FLAG = "jax_pmap_shmap_merge"
 
@@ -50,16 +49,9 @@ class PmapShmapMerge(Rule):
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each string that names the switch, and each attribute of the config."""
-        for node in strings(module):
-            if _FLAG in str(node.value).lower():
-                yield self._switch(module, node)
-        for node in ast.walk(module.source.tree):
-            if isinstance(node, ast.Attribute) and node.attr == _FLAG:
-                yield self._switch(module, node)
-
-    def _switch(self, module: Module, node: ast.AST) -> Finding:
-        return self.finding(
-            module.place(node),
-            "the switch back to the old pmap was removed in JAX 0.10",
-            hint="delete it; pmapx.pmap has the old behaviour",
-        )
+        for node in mentions(module, _FLAG):
+            yield self.finding(
+                module.place(node),
+                "the switch back to the old pmap was removed in JAX 0.10",
+                hint="delete it; pmapx.pmap has the old behaviour",
+            )

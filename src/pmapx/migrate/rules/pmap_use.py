@@ -98,7 +98,9 @@ def _becomes(site: Site) -> str:
     if site.option("static_broadcasted_argnums"):
         jit += f", static_argnums={_short(site.option('static_broadcasted_argnums') or '')}"
     function = _short(site.function) if site.function else "f"
-    mesh = f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
+    mesh = (
+        f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
+    )
     return (
         f"becomes jax.jit(jax.shard_map({function}, mesh={mesh}, in_specs={in_specs}, "
         f"out_specs={out_specs}, check_vma=False){jit})"
