@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 from pmapx.migrate.frame import Arguments
 from pmapx.migrate.values import (
     UNKNOWN,
+    Confidence,
     Dict,
     Donated,
     Elements,
@@ -77,7 +79,7 @@ def unpacked(held: Value, count: int) -> list[Value]:
             parts = [join(part, item) for part, item in zip(parts, fact.items, strict=True)]
         elif isinstance(fact, Stacked):
             # What is unpacked was a tuple, so its parts are the stacked values.
-            row = Stacked(fact.origin, fact.place, fact.confidence, False, fact.from_map)
+            row = dataclasses.replace(fact, doubt=Confidence.LOW)
             parts = [join(part, value(row)) for part in parts]
         elif isinstance(fact, Elements):
             parts = [join(part, fact.element) for part in parts]

@@ -115,19 +115,15 @@ def _make_instance(frame: Frame, cls: Class, arguments: Arguments) -> Value:
         if isinstance(fact, Stacked)
     ]
     if stacked and not init:
-        return value(dataclasses.replace(stacked[0], may_be_tuple=False))
+        return value(dataclasses.replace(stacked[0], doubt=Confidence.LOW))
     return value(instance)
 
 
 def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what a pmapped function gives: its result with an axis of devices in front."""
     module = frame.module
-    active = list(frame.active())
-    module.facts.invocations[node] = Invocation(
-        node,
-        mapped,
-        is_under_jit=any(function in module.project.jitted for function in active),
-        is_under_map=any(function in module.project.mapped for function in active),
+    module.facts.add_invocation(
+        Invocation(node, mapped, frame.env.is_under_jit, frame.env.is_under_map)
     )
     _donate(frame, mapped, arguments, node)
     inner = known.result_shape(frame, mapped.function)
@@ -147,7 +143,13 @@ def _name_of(mapped: Mapped) -> str:
     return "a pmapped function"
 
 
-def _stack(inner: Value, out_axes: Value, origin: str, place: Place) -> Value:
+def _stack(
+    inner: Value,
+    out_axes: Value,
+    origin: str,
+    place: Place,
+    doubt: Confidence = Confidence.HIGH,
+) -> Value:
     axes = constant(out_axes)
     if axes is None:
         return inner
@@ -158,7 +160,7 @@ def _stack(inner: Value, out_axes: Value, origin: str, place: Place) -> Value:
                 is_listed = isinstance(axes, tuple) and len(axes) == len(fact.items)
                 axis = axes[position] if is_listed else axes
                 own = value(Const(axis)) if axis is not ... else UNKNOWN
-                parts.append(_stack(item, own, origin, place))
+                parts.append(_stack(item, own, origin, place, Confidence.MEDIUM))
             return value(Items(tuple(parts)))
     confidence = Confidence.MEDIUM if axes is ... and out_axes else Confidence.HIGH
     is_known = any(
@@ -166,7 +168,7 @@ def _stack(inner: Value, out_axes: Value, origin: str, place: Place) -> Value:
         or (isinstance(fact, Result) and names.is_array_function(fact.of))
         for fact in inner
     )
-    return value(Stacked(origin, place, confidence, not is_known))
+    return value(Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt))
 
 
 def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
@@ -181,9 +183,10 @@ def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) 
         path = evaluate.dotted(argument) if argument is not None else None
         if path is None:
             continue
-        held = frame.env.find(path) or UNKNOWN
-        is_local = path in frame.env.names or "." in path
-        if is_local:
+        found = frame.env.find(path)
+        held = found or UNKNOWN
+        # A name of an enclosing scope may be bound anew there at any time.
+        if found is None or path in frame.env.names or "." in path:
             kept = frozenset(fact for fact in held if not isinstance(fact, Donated))
             frame.env.names[path] = join(kept, value(Donated(place, position)))
 

@@ -17,6 +17,10 @@ class Environment:
         self.is_class = is_class
         self.star_imports: list[str] = []
         self.global_names: set[str] = set()
+        self.parameters: frozenset[str] = frozenset()
+        # Whether what runs here is traced by jit, or mapped by pmap, as far as the text says.
+        self.is_under_jit: bool = around is not None and around.is_under_jit
+        self.is_under_map: bool = around is not None and around.is_under_map
 
     def find(self, name: str) -> Value | None:
         """Returns what the innermost scope that binds a name holds, or None."""
@@ -29,6 +33,17 @@ class Environment:
                 return scope.names[name]
             scope = scope.around
         return None
+
+    def is_parameter(self, name: str) -> bool:
+        """Tells whether a name is bound by the parameters of a function."""
+        scope: Environment | None = self
+        while scope is not None:
+            if name in scope.parameters:
+                return True
+            if name in scope.names and not (scope.is_class and scope is not self):
+                return False
+            scope = scope.around
+        return False
 
     @property
     def outermost(self) -> Environment:

@@ -47,6 +47,8 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     """Returns what is known of an expression; quietly if its value is not really used."""
     if isinstance(node, (ast.Name, ast.Attribute)):
         held = _evaluate_path(frame, node, is_quiet=is_quiet)
+    elif isinstance(node, ast.Subscript):
+        held = _subscript(frame, node, is_quiet=is_quiet)
     else:
         held = _READERS.get(type(node), _parts)(frame, node)
     results = frozenset(fact.of for fact in held if isinstance(fact, Result))
@@ -96,17 +98,21 @@ def iterate(frame: Frame, node: ast.expr, iterated: Value) -> Value:
     return element
 
 
-def store_item(frame: Frame, container: ast.expr, held: Value) -> None:
-    """Takes note that ``container[...] = held``."""
-    evaluate(frame, container, is_quiet=True)
+def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> None:
+    """Takes note that ``container[index] = held``."""
+    before = evaluate(frame, container, is_quiet=True)
     path = dotted(container)
-    stacked = frozenset(fact for fact in held if isinstance(fact, (Stacked, Mapped)))
-    if path is not None and stacked:
-        before = frame.env.names.get(path, UNKNOWN)
-        if any(isinstance(fact, Stacked) for fact in stacked):
-            frame.env.names[path] = join(before, stacked)
-        else:
-            frame.env.names[path] = join(before, value(Elements(stacked)))
+    kept = frozenset(fact for fact in held if isinstance(fact, (Stacked, Mapped)))
+    if path is None or not kept:
+        return
+    lists = [fact for fact in before if isinstance(fact, (Items, Elements))]
+    if isinstance(constant(index), str) and not lists:
+        # A dict with stacked leaves is itself a stacked tree.
+        frame.env.names[path] = join(before, kept)
+    else:
+        parts = [iterate(frame, container, value(fact)) for fact in lists]
+        others = frozenset(fact for fact in before if fact not in lists)
+        frame.env.names[path] = join(others, value(Elements(join(kept, *parts))))
 
 
 def looked_up(frame: Frame, held: Value) -> Value:
@@ -139,7 +145,8 @@ def _evaluate_path(
     held = looked_up(frame, held)
     if not is_part:
         outside = [fact for fact in held if isinstance(fact, Named)]
-        if outside:
+        # A parameter has no meaning of its own, whatever its default.
+        if outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
             by = "name" if isinstance(node, ast.Name) else "attribute"
             frame.module.facts.references[node] = Reference(
                 node, outside[0].name, by, frame.guards > 0, len(held) == 1
@@ -162,11 +169,11 @@ def _evaluate_name(frame: Frame, node: ast.Name) -> Value:
 
 
 def _evaluate_attribute(frame: Frame, node: ast.Attribute, *, is_quiet: bool) -> Value:
-    is_metadata = node.attr in names.METADATA
+    is_quiet |= node.attr in names.METADATA or node.attr == "keys"
     if isinstance(node.value, (ast.Name, ast.Attribute)):
-        base = _evaluate_path(frame, node.value, is_quiet=is_quiet or is_metadata, is_part=True)
+        base = _evaluate_path(frame, node.value, is_quiet=is_quiet, is_part=True)
     else:
-        base = evaluate(frame, node.value)
+        base = evaluate(frame, node.value, is_quiet=is_quiet)
     return join(*[attribute(frame, fact, node.attr) for fact in base])
 
 
@@ -184,7 +191,7 @@ def attribute(frame: Frame, fact: Fact, name: str) -> Value:
     if isinstance(fact, Stacked):
         if name in names.METADATA:
             return value(Method(fact, name))
-        whole = dataclasses.replace(fact, may_be_tuple=False)
+        whole = dataclasses.replace(fact, doubt=Confidence.LOW)
         return value(whole, Method(fact, name))
     if isinstance(fact, Gradient):
         return value(fact)
@@ -257,8 +264,8 @@ def _add_starred(arguments: Arguments, held: Value) -> None:
     arguments.is_open = True
 
 
-def _subscript(frame: Frame, node: ast.Subscript) -> Value:
-    base = evaluate(frame, node.value)
+def _subscript(frame: Frame, node: ast.Subscript, *, is_quiet: bool) -> Value:
+    base = evaluate(frame, node.value, is_quiet=is_quiet)
     index = evaluate(frame, node.slice)
     return join(*[_item(frame, fact, node, index) for fact in base])
 
@@ -284,17 +291,18 @@ def _row(
     frame: Frame, stacked: Stacked, node: ast.Subscript, chosen: object, index: Value
 ) -> Value:
     if isinstance(chosen, str):
-        return value(dataclasses.replace(stacked, may_be_tuple=False))
+        return value(dataclasses.replace(stacked, doubt=Confidence.LOW))
     first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else None
     if first is not None:
         chosen = _literal(first)
     if isinstance(chosen, int) and not isinstance(chosen, bool):
-        seen = stacked
-        if stacked.may_be_tuple and first is None:
-            seen = dataclasses.replace(stacked, confidence=Confidence.LOW)
+        # The more an index may choose from a tuple, the less sure it is to take a row.
+        sure = Confidence(Confidence.HIGH + 1 - (stacked.doubt if first is None else 1))
+        seen = dataclasses.replace(stacked, confidence=min(stacked.confidence, sure))
         known.record_row(frame, node, seen)
-        if stacked.may_be_tuple:
-            return value(dataclasses.replace(stacked, may_be_tuple=False))
+        if stacked.doubt > Confidence.LOW:
+            part = dataclasses.replace(stacked, confidence=Confidence.LOW, doubt=Confidence.LOW)
+            return value(part)
         return UNKNOWN
     if isinstance(node.slice, (ast.Slice, ast.Tuple)):
         return UNKNOWN
@@ -371,7 +379,11 @@ def _dict(frame: Frame, node: ast.Dict) -> Value:
 
 def _conditional(frame: Frame, node: ast.IfExp) -> Value:
     evaluate(frame, node.test)
-    return join(evaluate(frame, node.body), evaluate(frame, node.orelse))
+    is_guard = interpret.asks_for_a_version(node.test)
+    frame.guards += is_guard
+    held = join(evaluate(frame, node.body), evaluate(frame, node.orelse))
+    frame.guards -= is_guard
+    return held
 
 
 def _boolean(frame: Frame, node: ast.BoolOp) -> Value:
@@ -428,7 +440,6 @@ def _passed_through(frame: Frame, node: ast.Await | ast.Starred) -> Value:
 
 _READERS: dict[type[ast.expr], Callable[[Frame, Any], Value]] = {
     ast.Call: _call,
-    ast.Subscript: _subscript,
     ast.Constant: _constant,
     ast.UnaryOp: _unary,
     ast.BinOp: _binary,

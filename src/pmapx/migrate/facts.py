@@ -48,6 +48,11 @@ class Making:
     options: dict[str, Value]
     is_through_wrapper: bool
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether what is mapped is itself pmapped, and cannot be the method of that name."""
+        return bool(self.function) and all(isinstance(fact, Mapped) for fact in self.function)
+
 
 @dataclasses.dataclass(slots=True)
 class Invocation:
@@ -101,6 +106,14 @@ class Facts:
         seen = self.makings.get(making.node)
         if seen is None or (making.function and not seen.function):
             self.makings[making.node] = making
+
+    def add_invocation(self, call: Invocation) -> None:
+        """Notes a call of a map; it is under a transform if any reading of it is."""
+        seen = self.invocations.get(call.node)
+        if seen is not None:
+            call.is_under_jit |= seen.is_under_jit
+            call.is_under_map |= seen.is_under_map
+        self.invocations[call.node] = call
 
     def add_indexing(self, indexing: Indexing) -> None:
         """Notes an indexing; the surest view of it counts."""

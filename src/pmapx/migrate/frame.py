@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pmapx.migrate.environment import Environment
@@ -30,16 +29,6 @@ class Frame:
     guards: int = 0
     # The tree_map that is applying this function to leaves, and its module.
     tree_call: tuple[Module, ast.expr] | None = None
-
-    def active(self) -> Iterator[ast.AST]:
-        """Gives the functions being read: this one, those around it in the text, the callers."""
-        frame: Frame | None = self
-        while frame is not None:
-            function = frame.function
-            if function is not None:
-                yield function.node
-                yield from function.module.functions_around(function.node)
-            frame = frame.caller
 
 
 @dataclasses.dataclass(slots=True)

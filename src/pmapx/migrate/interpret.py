@@ -51,19 +51,26 @@ def call_function(
     if is_alone and function.owner is not None:
         binding.bind_self(function, bound)
     tree_call = None if is_alone else frame.tree_call
-    key = (function, frozenset(bound.items()), tree_call)
+    env = Environment(function.around)
+    env.is_under_jit |= function.node in module.project.jitted
+    env.is_under_map |= function.node in module.project.mapped
+    if not is_alone:
+        env.is_under_jit |= frame.env.is_under_jit
+        env.is_under_map |= frame.env.is_under_map
+    key = (function, frozenset(bound.items()), tree_call, env.is_under_jit, env.is_under_map)
     if key in module.results:
         return module.results[key]
     is_reading = any(f.function is not None and f.function.node is function.node
                      for f in _callers(frame))  # fmt: skip
-    too_many = module.readings.get(function.node, 0) >= MOST_READINGS
+    readings = module.project.readings
+    too_many = readings.get(function.node, 0) >= MOST_READINGS
     is_over = module.project.statements_left <= 0 and not is_alone
     if is_reading or too_many or frame.depth > DEEPEST or is_over:
         return UNKNOWN
-    module.readings[function.node] = module.readings.get(function.node, 0) + 1
+    readings[function.node] = readings.get(function.node, 0) + 1
     module.results[key] = UNKNOWN
-    env = Environment(function.around)
     env.names.update(bound)
+    env.parameters = frozenset(bound)
     caller = None if is_alone else frame
     inner = Frame(module, env, function, caller, frame.depth + 1, tree_call=tree_call)
     if isinstance(function.node, ast.Lambda):
@@ -221,8 +228,8 @@ def assign(frame: Frame, target: ast.expr, held: Value) -> None:
                 attributes = fact.cls.attributes
                 attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
     elif isinstance(target, ast.Subscript):
-        evaluate.evaluate(frame, target.slice)
-        evaluate.store_item(frame, target.value, held)
+        index = evaluate.evaluate(frame, target.slice)
+        evaluate.store_item(frame, target.value, index, held)
 
 
 def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
@@ -265,15 +272,20 @@ def _leave_loop(frame: Frame, node: ast.Break | ast.Continue) -> bool:
 
 def _if(frame: Frame, node: ast.If) -> bool:
     evaluate.evaluate(frame, node.test)
-    is_guard = any(
-        (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
-        or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
-        for part in ast.walk(node.test)
-    )
+    is_guard = asks_for_a_version(node.test)
     frame.guards += is_guard
     falls = _branches(frame, [node.body, node.orelse])
     frame.guards -= is_guard
     return falls
+
+
+def asks_for_a_version(test: ast.expr) -> bool:
+    """Tells whether a condition asks which JAX is there, so that both sides are meant."""
+    return any(
+        (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
+        or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
+        for part in ast.walk(test)
+    )
 
 
 def _branches(frame: Frame, branches: Sequence[Sequence[ast.stmt]]) -> bool:

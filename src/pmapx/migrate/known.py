@@ -88,7 +88,7 @@ def leaves(known: Value) -> Value:
     found: list[Value] = []
     for fact in known:
         if isinstance(fact, Stacked):
-            found.append(value(dataclasses.replace(fact, may_be_tuple=False)))
+            found.append(value(dataclasses.replace(fact, doubt=Confidence.LOW)))
         elif isinstance(fact, Elements):
             found.append(leaves(fact.element))
         elif isinstance(fact, Items):
@@ -223,7 +223,7 @@ def _choose(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Va
         axis = arguments.get(2, "axis")
         is_first = constant(axis) == 0 or not axis
         for stacked in of_kind(arguments.get(0, "operand"), Stacked):
-            if is_first and not stacked.may_be_tuple:
+            if is_first and stacked.doubt == Confidence.LOW:
                 frame.module.facts.add_indexing(Indexing(node, stacked, "call"))
         return UNKNOWN
     return value(Result(name))
@@ -268,7 +268,7 @@ def _replicate(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
 
 def _prefetch(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
     place = frame.module.place(node)
-    batch = Stacked(name.rpartition(".")[2], place, may_be_tuple=True, from_map=False)
+    batch = Stacked(name.rpartition(".")[2], place, doubt=Confidence.HIGH, from_map=False)
     return value(Elements(value(batch)))
 
 

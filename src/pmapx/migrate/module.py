@@ -14,6 +14,7 @@ from pmapx.migrate.sources import Source
 from pmapx.migrate.values import (
     UNKNOWN,
     Class,
+    Exported,
     Fact,
     Function,
     Mapped,
@@ -22,6 +23,8 @@ from pmapx.migrate.values import (
     Place,
     Stacked,
     Value,
+    join,
+    value,
 )
 
 if TYPE_CHECKING:
@@ -34,8 +37,8 @@ READINGS = 2
 STATEMENTS = 60_000
 
 
-# A function, what its parameters hold, and the tree_map that applies it.
-Key = tuple[Function, frozenset[tuple[str, Value]], tuple["Module", ast.expr] | None]
+# A function, what its parameters hold, the tree_map that applies it, and under what it runs.
+Key = tuple[Function, frozenset[tuple[str, Value]], tuple["Module", ast.expr] | None, bool, bool]
 
 
 class Module:
@@ -50,7 +53,6 @@ class Module:
         self.attributes: dict[ast.ClassDef, dict[str, Value]] = {}
         self.pending: list[Function] = []
         self.results: dict[Key, Value] = {}
-        self.readings: dict[ast.AST, int] = {}
         self.is_followed = is_followed
         self.is_read = False
 
@@ -61,16 +63,17 @@ class Module:
 
     def read(self) -> None:
         """Follows values through the whole module."""
-        before = self.project.statements_left
+        project = self.project
+        before = project.statements_left, project.readings
         for _ in range(READINGS if self.is_followed else 1):
             self.facts = Facts()
             self.env = Environment()
-            self.pending, self.results, self.readings = [], {}, {}
-            self.project.statements_left = STATEMENTS if self.is_followed else 0
+            self.pending, self.results, project.readings = [], {}, {}
+            project.statements_left = STATEMENTS if self.is_followed else 0
             frame = Frame(self, self.env)
             interpret.execute(frame, self.source.tree.body)
             self.read_pending()
-        self.project.statements_left = before
+        project.statements_left, project.readings = before
         self.is_read = True
 
     def read_pending(self) -> None:
@@ -94,12 +97,25 @@ class Module:
     def ways_to_pmap(self) -> set[str]:
         """Returns the module's names that lead to pmap or to what it returned."""
         found = {
-            name for name, held in self.env.names.items() if any(_leads_to_pmap(f) for f in held)
+            name
+            for name, held in self.env.names.items()
+            if any(_leads_to_pmap(fact) for fact in self._passed_on(held))
         }
         for key, held in self.results.items():
             if any(isinstance(fact, (Mapped, Stacked)) for fact in held):
                 found.add(key[0].name)
         return {name for name in found if name.isidentifier()}
+
+    def _passed_on(self, held: Value) -> Value:
+        """Looks up a name that this module has from another, once."""
+        return join(
+            *[
+                self.project.exported(fact.path, fact.name)
+                if isinstance(fact, Exported) and fact.name
+                else value(fact)
+                for fact in held
+            ]
+        )
 
     def place(self, node: ast.AST) -> Place:
         """Returns where a node stands."""

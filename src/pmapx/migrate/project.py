@@ -28,6 +28,8 @@ class Project:
         self.meshes_mapped: dict[Mesh, Place] = {}
         # Statements that may still be read; beyond that, calls are no longer followed.
         self.statements_left = 0
+        # How often each function was read for the module that is being read.
+        self.readings: dict[ast.AST, int] = {}
         # Where the partial stands that is being applied.
         self.through: Place | None = None
         self._module_paths: dict[tuple[str, str, int], str | None] = {}
@@ -55,7 +57,9 @@ class Project:
             if must_report or sources.mentions(data):
                 self.unreadable[shown] = source.reason
             return None
-        module = Module(source, self, is_followed=sources.has_uses(data))
+        # A file without a word is read because it uses a wrapper, and that is worth following.
+        is_followed = sources.has_uses(data) or not sources.mentions(data)
+        module = Module(source, self, is_followed=is_followed)
         self.modules[path] = module
         try:
             module.read()
@@ -68,7 +72,7 @@ class Project:
     def wrappers(self) -> set[tuple[str, str]]:
         """Returns the names by which other files may reach a pmap, and each one's module."""
         found: set[tuple[str, str]] = set()
-        for path, module in self.modules.items():
+        for path, module in list(self.modules.items()):
             if module is not None:
                 stem = os.path.basename(path).removesuffix(".py")
                 if stem == "__init__":

@@ -122,7 +122,7 @@ def _applied(
         is_called_at_once=isinstance(above, ast.Call) and above.func is call,
         wraps=_manner(function, making),
         function_at=_definition(making),
-        is_nested=making is not None and any(isinstance(f, Mapped) for f in making.function),
+        is_nested=making is not None and making.is_nested,
     )
 
 
@@ -143,7 +143,7 @@ def _decorating(
         has_unpacked_options=_has_unpacked(list(keywords)),
         wraps="function",
         function_at=_definition(making),
-        is_nested=making is not None and any(isinstance(f, Mapped) for f in making.function),
+        is_nested=making is not None and making.is_nested,
     )
 
 

@@ -30,6 +30,7 @@ _NAMES = (
     b"PMAP_SHMAP", b"host_id", b"host_count", b"jax.tree_", b"jax.experimental", b"process_count",
     b"jax.interpreters", b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"PmapSharding",
     b"import tree_", b"PositionalSharding", b"jax.api", b"xla_bridge", b"KeyArray",
+    b"device_count", b"local_devices",
 )  # fmt: skip
 
 

@@ -205,12 +205,16 @@ class Mapped(Fact):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stacked(Fact):
-    """An array or tree whose leaves have one row a device."""
+    """An array or tree whose leaves have one row a device.
+
+    ``doubt`` says whether an index may choose from a tuple in place of taking a row: ``HIGH`` for
+    the whole of an unknown result, ``MEDIUM`` for an unknown part of a known tuple.
+    """
 
     origin: str
     place: Place
     confidence: Confidence = Confidence.HIGH
-    may_be_tuple: bool = False
+    doubt: Confidence = Confidence.LOW
     from_map: bool = True
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.module import Module
 from pmapx.migrate.rules import Rule
-from pmapx.migrate.values import Mapped
 
 
 class NestedPmap(Rule):
@@ -58,7 +57,7 @@ class NestedPmap(Rule):
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the maps that are handed to a map, and the calls of maps inside mapped code."""
         for making in module.facts.makings.values():
-            if any(isinstance(fact, Mapped) for fact in making.function):
+            if making.is_nested:
                 yield self.finding(
                     making.site,
                     "pmap of a pmapped function: today's jax.pmap refuses to nest",

@@ -55,9 +55,12 @@ class StackedCopies(Rule):
         """Gives each call that makes as many copies as there are devices."""
         for node, call in module.facts.calls.items():
             if isinstance(node, ast.Call) and node.args and _stacks(module, node, call.names):
+                where = "on a single device"
+                if not any(name.startswith("jax.") for name in call.names):
+                    where = "on the host"
                 yield self.finding(
                     module.place(node),
-                    "one copy a device is stacked on a single device",
+                    f"one copy a device is stacked {where}, and sent from there",
                     hint="jax.device_put(tree, NamedSharding(mesh, P())) and in_axes=None, "
                     "or pmapx.replicate, which keeps the axis",
                 )
