@@ -27,6 +27,13 @@ ROWS = {
     "through a name": "y = step(x)\nz = y\nprint(z[0])  # here\n",
     "through a helper": "def first(v):\n  return v[0]  # here\nprint(first(step(x)))\n",
     "out of a helper": "def run(x):\n  return step(x)\nprint(run(x)[0])  # here\n",
+    "out of a helper, in a function": (
+        "def run(x):\n  return step(x)\ndef main(x):\n  y = run(x)\n  return y[0]  # here\n"
+    ),
+    "out of an object, in a function": (
+        "class T:\n  def run(self, x):\n    return step(x)\n"
+        "def main(x):\n  y = T().run(x)\n  return y[0]  # here\n"
+    ),
     "attribute": (
         "class T:\n  def __init__(self):\n    self.f = jax.pmap(self.g)\n  def g(self, x):\n"
         "    return x + 1\n  def run(self, x):\n    self.y = self.f(x)\n  def show(self):\n"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
+import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pmapx.migrate import rules, sources, suppressions
 from pmapx.migrate.discovery import Unreadable, files_below
@@ -46,10 +48,14 @@ def check(
     paths: Sequence[str],
     settings: Settings | None = None,
     *,
-    processes: int | None = None,
+    processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Report:
-    """Returns the findings in all files below the paths; nothing is imported, run or written."""
+    """Returns the findings in all files below the paths; nothing is imported, run or written.
+
+    ``processes=None`` starts as many as pay; the program that asks for that must be one whose
+    main module can be imported again, as ``multiprocessing`` wants it.
+    """
     settings = settings or Settings()
     advance = progress or (lambda done, total: None)
     found: list[Finding] = []
@@ -101,15 +107,19 @@ def _sift(
 
 
 def _users(wrappers: set[tuple[str, str]], others: dict[str, bytes | None]) -> dict[str, int]:
-    """Returns the files that name a wrapper and the module that it comes from."""
-    words = [(name.encode(), stem.encode()) for name, stem in wrappers]
+    """Returns the files that import a wrapper's module and name the wrapper."""
+    by_module: dict[bytes, list[bytes]] = {}
+    for name, stem in wrappers:
+        by_module.setdefault(stem.encode(), []).append(name.encode())
     users = {}
-    for path, kept in others.items():
-        data = kept if kept is not None else sources.read_bytes(path)
-        if not isinstance(data, Unreadable) and any(
-            name in data and stem in data for name, stem in words
-        ):
-            users[path] = len(data)
+    if by_module:
+        for path, kept in others.items():
+            data = kept if kept is not None else sources.read_bytes(path)
+            if isinstance(data, Unreadable):
+                continue
+            modules = sources.imported_words(data) & by_module.keys()
+            if any(name in data for module in modules for name in by_module[module]):
+                users[path] = len(data)
     return users
 
 
@@ -142,6 +152,19 @@ def _read_apart(given: Sequence[str], todo: list[str]) -> _Reading:
     return _read_into(Project(given), todo, None)
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Trees are all kept, so that collecting garbage among them finds none and takes long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_collection()
 def _read_into(project: Project, todo: list[str], advance: Progress | None) -> _Reading:
     for number, path in enumerate(todo):
         data = sources.read_bytes(path)

@@ -29,44 +29,49 @@ def files_below(paths: Sequence[str], *, exclude: Sequence[str] = ()) -> Iterato
     """Gives each Python file and notebook once; a path that is itself a file is always given."""
     seen: set[str] = set()
     roots = [os.path.realpath(path) for path in paths]
-    for path in paths:
+    for path, root in zip(paths, roots, strict=True):
         if os.path.isdir(path):
-            found = _walk(path, roots, exclude)
+            found = _walk(path, root, roots, exclude)
         elif os.path.exists(path):
-            found = iter([path])
+            found = iter([(path, root)])
         else:
-            found = iter([Unreadable(path, "no such file or folder")])
-        for item in found:
+            found = iter([(Unreadable(path, "no such file or folder"), "")])
+        for item, real in found:
             if isinstance(item, Unreadable):
                 yield item
-            else:
-                # A link to a file that is also met directly must not be read twice.
-                real = os.path.realpath(item)
-                if real not in seen:
-                    seen.add(real)
-                    yield item
+            # A link to a file that is also met directly must not be read twice.
+            elif real not in seen:
+                seen.add(real)
+                yield item
 
 
-def _walk(folder: str, roots: Sequence[str], exclude: Sequence[str]) -> Iterator[str | Unreadable]:
+def _walk(
+    folder: str, real_folder: str, roots: Sequence[str], exclude: Sequence[str]
+) -> Iterator[tuple[str | Unreadable, str]]:
+    """Gives files with their real paths, which are known without asking where no link is."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        yield Unreadable(folder, _reason(error))
+        yield Unreadable(folder, _reason(error)), ""
         return
     folders = []
     for entry in entries:
-        if is_excluded(entry.path, entry.name, exclude):
+        if exclude and is_excluded(entry.path, entry.name, exclude):
             continue
         try:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in NEVER and not _is_environment(entry.path):
-                    folders.append(entry.path)
-            elif entry.name.endswith(SUFFIXES) and _is_file_inside(entry, roots):
-                yield entry.path
+                    folders.append(entry)
+            elif entry.name.endswith(SUFFIXES):
+                if not entry.is_symlink():
+                    if entry.is_file():
+                        yield entry.path, real_folder + os.sep + entry.name
+                elif _is_inside(os.path.realpath(entry.path), roots):
+                    yield entry.path, os.path.realpath(entry.path)
         except OSError as error:
-            yield Unreadable(entry.path, _reason(error))
-    for path in folders:
-        yield from _walk(path, roots, exclude)
+            yield Unreadable(entry.path, _reason(error)), ""
+    for entry in folders:
+        yield from _walk(entry.path, real_folder + os.sep + entry.name, roots, exclude)
 
 
 def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
@@ -84,11 +89,7 @@ def _is_environment(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, "pyvenv.cfg"))
 
 
-def _is_file_inside(entry: os.DirEntry[str], roots: Sequence[str]) -> bool:
-    """Tells whether this is a plain file; links count when they stay inside what was given."""
-    if not entry.is_symlink():
-        return entry.is_file()
-    real = os.path.realpath(entry.path)
+def _is_inside(real: str, roots: Sequence[str]) -> bool:
     return os.path.isfile(real) and any(
         real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots
     )

@@ -226,6 +226,8 @@ def assign(frame: Frame, target: ast.expr, held: Value) -> None:
         for fact in owner:
             if isinstance(fact, Instance):
                 attributes = fact.cls.attributes
+                if held:
+                    fact.cls.module.telling_attributes.add(target.attr)
                 attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
     elif isinstance(target, ast.Subscript):
         index = evaluate.evaluate(frame, target.slice)

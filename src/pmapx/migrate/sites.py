@@ -69,14 +69,14 @@ def find_sites(module: Module) -> list[Site]:
 
 def _is_alias(module: Module, node: ast.AST) -> bool:
     """``pm = jax.pmap`` only gives it another name, under which its uses are found."""
-    parent = module.parents.get(node)
+    parent = module.parent(node)
     if not isinstance(parent, ast.Assign) or parent.value is not node:
         return False
     return all(isinstance(target, ast.Name) for target in parent.targets)
 
 
 def _site(module: Module, node: ast.AST) -> Site:
-    parent = module.parents[node]
+    parent = module.parent(node)
     name = module.place(node)
     if isinstance(parent, ast.Call) and parent.func is node:
         return _applied(module, name, parent, parent.args, parent.keywords)
@@ -84,7 +84,7 @@ def _site(module: Module, node: ast.AST) -> Site:
         return _decorating(module, name, node, parent, ())
     if _is_partial_of(module, parent, node):
         assert isinstance(parent, ast.Call)
-        above = module.parents[parent]
+        above = module.parent(parent)
         if _is_decorator(above, parent):
             return _decorating(module, name, parent, above, parent.keywords)
         if isinstance(above, ast.Call) and above.func is parent:
@@ -110,7 +110,7 @@ def _applied(
     if function is None:
         return Site(name, module.place(call), "partial", options=_options(module, args, keywords))
     making = module.facts.makings.get(call)
-    above = module.parents[call]
+    above = module.parent(call)
     is_wrapper = isinstance(function, ast.Name) and _is_parameter(module, function)
     return Site(
         name,

@@ -49,6 +49,6 @@ def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
         if isinstance(node, ast.Attribute) and node.attr == flag:
             yield node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            is_docstring = isinstance(module.parents.get(node), ast.Expr)
+            is_docstring = isinstance(module.parent(node), ast.Expr)
             if flag in node.value.lower() and not is_docstring:
                 yield node

@@ -94,7 +94,7 @@ def _counts_devices(module: Module, node: ast.expr) -> bool:
 def _indexed_by(module: Module, loop: ast.For | ast.comprehension) -> Iterator[ast.AST]:
     if not isinstance(loop.target, ast.Name):
         return
-    body = loop if isinstance(loop, ast.For) else module.parents[loop]
+    body = loop if isinstance(loop, ast.For) else module.parent(module.parent(loop.iter))
     for node in ast.walk(body):
         if (
             isinstance(node, ast.Subscript)

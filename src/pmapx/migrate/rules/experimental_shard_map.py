@@ -48,7 +48,7 @@ class ExperimentalShardMap(Rule):
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each import, or each use through ``jax.experimental``."""
         for reference, _ in uses_of(module, {"jax.experimental.shard_map": ""}):
-            call = module.parents.get(reference.node)
+            call = module.parent(reference.node)
             renamed = []
             if isinstance(call, ast.Call):
                 given = {keyword.arg for keyword in call.keywords}

@@ -108,7 +108,7 @@ def _is_waited_on(module: Module, call: ast.Call) -> bool:
     node: ast.AST = call
     is_waited = False
     while True:
-        parent = module.parents[node]
+        parent = module.parent(node)
         if isinstance(parent, ast.Expr):
             return True
         if isinstance(parent, ast.Attribute) and parent.attr == "block_until_ready":

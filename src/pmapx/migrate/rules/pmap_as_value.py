@@ -61,7 +61,7 @@ class PmapAsValue(Rule):
 
 
 def _manner(module: Module, node: ast.AST) -> str:
-    parent = module.parents.get(node)
+    parent = module.parent(node)
     if isinstance(parent, ast.IfExp):
         return "one of two choices"
     if isinstance(parent, ast.keyword):

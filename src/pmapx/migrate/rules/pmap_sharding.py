@@ -51,7 +51,7 @@ class PmapSharding(Rule):
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each use, the one in isinstance in words of its own."""
         for reference, _ in uses_of(module, _NAMES):
-            parent = module.parents.get(reference.node)
+            parent = module.parent(reference.node)
             asks = (
                 isinstance(parent, ast.Call)
                 and isinstance(parent.func, ast.Name)
