@@ -117,6 +117,7 @@ NO_ROWS = {
     "out_axes None": "y = jax.pmap(array, out_axes=None)(x)\nprint(y[0])\n",
     "another array": "y = load()\nprint(y[0])\n",
     "list of results": "ys = [step(x) for x in xs]\nprint(ys[0])\n",
+    "list of parts": "y = step(x)\nys = list(y)\nprint(ys[0])\n",
     "argument of the map": "def f(x): return x[0]\ng = jax.pmap(f)\n",
     "vmap": "y = jax.vmap(array)(x)\nprint(y[0])\n",
     "jit": "y = jax.jit(array)(x)\nprint(y[0])\n",

@@ -90,6 +90,19 @@ def test_a_relative_import_is_followed(tmp_path):
     assert [f.place.path.rpartition("/")[2] for f in found] == ["train.py"]
 
 
+def test_a_package_that_imports_its_own_module_is_followed(tmp_path):
+    found = findings(
+        tmp_path,
+        files={
+            "pkg/__init__.py": "from pkg import tools as tools\n",
+            "pkg/tools.py": "import jax\nspread = jax.pmap\n",
+            "train.py": "import jax\nfrom pkg import tools\nf = tools.spread(g)\n",
+        },
+        select=("PMX501",),
+    )
+    assert [f.place.path.rpartition("/")[2] for f in found] == ["train.py"]
+
+
 def test_a_circular_import_ends(tmp_path):
     found = findings(
         tmp_path,

@@ -277,6 +277,15 @@ def _identity(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     return arguments.get(position, "x") or value(Result(name))
 
 
+def _as_list(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
+    """list(x) and tuple(x): of an array these are its rows, of a tree its parts."""
+    held = arguments.get(0, "iterable")
+    lists = frozenset(fact for fact in held if isinstance(fact, (Items, Elements)))
+    if lists:
+        return lists
+    return value(Elements(evaluate.iterate(frame, node, held)))
+
+
 def _zip(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
     parts = tuple(evaluate.iterate(frame, node, held) for held in arguments.args)
     if name == "builtins.enumerate":
@@ -420,6 +429,8 @@ _HANDLERS: dict[str, Handler] = {
     "operator.itemgetter()": _get_item,
     "operator.getitem": _get_item,
     "builtins.next": _next,
+    "builtins.list": _as_list,
+    "builtins.tuple": _as_list,
     "builtins.zip": _zip,
     "builtins.enumerate": _zip,
     "builtins.map": _map,

@@ -52,7 +52,7 @@ IDENTITY = frozenset(
     {
         "jax.block_until_ready", "copy.copy", "copy.deepcopy", "flax.core.freeze",
         "flax.core.unfreeze", "flax.core.frozen_dict.freeze", "flax.core.frozen_dict.unfreeze",
-        "builtins.dict", "builtins.list", "builtins.tuple", "builtins.iter", "typing.cast",
+        "builtins.dict", "builtins.iter", "typing.cast",
         "jax.lax.stop_gradient", "jax.lax.optimization_barrier",
     }
 )  # fmt: skip

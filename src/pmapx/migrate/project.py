@@ -93,6 +93,8 @@ class Project:
             return self._exports[path, name]
         module = self.module(path)
         held = module.exported(name) if module is not None else UNKNOWN
+        # ``from flax import jax_utils`` in Flax's own __init__ says no more than we know.
+        held -= {Exported(path, name)}
         if not held:
             below = self._child(path, name)
             held = value(Exported(below, "")) if below is not None else UNKNOWN
