@@ -1,8 +1,53 @@
 """pmap for today's JAX, and the road from it to ``shard_map``."""
 
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING
+
 from pmapx._version import __version__
-from pmapx.counts import CacheInfo, Move
-from pmapx.errors import PmapxError, PmapxWarning
-from pmapx.pmap import Pmapped, pmap
+
+if TYPE_CHECKING:
+    from pmapx.counts import CacheInfo, Move
+    from pmapx.errors import PmapxError, PmapxWarning
+    from pmapx.pmap import Pmapped, pmap
 
 __all__ = ["CacheInfo", "Move", "Pmapped", "PmapxError", "PmapxWarning", "__version__", "pmap"]
+
+_HOMES = {
+    "CacheInfo": "counts",
+    "Move": "counts",
+    "Pmapped": "pmap",
+    "PmapxError": "errors",
+    "PmapxWarning": "errors",
+    "pmap": "pmap",
+}
+
+
+class _Package(types.ModuleType):
+    """Imports JAX with the first use of a name, so that tools that need none start at once."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            home = importlib.import_module(f"{self.__name__}.{_HOMES[name]}")
+            found: object = getattr(home, name)
+            setattr(self, name, found)
+            return found
+        try:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        except ModuleNotFoundError:
+            message = f"module {self.__name__!r} has no attribute {name!r}"
+            raise AttributeError(message) from None
+
+    def __setattr__(self, name: str, held: object) -> None:
+        # Importing the module pmapx.pmap must not put it in the place of the function.
+        if name not in _HOMES or not isinstance(held, types.ModuleType):
+            super().__setattr__(name, held)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package
