@@ -17,7 +17,7 @@ from pmapx.migrate.check import check
 
 SHARE_WITH_USES = 0.02
 
-USE = '''
+USE = """
 import functools
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def train(state, batches):
         if step % 100 == 0:
             print(step, metrics["loss"][0])
     return jax_utils.unreplicate(state)
-'''
+"""
 
 OTHER = '''
 class Thing{n}:

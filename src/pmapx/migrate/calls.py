@@ -132,6 +132,7 @@ def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.ex
 
 
 def _name_of(mapped: Mapped) -> str:
+    found = set()
     for fact in mapped.function:
         while isinstance(fact, (Bound, Partial)):
             if isinstance(fact, Bound):
@@ -139,8 +140,8 @@ def _name_of(mapped: Mapped) -> str:
             else:
                 fact = next(iter(fact.function), Const(None))
         if isinstance(fact, Function) and fact.name != "<lambda>":
-            return f"the pmapped {fact.name}"
-    return "a pmapped function"
+            found.add(fact.name)
+    return f"the pmapped {min(found)}" if found else "a pmapped function"
 
 
 def _stack(

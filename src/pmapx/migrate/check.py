@@ -131,10 +131,7 @@ def _read(
     count = min(count, 1 + sum(uses.values()) // WORTH_A_PROCESS) if processes is None else count
     if count <= 1 or len(uses) <= 1:
         return _read_into(project, list(uses), advance)
-    # Files of one folder use one another: neighbours go to the same process.
-    ordered = sorted(uses)
-    size = max(1, len(ordered) // (count * 4))
-    batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    batches = _shares(uses, count)
     whole = _Reading([], {}, set())
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
@@ -143,8 +140,23 @@ def _read(
             whole.findings += part.findings
             whole.unreadable |= part.unreadable
             whole.wrappers |= part.wrappers
-            advance(len(ordered) * done // len(batches), len(ordered))
+            advance(done, len(batches))
     return whole
+
+
+def _shares(uses: dict[str, int], count: int) -> list[list[str]]:
+    """Cuts the files into shares of about the same size, one a process.
+
+    Files of one folder use one another, so neighbours stay together: what a share uses of another
+    is read twice.
+    """
+    share = max(1, -(-sum(uses.values()) // count))
+    batches: list[list[str]] = [[] for _ in range(count)]
+    before = 0
+    for path in sorted(uses):
+        batches[min(before // share, count - 1)].append(path)
+        before += uses[path]
+    return [batch for batch in batches if batch]
 
 
 def _read_apart(given: Sequence[str], todo: list[str]) -> _Reading:
@@ -204,6 +216,6 @@ def _unique(found: Iterable[Finding]) -> list[Finding]:
     best: dict[object, Finding] = {}
     for finding in found:
         key = (finding.place, finding.code)
-        if key not in best or best[key].confidence < finding.confidence:
+        if key not in best or finding.rank < best[key].rank:
             best[key] = finding
     return sorted(best.values(), key=lambda f: (f.place.path, f.place.line, f.place.column, f.code))

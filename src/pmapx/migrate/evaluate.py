@@ -149,7 +149,7 @@ def _evaluate_path(
         if outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
             by = "name" if isinstance(node, ast.Name) else "attribute"
             frame.module.facts.references[node] = Reference(
-                node, outside[0].name, by, frame.guards > 0, len(held) == 1
+                node, min(fact.name for fact in outside), by, frame.guards > 0, len(held) == 1
             )
     if not is_quiet:
         for fact in held:

@@ -116,9 +116,9 @@ class Facts:
         self.invocations[call.node] = call
 
     def add_indexing(self, indexing: Indexing) -> None:
-        """Notes an indexing; the surest view of it counts."""
+        """Notes an indexing; the surest view of it counts, and of these the first."""
         seen = self.indexings.get(indexing.node)
-        if seen is None or _rank(seen) < _rank(indexing):
+        if seen is None or _rank(indexing) < _rank(seen):
             self.indexings[indexing.node] = indexing
 
     def add_donated_use(self, node: ast.AST, donated: Donated) -> None:
@@ -128,5 +128,8 @@ class Facts:
             self.donated_uses[node] = donated
 
 
-def _rank(indexing: Indexing) -> tuple[int, bool]:
-    return (indexing.stacked.confidence, indexing.stacked.from_map)
+def _rank(indexing: Indexing) -> tuple[int, bool, str, int, str]:
+    """Sets have no order, and a report must not change from run to run."""
+    stacked = indexing.stacked
+    place = stacked.place
+    return (-stacked.confidence, not stacked.from_map, place.path, place.line, stacked.origin)

@@ -16,9 +16,17 @@ class Finding:
     place: Place
     confidence: Confidence = Confidence.HIGH
     hint: str = ""
+    # Where the value comes from that the finding is about.
+    because: Place | None = None
     # The text of the place's first line, and where that is in a notebook.
     line_text: str = ""
     cell: tuple[int, int] | None = None
+
+    @property
+    def rank(self) -> tuple[int, str, int, str]:
+        """Orders findings that say the same of one place: the surest first."""
+        origin = (self.because.path, self.because.line) if self.because else ("", 0)
+        return (-self.confidence, *origin, self.message)
 
     @property
     def shown_line(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
+from pmapx.migrate.values import Place
 
 VERSION = 1
 
@@ -30,6 +31,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "hint": finding.hint,
         "confidence": str(finding.confidence),
+        "because": _origin(finding.because),
         "path": place.path,
         "cell": finding.cell[0] if finding.cell is not None else None,
         "line": place.line + shift,
@@ -37,3 +39,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "end_line": place.end_line + shift,
         "end_column": place.end_column + 1,
     }
+
+
+def _origin(place: Place | None) -> dict[str, Any] | None:
+    return {"path": place.path, "line": place.line} if place is not None else None

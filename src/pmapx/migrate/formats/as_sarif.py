@@ -64,6 +64,17 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
             "endColumn": place.end_column + 1,
         }
     )
+    related = []
+    if finding.because is not None and finding.cell is None:
+        related.append(
+            {
+                "message": {"text": "it comes from here"},
+                "physicalLocation": {
+                    "artifactLocation": {"uri": _uri(finding.because.path)},
+                    "region": {"startLine": finding.because.line},
+                },
+            }
+        )
     return {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
@@ -77,6 +88,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
                 }
             }
         ],
+        "relatedLocations": related,
         "properties": {"confidence": str(finding.confidence)},
     }
 

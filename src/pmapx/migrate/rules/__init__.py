@@ -37,9 +37,10 @@ class Rule(ABC):
         *,
         confidence: Confidence = Confidence.HIGH,
         hint: str = "",
+        because: Place | None = None,
     ) -> Finding:
         """Returns a finding of this rule."""
-        return Finding(self.code, message, place, confidence, hint)
+        return Finding(self.code, message, place, confidence, hint, because)
 
     @classmethod
     def slug(cls) -> str:

@@ -62,4 +62,5 @@ class FirstOfTree(Rule):
                 f"one row is taken of {what}, each by a program of all devices",
                 confidence=indexing.stacked.confidence,
                 hint=HINT,
+                because=indexing.stacked.place,
             )

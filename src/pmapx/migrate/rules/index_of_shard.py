@@ -62,4 +62,5 @@ class IndexOfShard(Rule):
                     "all devices take part in that",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
+                    because=indexing.stacked.place,
                 )

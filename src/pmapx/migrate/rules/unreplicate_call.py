@@ -56,4 +56,5 @@ class UnreplicateCall(Rule):
                     + ": all devices take part in that",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
+                    because=indexing.stacked.place,
                 )
