@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterator
 
 from pmapx.migrate import evaluate, interpret, known, names
 from pmapx.migrate.facts import Call, Invocation
@@ -132,16 +133,18 @@ def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.ex
 
 
 def _name_of(mapped: Mapped) -> str:
-    found = set()
-    for fact in mapped.function:
-        while isinstance(fact, (Bound, Partial)):
-            if isinstance(fact, Bound):
-                fact = fact.function
-            else:
-                fact = next(iter(fact.function), Const(None))
-        if isinstance(fact, Function) and fact.name != "<lambda>":
-            found.add(fact.name)
+    found = {name for name in _names(mapped.function) if name != "<lambda>"}
     return f"the pmapped {min(found)}" if found else "a pmapped function"
+
+
+def _names(known_as: Value) -> Iterator[str]:
+    for fact in known_as:
+        if isinstance(fact, Function):
+            yield fact.name
+        elif isinstance(fact, Bound):
+            yield fact.function.name
+        elif isinstance(fact, Partial):
+            yield from _names(fact.function)
 
 
 def _stack(
@@ -154,22 +157,26 @@ def _stack(
     axes = constant(out_axes)
     if axes is None:
         return inner
-    for fact in inner:
-        if isinstance(fact, Items) and fact.is_tuple:
-            parts = []
-            for position, item in enumerate(fact.items):
-                is_listed = isinstance(axes, tuple) and len(axes) == len(fact.items)
-                axis = axes[position] if is_listed else axes
-                own = value(Const(axis)) if axis is not ... else UNKNOWN
-                parts.append(_stack(item, own, origin, place, Confidence.MEDIUM))
-            return value(Items(tuple(parts)))
+    tuples = [fact for fact in inner if isinstance(fact, Items) and fact.is_tuple]
+    stacked: list[Value] = []
+    for fact in tuples:
+        is_listed = isinstance(axes, tuple) and len(axes) == len(fact.items)
+        parts = []
+        for position, item in enumerate(fact.items):
+            axis = axes[position] if is_listed else axes
+            own = value(Const(axis)) if axis is not ... else UNKNOWN
+            parts.append(_stack(item, own, origin, place, Confidence.MEDIUM))
+        stacked.append(value(Items(tuple(parts))))
+    if stacked and len(tuples) == len(inner):
+        return join(*stacked)
     confidence = Confidence.MEDIUM if axes is ... and out_axes else Confidence.HIGH
     is_known = any(
         isinstance(fact, (NotATuple, Dict, Instance, Stacked))
         or (isinstance(fact, Result) and names.is_array_function(fact.of))
         for fact in inner
     )
-    return value(Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt))
+    whole = Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt)
+    return join(value(whole), *stacked)
 
 
 def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
