@@ -335,6 +335,38 @@ CASES = {
         f = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("i")), out_specs=P())
         """,
     ),
+    "PMX551 of a partial and a method": (
+        "PMX551",
+        """
+        import functools, jax
+        from jax.sharding import PartitionSpec as P
+        def step(config, params, batch):
+            return jax.lax.pmean(jax.grad(loss)(params, batch), "i")  # here
+        f = jax.shard_map(
+            functools.partial(step, {}), mesh=mesh, in_specs=(P(), P("i")), out_specs=P()
+        )
+        class Trainer:
+            def __init__(self, mesh):
+                self.f = jax.jit(
+                    jax.shard_map(self.step, mesh=mesh, in_specs=(P(), P("i")), out_specs=P())
+                )
+            def step(self, params, batch):
+                grads = jax.grad(self.loss)(params, batch)
+                return jax.lax.psum(grads, "i")  # here
+        """,
+    ),
+    "PMX551 not of a partial's other argument": (
+        "PMX551",
+        """
+        import functools, jax
+        from jax.sharding import PartitionSpec as P
+        def step(params, other, batch):
+            return jax.lax.pmean(jax.grad(loss)(batch, other), "i")
+        f = jax.shard_map(
+            functools.partial(step, 1), mesh=mesh, in_specs=(P(), P("i")), out_specs=P()
+        )
+        """,
+    ),
     "PMX551 not with a mean in the loss": (
         "PMX551",
         """

@@ -374,10 +374,10 @@ def _shard_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
     )
     function = arguments.get(0, "f")
     if is_checked:
-        for inner in _functions(function):
-            count = len(inner.node.args.args) + len(inner.node.args.posonlyargs)
-            seeded = [_invariant(spec, place) for spec in _specs(specs, count)]
-            interpret.call_function(frame, inner, Arguments(seeded, {}, [None] * len(seeded)))
+        # One spec stands for all arguments, however many there are.
+        count = max((len(f.node.args.args) for f in _functions(function)), default=0)
+        seeded = [_invariant(spec, place) for spec in _specs(specs, count)]
+        calls.call(frame, function, Arguments(seeded, {}, [None] * len(seeded)), node)
     return value(Sharded(place, function))
 
 
