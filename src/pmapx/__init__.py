@@ -1,15 +1,22 @@
 """pmap for today's JAX, and the road from it to ``shard_map``."""
 
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING
+
 from pmapx._version import __version__
-from pmapx.arrays import device_put_replicated, device_put_sharded, replicate, shard_batch
-from pmapx.counts import CacheInfo, Move
-from pmapx.errors import PmapxError, PmapxWarning
-from pmapx.legacy import Installation, install, uninstall
-from pmapx.pmap import Pmapped, pmap
-from pmapx.prefetch import prefetch
-from pmapx.processes import Cluster, barrier, initialize
-from pmapx.rows import local_slice, to_host, unreplicate
-from pmapx.stitching import stitch, unstitch
+
+if TYPE_CHECKING:
+    from pmapx.arrays import device_put_replicated, device_put_sharded, replicate, shard_batch
+    from pmapx.counts import CacheInfo, Move
+    from pmapx.errors import PmapxError, PmapxWarning
+    from pmapx.legacy import Installation, install, uninstall
+    from pmapx.pmap import Pmapped, pmap
+    from pmapx.prefetch import prefetch
+    from pmapx.processes import Cluster, barrier, initialize
+    from pmapx.rows import local_slice, to_host, unreplicate
+    from pmapx.stitching import stitch, unstitch
 
 __all__ = [
     "CacheInfo",
@@ -36,3 +43,57 @@ __all__ = [
     "unreplicate",
     "unstitch",
 ]
+
+_HOMES = {
+    "CacheInfo": "counts",
+    "Cluster": "processes",
+    "Installation": "legacy",
+    "Move": "counts",
+    "Pmapped": "pmap",
+    "PmapxError": "errors",
+    "PmapxWarning": "errors",
+    "barrier": "processes",
+    "device_put_replicated": "arrays",
+    "device_put_sharded": "arrays",
+    "initialize": "processes",
+    "install": "legacy",
+    "local_slice": "rows",
+    "pmap": "pmap",
+    "prefetch": "prefetch",
+    "replicate": "arrays",
+    "shard_batch": "arrays",
+    "stitch": "stitching",
+    "to_host": "rows",
+    "uninstall": "legacy",
+    "unreplicate": "rows",
+    "unstitch": "stitching",
+}
+
+
+class _Package(types.ModuleType):
+    """Imports JAX with the first use of a name, so that tools that need none start at once."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            home = importlib.import_module(f"{self.__name__}.{_HOMES[name]}")
+            found: object = getattr(home, name)
+            setattr(self, name, found)
+            return found
+        try:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        except ModuleNotFoundError:
+            message = f"module {self.__name__!r} has no attribute {name!r}"
+            raise AttributeError(message) from None
+
+    def __setattr__(self, name: str, held: object) -> None:
+        # Importing the module pmapx.pmap must not put it in the place of the function.
+        if name not in _HOMES or not isinstance(held, types.ModuleType):
+            super().__setattr__(name, held)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

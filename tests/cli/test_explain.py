@@ -7,6 +7,7 @@ import pytest
 
 import pmapx
 from pmapx import cli, errors
+from pmapx.migrate.rules import all_rules
 
 click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
@@ -24,13 +25,24 @@ def test_explain_prints_the_page_of_each_code(code):
     assert result.stdout.strip() == errors.explain(code).strip()
 
 
+@pytest.mark.parametrize("code", sorted(all_rules()))
+def test_explain_prints_the_page_of_each_rule(code):
+    result = run("explain", code)
+    assert result.exit_code == 0
+    assert result.stdout.strip() == all_rules()[code].page().strip()
+
+
+def test_no_rule_has_the_code_of_an_error():
+    assert not set(errors.CODES) & set(all_rules())
+
+
 def test_explain_takes_a_code_in_lower_case():
     assert run("explain", "pmx101").stdout == run("explain", "PMX101").stdout
 
 
 def test_explain_without_a_code_lists_all_of_them_one_a_line():
     lines = run("explain").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(errors.CODES)
+    assert [line.split()[0] for line in lines] == sorted([*errors.CODES, *all_rules()])
     assert all(len(line.split()) > 2 for line in lines)
 
 

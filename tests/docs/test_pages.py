@@ -36,4 +36,4 @@ def test_examples_on_the_page_run_and_print_what_it_says(page):
 
 
 def test_pages_with_examples_are_found():
-    assert {"README.md", "docs/index.md", "docs/guide/pmap.md"} <= set(PAGES)
+    assert {"README.md", "docs/index.md", "docs/guide/pmap.md", "docs/check.md"} <= set(PAGES)

@@ -1,0 +1,133 @@
+"""``pmapx check``: findings in code that uses pmap."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from pmapx.migrate import settings
+from pmapx.migrate.check import check
+from pmapx.migrate.formats import FORMATS
+from pmapx.migrate.values import Confidence
+
+# A run that is over sooner shows no bar.
+PATIENCE = 1.0
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
+@click.option(
+    "--format", "layout", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
+)
+@click.option("--select", multiple=True, metavar="CODE", help="Only these; PMX51 is all PMX51x.")
+@click.option("--ignore", multiple=True, metavar="CODE", help="All but these.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
+@click.option(
+    "--confidence",
+    type=click.Choice([str(level) for level in Confidence]),
+    help="The least confidence to report; medium unless told.",
+)
+@click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes; as many as pay unless told.")
+@click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something is found.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    paths: tuple[str, ...],
+    layout: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+    confidence: str | None,
+    output: str | None,
+    jobs: int | None,
+    color: bool | None,
+    exit_zero: bool,
+) -> None:
+    """Find uses of pmap, and what goes wrong with them on today's JAX.
+
+    Reads Python files and notebooks below each PATH; never imports or runs them. Exits with 0 if
+    nothing is found, 1 if something is, 2 on an error.
+    """
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        _fail(ctx, f"no such file or folder: {missing[0]}")
+    try:
+        wanted = settings.make(
+            settings.load(paths),
+            select=select,
+            ignore=ignore,
+            exclude=exclude,
+            confidence=confidence,
+        )
+    except settings.SettingsError as error:
+        _fail(ctx, str(error))
+    with _Bar() as bar:
+        report = check(paths, wanted, processes=jobs, progress=bar.advance)
+    rendered = FORMATS[layout](report)
+    if output is not None:
+        try:
+            with open(output, "w", encoding="utf-8", errors="replace") as file:
+                file.write(click.unstyle(rendered) + "\n")
+        except OSError as error:
+            _fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
+    elif rendered:
+        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=_colour(color))
+    ctx.exit(1 if report.findings and not exit_zero else 0)
+
+
+def _colour(wanted: bool | None) -> bool | None:
+    """NO_COLOR and FORCE_COLOR count where the option does not say; click asks the terminal."""
+    if wanted is None and os.environ.get("NO_COLOR"):
+        return False
+    if wanted is None and os.environ.get("FORCE_COLOR"):
+        return True
+    return wanted
+
+
+def _fail(ctx: click.Context, message: str) -> None:
+    click.echo(f"pmapx: {message}", err=True)
+    ctx.exit(2)
+
+
+class _Bar:
+    """A progress bar on standard error, once a run has taken longer than a person waits."""
+
+    def __init__(self) -> None:
+        """Shows nothing yet."""
+        self._started = time.monotonic()
+        self._show: Callable[[int, int], None] | None = None
+        self._progress: object = None
+
+    def __enter__(self) -> _Bar:
+        """Starts the clock."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Takes the bar away."""
+        if self._progress is not None:
+            self._progress.stop()  # type: ignore[attr-defined]
+
+    def advance(self, done: int, total: int) -> None:
+        """Moves the bar."""
+        if self._show is None:
+            if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE:
+                return
+            self._open()
+        if self._show is not None:
+            self._show(done, total)
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        progress = Progress(console=Console(stderr=True), transient=True)
+        task = progress.add_task("Checking", total=None)
+        progress.start()
+        self._progress = progress
+        self._show = lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,7 @@
+"""From pmap to shard_map: finding every use, saying what is wrong with it, rewriting it.
+
+Code is read here and never run or imported. ``sources`` finds and reads files; ``project`` knows
+which module a name leads to; ``interpret``, ``evaluate``, ``calls`` and ``known`` follow values
+through a module and write down ``facts``; each file in ``rules`` turns facts into findings;
+``check`` puts these together and ``formats`` prints them.
+"""

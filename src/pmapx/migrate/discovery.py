@@ -1,0 +1,99 @@
+"""Which files to read: those below the paths that the user gave, and nothing outside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import os
+from collections.abc import Iterator, Sequence
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+NEVER = frozenset(
+    {
+        "__pycache__", "__pypackages__", "node_modules", "site-packages", "venv",
+        ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pytest_cache",
+        ".ruff_cache", ".svn", ".tox", ".venv",
+    }
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A path that was to be read and could not be, and why in one line."""
+
+    path: str
+    reason: str
+
+
+def files_below(paths: Sequence[str], *, exclude: Sequence[str] = ()) -> Iterator[str | Unreadable]:
+    """Gives each Python file and notebook once; a path that is itself a file is always given."""
+    seen: set[str] = set()
+    roots = [os.path.realpath(path) for path in paths]
+    for path, root in zip(paths, roots, strict=True):
+        if os.path.isdir(path):
+            found = _walk(path, root, roots, exclude)
+        elif os.path.exists(path):
+            found = iter([(path, root)])
+        else:
+            found = iter([(Unreadable(path, "no such file or folder"), "")])
+        for item, real in found:
+            if isinstance(item, Unreadable):
+                yield item
+            # A link to a file that is also met directly must not be read twice.
+            elif real not in seen:
+                seen.add(real)
+                yield item
+
+
+def _walk(
+    folder: str, real_folder: str, roots: Sequence[str], exclude: Sequence[str]
+) -> Iterator[tuple[str | Unreadable, str]]:
+    """Gives files with their real paths, which are known without asking where no link is."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield Unreadable(folder, _reason(error)), ""
+        return
+    folders = []
+    for entry in entries:
+        if exclude and is_excluded(entry.path, entry.name, exclude):
+            continue
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in NEVER and not _is_environment(entry.path):
+                    folders.append(entry)
+            elif entry.name.endswith(SUFFIXES):
+                if not entry.is_symlink():
+                    if entry.is_file():
+                        yield entry.path, real_folder + os.sep + entry.name
+                elif _is_inside(os.path.realpath(entry.path), roots):
+                    yield entry.path, os.path.realpath(entry.path)
+        except OSError as error:
+            yield Unreadable(entry.path, _reason(error)), ""
+    for entry in folders:
+        yield from _walk(entry.path, real_folder + os.sep + entry.name, roots, exclude)
+
+
+def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
+    """Tells whether a pattern fits the name, the path or a folder in it."""
+    shown = os.path.normpath(path).replace(os.sep, "/")
+    return any(
+        fnmatch.fnmatch(name, pattern)
+        or fnmatch.fnmatch(shown, pattern)
+        or fnmatch.fnmatch(shown, "*/" + pattern)
+        for pattern in (pattern.rstrip("/") for pattern in exclude)
+    )
+
+
+def _is_environment(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+
+
+def _is_inside(real: str, roots: Sequence[str]) -> bool:
+    return os.path.isfile(real) and any(
+        real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots
+    )
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

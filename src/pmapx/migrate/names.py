@@ -1,0 +1,123 @@
+"""The outside functions whose meaning is known, by every name that they go or went by."""
+
+from __future__ import annotations
+
+PMAP = frozenset({"jax.pmap", "jax.api.pmap", "jax._src.api.pmap"})
+# They map as jax.pmap does, and are left alone.
+OTHER_PMAPS = frozenset({"pmapx.pmap"})
+JIT = frozenset({"jax.jit", "jax.api.jit", "jax.experimental.pjit.pjit", "equinox.filter_jit"})
+SHARD_MAP = frozenset({"jax.shard_map", "jax.experimental.shard_map.shard_map"})
+PARTIAL = frozenset({"functools.partial", "jax.tree_util.Partial"})
+
+# What these return is called as their first argument is.
+SAME_CALLABLE = frozenset(
+    {
+        "functools.wraps", "functools.lru_cache", "functools.cache", "jax.checkpoint",
+        "jax.remat", "jax.named_call", "jax.named_scope", "jax.disable_jit", "jax.vmap",
+        "chex.assert_max_traces", "haiku.without_apply_rng",
+    }
+)  # fmt: skip
+
+TREE_MAP = frozenset(
+    {
+        "jax.tree.map", "jax.tree_map", "jax.tree_multimap", "jax.tree_util.tree_map",
+        "jax.tree_util.tree_multimap", "tree.map_structure", "haiku.data_structures.map",
+        "optax.tree_utils.tree_map",
+    }
+)  # fmt: skip
+TREE_LEAVES = frozenset({"jax.tree.leaves", "jax.tree_leaves", "jax.tree_util.tree_leaves"})
+
+# Each stacks copies of a tree, one a device.
+REPLICATE = frozenset(
+    {
+        "flax.jax_utils.replicate", "acme.jax.utils.replicate_in_all_devices",
+        "kfac_jax.utils.replicate_all_local_devices", "jaxline.utils.bcast_local_devices",
+        "kfac_jax.utils.broadcast_all_local_devices",
+    }
+)  # fmt: skip
+# Each takes the first copy.
+UNREPLICATE = frozenset(
+    {
+        "flax.jax_utils.unreplicate", "flax.training.common_utils.get_metrics",
+        "acme.jax.utils.get_from_first_device", "jaxline.utils.get_first",
+        "kfac_jax.utils.get_first",
+    }
+)  # fmt: skip
+# Each cuts the leading axis into one row a device.
+SHARD = frozenset({"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"})
+PREFETCH = frozenset({"flax.jax_utils.prefetch_to_device"})
+
+# The result is the first argument's, for what is followed here.
+IDENTITY = frozenset(
+    {
+        "jax.block_until_ready", "copy.copy", "copy.deepcopy", "flax.core.freeze",
+        "flax.core.unfreeze", "flax.core.frozen_dict.freeze", "flax.core.frozen_dict.unfreeze",
+        "builtins.dict", "builtins.iter", "typing.cast",
+        "jax.lax.stop_gradient", "jax.lax.optimization_barrier",
+    }
+)  # fmt: skip
+
+GRADIENT = frozenset({"jax.grad", "equinox.filter_grad", "flax.nnx.grad"})
+VALUE_AND_GRADIENT = frozenset(
+    {"jax.value_and_grad", "equinox.filter_value_and_grad", "flax.nnx.value_and_grad"}
+)
+MEAN_OVER_AXIS = frozenset({"jax.lax.pmean"})
+SUM_OVER_AXIS = frozenset({"jax.lax.psum"})
+MADE_VARYING = frozenset({"jax.lax.pvary", "jax.lax.pcast"})
+
+MESH = frozenset(
+    {
+        "jax.sharding.Mesh", "jax.experimental.maps.Mesh", "jax.interpreters.pxla.Mesh",
+        "jax.make_mesh", "jax.sharding.AbstractMesh",
+    }
+)  # fmt: skip
+SPEC = frozenset(
+    {
+        "jax.P", "jax.sharding.PartitionSpec", "jax.experimental.PartitionSpec",
+        "jax.experimental.pjit.PartitionSpec", "jax.interpreters.pxla.PartitionSpec",
+    }
+)  # fmt: skip
+
+DEVICE_COUNTS = frozenset(
+    {
+        "jax.device_count", "jax.local_device_count", "jax.lib.xla_bridge.device_count",
+        "jax.lib.xla_bridge.local_device_count",
+    }
+)  # fmt: skip
+DEVICES = frozenset({"jax.devices", "jax.local_devices"})
+PROCESSES = frozenset(
+    {
+        "jax.process_count", "jax.process_index", "jax.host_count", "jax.host_id",
+        "jax.distributed.initialize",
+    }
+)  # fmt: skip
+
+# Reading these of an array touches none of its data.
+METADATA = frozenset(
+    {
+        "shape", "dtype", "ndim", "size", "nbytes", "itemsize", "sharding", "aval",
+        "weak_type", "is_fully_addressable", "is_fully_replicated", "is_deleted", "delete",
+        "devices", "addressable_shards", "addressable_data", "global_shards",
+    }
+)  # fmt: skip
+# A tree's methods that give trees with the same leaves.
+TREE_METHODS = frozenset(
+    {"replace", "_replace", "copy", "pop", "get", "unfreeze", "block_until_ready", "_asdict"}
+)
+
+
+def is_array_function(name: str) -> bool:
+    """Tells whether a function returns one array, never a tuple (the exceptions are few)."""
+    return name.startswith(("jax.numpy.", "numpy.", "jax.nn.")) or name in (
+        MEAN_OVER_AXIS | SUM_OVER_AXIS
+    )
+
+
+FUNCTIONS_BY_LEAF = {
+    name.rpartition(".")[2]: tuple(
+        other
+        for other in sorted(REPLICATE | UNREPLICATE | SHARD | PREFETCH)
+        if other.rpartition(".")[2] == name.rpartition(".")[2]
+    )
+    for name in REPLICATE | UNREPLICATE | SHARD | PREFETCH
+}

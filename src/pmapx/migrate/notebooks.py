@@ -1,0 +1,81 @@
+"""Jupyter notebooks: their code cells as Python, with IPython's own lines blanked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+# Cell magics whose cell is still Python.
+_PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%python", "%%python3")
+_MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|.*\?{1,2}\s*$)")
+_MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s\[\]]+=\s*)[%!].*$")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """A code cell: its number from 1 among all cells, and its Python."""
+
+    number: int
+    source: str
+    first_line: int = 1
+
+
+def read_cells(data: bytes) -> list[Cell]:
+    """Returns the code cells of a notebook; raises ValueError if it is none.
+
+    >>> read_cells(b'{"cells": [{"cell_type": "code", "source": ["%time\\\\n", "x = 1"]}]}')
+    [Cell(number=1, source='pass\\nx = 1', first_line=1)]
+    """
+    try:
+        content = json.loads(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"not a notebook: {error}") from None
+    return [
+        Cell(number, _python(_text(cell)))
+        for number, cell in enumerate(_cells(content), start=1)
+        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    ]
+
+
+def _cells(content: Any) -> list[Any]:
+    if not isinstance(content, dict):
+        raise ValueError("not a notebook: no JSON object")
+    if "worksheets" in content:  # nbformat 3
+        sheets = [sheet for sheet in content["worksheets"] if isinstance(sheet, dict)]
+        return [cell for sheet in sheets for cell in sheet.get("cells", [])]
+    cells = content.get("cells", [])
+    if not isinstance(cells, list):
+        raise ValueError("not a notebook: no list of cells")
+    return cells
+
+
+def _text(cell: dict[str, Any]) -> str:
+    source = cell.get("source", cell.get("input", ""))
+    return source if isinstance(source, str) else "".join(map(str, source))
+
+
+def _python(source: str) -> str:
+    lines = re.split("\r\n|\r|\n", source)
+    first = next((line for line in lines if line.strip()), "")
+    if first.startswith("%%") and not first.startswith(_PYTHON_MAGICS):
+        return "\n".join("" for _ in lines)
+    kept, continued = [], False
+    for line in lines:
+        # A magic's line goes on after a backslash.
+        is_magic = continued or bool(_MAGIC_LINE.match(line) and not _is_python(line))
+        continued = is_magic and line.endswith("\\")
+        if is_magic:
+            kept.append(line[: len(line) - len(line.lstrip())] + "pass")
+        else:
+            kept.append(_MAGIC_VALUE.sub(r"\1None", line))
+    return "\n".join(kept)
+
+
+def _is_python(line: str) -> bool:
+    """A line within a multi-line expression or string may begin with % or end with ?."""
+    stripped = line.strip()
+    return stripped.startswith("% ") or (
+        stripped.endswith("?") and re.match(r"^[\w.]+\?{1,2}$", stripped) is None
+    )

@@ -1,0 +1,54 @@
+"""Finding names that JAX removed or is about to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from pmapx.migrate.facts import Reference
+from pmapx.migrate.module import Module
+
+
+def uses_of(module: Module, table: Mapping[str, str]) -> Iterator[tuple[Reference, str]]:
+    """Gives each place that names an entry of the table or something below one, and the entry.
+
+    A name that was imported is reported where it is imported, and not at each use. Code that
+    asks first whether the name is there (``try``, ``hasattr``, a version) is left alone.
+    """
+    imported = {
+        reference.name
+        for reference in module.facts.references.values()
+        if reference.by == "import" and _entry(reference.name, table) is not None
+    }
+    for reference in module.facts.references.values():
+        if reference.is_guarded:
+            continue
+        entry = _entry(reference.name, table)
+        if entry is None:
+            continue
+        is_below_import = any(
+            reference.name == name or reference.name.startswith(name + ".") for name in imported
+        )
+        if reference.by == "import" or not is_below_import:
+            yield reference, entry
+
+
+def _entry(name: str, table: Mapping[str, str]) -> str | None:
+    while name:
+        if name in table:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
+    """Gives the string literals and attributes that name a flag; docstrings do not count."""
+    if flag not in module.source.text.lower():
+        return
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Attribute) and node.attr == flag:
+            yield node
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_docstring = isinstance(module.parent(node), ast.Expr)
+            if flag in node.value.lower() and not is_docstring:
+                yield node

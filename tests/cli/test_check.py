@@ -1,0 +1,203 @@
+"""The command line: `pmapx check`."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import pmapx
+
+click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+
+PROGRAM = """import jax
+
+step = jax.pmap(lambda x: x + 1, axis_name="batch")
+print(step(x)[0])
+"""
+
+
+def run(*args, **options):
+    from pmapx.cli._group import group
+
+    return click_testing.CliRunner().invoke(group, ["check", *map(str, args)], **options)
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_clean_tree_exits_with_0(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1\n")
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout == "Nothing found in 1 file.\n"
+
+
+def test_findings_exit_with_1_and_show_the_line_with_a_caret(program):
+    result = run(program, "--select", "PMX501")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{program}:3:8: PMX501 jax.pmap of `lambda x: x + 1`"
+    assert lines[1] == '3 | step = jax.pmap(lambda x: x + 1, axis_name="batch")'
+    assert lines[2] == "  |        ^^^^^^^^"
+    assert lines[3].startswith("  = becomes jax.jit(jax.shard_map(")
+    assert "1 finding in 1 of 1 file: PMX501 1x" in result.stdout
+
+
+def test_exit_zero_reports_and_exits_with_0(program):
+    result = run(program, "--exit-zero")
+    assert result.exit_code == 0
+    assert "PMX501" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["no/such/path"], [], [".", "--select", "PMX999"], [".", "--format", "xml"], [".", "--what"]],
+)
+def test_a_wrong_command_exits_with_2_and_prints_nothing_to_stdout(args):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr
+
+
+def test_a_wrong_setting_exits_with_2_in_one_line(program):
+    (program.parent / "pyproject.toml").write_text("[tool.pmapx]\ncolour = 1\n")
+    result = run(program)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_settings_of_the_project_count(program):
+    (program.parent / "pyproject.toml").write_text('[tool.pmapx]\nignore = ["PMX5"]\n')
+    assert run(program).exit_code == 0
+
+
+def test_colour_is_there_when_asked_and_not_when_piped(program):
+    assert "\x1b[" not in run(program).stdout
+    assert "\x1b[1;31m" in run(program, "--color").stdout
+    assert "\x1b[" in run(program, env={"FORCE_COLOR": "1"}).stdout
+    assert "\x1b[" not in run(program, env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
+
+
+def test_what_a_file_holds_cannot_drive_the_terminal(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("import jax\nf = jax.pmap(g, '\x1b]0;owned\x07\u202e')\n")
+    shown = run(path, "--color").stdout
+    assert "\x1b]" not in shown
+    assert "\x07" not in shown
+    assert "\u202e" not in shown
+
+
+def test_json_has_every_finding_with_its_place(program):
+    result = run(program, "--format", "json")
+    content = json.loads(result.stdout)
+    assert content["version"] == 1
+    assert content["files"] == 1
+    first = content["findings"][0]
+    assert (first["code"], first["line"], first["column"], first["end_column"]) == (
+        "PMX501",
+        3,
+        8,
+        16,
+    )
+    assert first["path"] == str(program)
+    assert first["confidence"] == "high"
+    assert [f["code"] for f in content["findings"]] == ["PMX501", "PMX521"]
+
+
+def test_json_of_nothing_is_still_json(tmp_path):
+    assert json.loads(run(tmp_path, "--format", "json").stdout)["findings"] == []
+
+
+def test_sarif_names_rules_and_regions(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    content = json.loads(run("train.py", "--format", "sarif").stdout)
+    assert content["version"] == "2.1.0"
+    (sarif,) = content["runs"]
+    rules = [rule["id"] for rule in sarif["tool"]["driver"]["rules"]]
+    assert sarif["tool"]["driver"]["version"] == pmapx.__version__
+    result = sarif["results"][0]
+    assert rules[result["ruleIndex"]] == result["ruleId"] == "PMX501"
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "train.py"
+    assert location["region"] == {
+        "startLine": 3,
+        "startColumn": 8,
+        "endLine": 3,
+        "endColumn": 16,
+    }
+
+
+def test_sarif_quotes_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b%ü.py").write_text(PROGRAM)
+    content = json.loads(run(".", "--format", "sarif").stdout)
+    uri = content["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert uri["artifactLocation"]["uri"] == "a%20b%25%C3%BC.py"
+
+
+def test_github_commands_are_one_line_each_and_escaped(tmp_path):
+    path = tmp_path / "a,b:c%.py"
+    path.write_text(PROGRAM)
+    lines = run(path, "--format", "github").stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("::warning file=")
+    assert "a%2Cb%3Ac%25.py,line=3,endLine=3,col=8,endColumn=16,title=PMX501::PMX501" in lines[0]
+
+
+def test_output_goes_to_a_file_without_colour(program, tmp_path):
+    target = tmp_path / "report.txt"
+    result = run(program, "--output", target, "--color")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "PMX501" in target.read_text()
+    assert "\x1b" not in target.read_text()
+
+
+def test_a_report_that_cannot_be_written_exits_with_2(program, tmp_path):
+    result = run(program, "--output", tmp_path / "no" / "where")
+    assert result.exit_code == 2
+
+
+def test_confidence_low_shows_more(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("import jax\ny = jax.pmap(f)(x)\nprint(y[0])\n")
+    assert "PMX521" not in run(path).stdout
+    assert "PMX521" in run(path, "--confidence", "low").stdout
+    assert "[low]" in run(path, "--confidence", "low").stdout
+
+
+def test_a_bar_is_shown_on_a_terminal_after_a_second_and_not_before(monkeypatch):
+    pytest.importorskip("rich")
+    from pmapx.cli import check
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with check._Bar() as bar:
+        bar.advance(1, 10)
+        assert bar._progress is None
+        bar._started = time.monotonic() - 2 * check.PATIENCE
+        bar.advance(2, 10)
+        assert bar._progress is not None
+
+
+def test_it_runs_as_a_program(program):
+    done = subprocess.run(
+        [sys.executable, "-m", "pmapx", "check", str(program), "--select", "PMX501"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{program}:3:8: PMX501")
+
+
+def test_the_pre_commit_hook_names_this_command():
+    from pathlib import Path
+
+    hook = (Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text()
+    assert "entry: pmapx check" in hook

@@ -1,0 +1,40 @@
+"""Importing the package costs nothing until a name of it is used."""
+
+import pytest
+
+import pmapx
+
+
+def test_jax_is_imported_with_the_first_name_and_not_before(run_python):
+    printed = run_python(
+        "import sys, pmapx, pmapx.migrate.check, pmapx.cli\n"
+        "print('jax' in sys.modules)\n"
+        "pmapx.pmap\n"
+        "print('jax' in sys.modules)\n"
+    )
+    assert printed.split() == ["False", "True"]
+
+
+def test_the_function_pmap_is_not_hidden_by_its_module(run_python):
+    printed = run_python(
+        "import pmapx.pmap\n"
+        "from pmapx.pmap import Pmapped\n"
+        "from pmapx import pmap\n"
+        "print(type(pmapx.pmap).__name__, pmap is pmapx.pmap, pmap.__module__)\n"
+    )
+    assert printed.split() == ["function", "True", "pmapx.pmap"]
+
+
+def test_every_public_name_is_there_and_listed():
+    assert all(getattr(pmapx, name) is not None for name in pmapx.__all__)
+    assert set(pmapx.__all__) <= set(dir(pmapx))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'pmapx' has no attribute 'pmpa'"):
+        _ = pmapx.pmpa
+    assert not hasattr(pmapx, "__wrapped__")
+
+
+def test_modules_are_attributes_as_before(run_python):
+    assert run_python("import pmapx; print(pmapx.errors.CODES['PMX101'].code)").strip() == "PMX101"
