@@ -18,7 +18,7 @@ PEERS_VENV ?= .venvs/peers
 PEERS_READY := $(PEERS_VENV)/.ready-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-slow test-peers bench bench-docs lint format docs clean
+.PHONY: help venv demo test test-slow test-peers bench bench-docs lint format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,13 +27,10 @@ help: ## Show this list
 demo: $(READY) ## Train a small classifier on 8 virtual devices, three ways side by side
 	$(RUN) examples/train_classifier.py $(ARGS)
 
-test: $(READY) ## Run the whole test suite on 8 virtual CPU devices
-	$(PYTEST) $(ARGS)
-
-test-fast: $(READY) ## Run what is not marked slow
+test: $(READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-slow: $(READY) ## Run what is marked slow
+test-slow: $(READY) ## Run the slow tests
 	$(PYTEST) -m slow $(ARGS)
 
 test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
