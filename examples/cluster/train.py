@@ -2,8 +2,8 @@
 
 Each process draws its own rows, the gradients are averaged over all devices of all processes, and
 every process ends with the same weights. Nothing here knows how it was started: `slurm.sh` and
-`jobset.yaml` start it on a cluster, `mpirun -n 4 python train.py` with Open MPI, and `pmapx run -n 4
---devices 2 train.py` on one machine.
+`jobset.yaml` start it on a cluster, `mpirun -n 4 python train.py` with Open MPI, and
+`pmapx run -n 4 --devices 2 train.py` on one machine.
 """
 
 import argparse
@@ -42,6 +42,8 @@ def main() -> None:
     for _ in range(options.steps):
         x = random.normal(size=(devices, ROWS, FEATURES)).astype(np.float32)
         weights, value = train(weights, x, x @ truth)
+        # On CPU, collectives of several steps under way at once can wait for each other.
+        jax.block_until_ready(weights)
 
     pmapx.barrier("trained")
     error = float(np.abs(np.asarray(weights) - truth).max())
