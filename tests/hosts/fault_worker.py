@@ -119,7 +119,7 @@ def donated_memory():
     assert all(x.is_deleted() for x in state)
     assert [float(x[1, 0, 0]) for x in out] == [k + 1.0 for k in range(16)]
     print("state 256 MiB, grown", grown, "MiB")
-    assert grown < 128
+    assert grown < 192  # Twice the whole would be 256.
 
 
 def soak():
