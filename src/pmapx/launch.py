@@ -160,12 +160,12 @@ class Workers:
         first: tuple[int, int] | None = None
         deadline: float | None = None
         while running:
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                ended = self._ended.get(timeout=timeout)
+                # Handlers of signals run between waits, whichever thread a signal came to.
+                ended = self._ended.get(timeout=0.1)
             except queue.Empty:
-                self.kill()
-                deadline = None
+                if deadline is not None and time.monotonic() > deadline:
+                    self.kill()
                 continue
             if ended is None:  # A signal to end: what it was passed on to may have its time.
                 deadline = deadline or time.monotonic() + self._grace

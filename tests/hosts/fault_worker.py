@@ -94,6 +94,34 @@ def unequal_devices():
             print("refused", error.code)
 
 
+def donated_memory():
+    import resource
+    import warnings
+
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    import pmapx
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    join()
+    warnings.simplefilter("ignore", pmapx.PmapxWarning)
+    step = pmapx.pmap(lambda state: [x + 1 for x in state], donate_argnums=0)
+    reverse = NamedSharding(Mesh(np.array(jax.local_devices()[::-1]), ("r",)), PartitionSpec("r"))
+    shape = (jax.local_device_count(), 2, 1 << 20)  # 16 MiB a leaf on two devices.
+    jax.block_until_ready(step([jax.device_put(np.zeros((2, 2, 8), np.float32), reverse)] * 1))
+    state = [jax.device_put(np.full(shape, k, np.float32), reverse) for k in range(16)]
+    jax.block_until_ready(state)
+    before = peak()
+    out = jax.block_until_ready(step(state))
+    grown = peak() - before
+    assert all(x.is_deleted() for x in state)
+    assert [float(x[1, 0, 0]) for x in out] == [k + 1.0 for k in range(16)]
+    print("state 256 MiB, grown", grown, "MiB")
+    assert grown < 192  # Twice the whole would be 256.
+
+
 def soak():
     import resource
 

@@ -72,6 +72,13 @@ def test_processes_with_unequal_numbers_of_devices(tmp_path):
     assert "refused PMX401" in outputs[0]
 
 
+@pytest.mark.behaviour("E5")
+def test_a_donated_argument_that_must_move_is_never_there_twice(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "donated_memory", devices=2)
+
+    assert statuses == [0, 0], outputs
+
+
 @pytest.mark.slow
 def test_thousands_of_steps_in_four_processes_hold_memory_and_replicas(tmp_path):
     statuses, outputs, _ = outcome(tmp_path, "soak", processes=4, timeout=240)

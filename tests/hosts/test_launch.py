@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from pmapx import launch
 
 SOURCES = str(Path(launch.__file__).parents[1])
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster" / "train.py"
 
 # What a program for many hosts looks like: nothing in it knows of pmapx's launcher.
 PROGRAM = """
@@ -101,6 +103,45 @@ def test_an_unchanged_program_runs_in_four_processes_of_two_devices():
     assert done.returncode == 0, done.stderr
     for rank in range(4):
         assert f"[{rank}] process {rank} of 4 total 8.0" in done.stdout
+
+
+def weights_of(output, processes):
+    """The weights that the processes of the example ended with, one for all."""
+    ends = re.findall(rf"process (\d) of {processes}, .* error (\S+), weights (\S+)", output)
+    assert sorted(process for process, _, _ in ends) == [str(k) for k in range(processes)]
+    assert all(float(error) < 1e-3 for _, error, _ in ends)
+    (weights,) = {weights for _, _, weights in ends}
+    return float(weights)
+
+
+def test_the_example_for_clusters_runs_unchanged():
+    argv = [sys.executable, str(EXAMPLE), "--steps", "60"]
+    done = subprocess.run(
+        command(4, 2, argv), env=environment(), capture_output=True, text=True, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr
+    weights_of(done.stdout, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+def test_the_example_for_clusters_runs_under_mpirun():
+    flags = ["--allow-run-as-root", "--oversubscribe"]
+    done = subprocess.run(
+        ["mpirun", "-n", "4", *flags, sys.executable, str(EXAMPLE), "--steps", "60"],
+        env=environment(
+            JAX_PLATFORMS="cpu",
+            JAX_CPU_COLLECTIVES_IMPLEMENTATION="gloo",
+            XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stderr
+    weights_of(done.stdout, 4)
 
 
 def test_two_launches_at_once_do_not_collide():
