@@ -4,16 +4,13 @@ import re
 import time
 
 import pytest
-
-from conftest import finish, start
+from started import HERE, finish, start
 
 WORKER = "fault_worker.py"
 
 
 def outcome(tmp_path, fault, processes=2, devices=1, timeout=90):
     """Statuses, outputs and seconds of a launch in which `fault` happens."""
-    from conftest import HERE
-
     begun = time.monotonic()
     started = start([str(HERE / WORKER), fault], processes, devices, tmp_path)
     statuses = finish(started, timeout)
