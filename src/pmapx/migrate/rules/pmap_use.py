@@ -15,7 +15,7 @@ class PmapUse(Rule):
     """``jax.pmap`` is used.
 
     **What.** Each place where ``jax.pmap`` is written, under whatever name it was imported. The
-    message says what ``pmapx migrate`` makes of it. A wrapper or a partial that is used all over
+    message says what it becomes with ``shard_map``. A wrapper or a partial that is used all over
     a package is one place: it is rewritten once, and the code that uses it stays.
 
     **Why.** Since JAX 0.8 ``jax.pmap`` is itself ``jit`` of ``shard_map``, in maintenance, and
@@ -55,8 +55,9 @@ class PmapUse(Rule):
     )
     ```
 
-    **Safety.** The rewrite keeps shapes and values; ``pmapx verify`` shows it on your own
-    program. Until then ``pmapx.pmap`` is a drop-in with the original's behaviour.
+    **Safety.** The rewrite keeps shapes and values if the body takes its mapped axis off and puts
+    it back, which ``shard_map`` does not do by itself. Until then ``pmapx.pmap`` is a drop-in with
+    the original's behaviour.
 
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """
@@ -102,8 +103,9 @@ def _becomes(site: Site) -> str:
         f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
     )
     return (
-        f"becomes jax.jit(jax.shard_map({function}, mesh={mesh}, in_specs={in_specs}, "
-        f"out_specs={out_specs}, check_vma=False){jit})"
+        f"becomes jax.jit(jax.shard_map(one_row({function}), mesh={mesh}, in_specs={in_specs}, "
+        f"out_specs={out_specs}, check_vma=False){jit}), where one_row takes the mapped axis, of "
+        "size 1 there, off the arguments and puts it back on the results"
     )
 
 
