@@ -9,7 +9,7 @@ ROWS = {
     *(f"C{k}" for k in range(1, 7)),
     *(f"D{k}" for k in range(1, 5)),
     *(f"F{k}" for k in range(1, 8)),
-    *(f"E{k}" for k in range(1, 9)),
+    *(f"E{k}" for k in range(1, 10)),
     "G",
 }
 

@@ -12,6 +12,7 @@ CASES = [
 ]
 
 
+@pytest.mark.behaviour("E9")
 @pytest.mark.behaviour("F1")
 @pytest.mark.parametrize("case", CASES)
 def test_arrays_in_two_processes(case, outcomes):
