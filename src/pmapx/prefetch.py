@@ -25,8 +25,8 @@ def prefetch(
     Example:
       >>> import jax, numpy as np, pmapx
       >>> batches = ({"x": np.full((jax.local_device_count(), 2), k)} for k in range(3))
-      >>> [int(batch["x"].max()) for batch in pmapx.prefetch(batches)]
-      [0, 1, 2]
+      >>> sum(int(batch["x"].max()) for batch in pmapx.prefetch(batches))
+      3
 
     Args:
       iterator: gives pytrees of arrays whose leading axis is as long as ``devices``.
