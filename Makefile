@@ -40,11 +40,13 @@ test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
 	$(RUN) benchmarks/arrays.py $(ARGS)
+	$(RUN) benchmarks/processes.py $(ARGS)
 
 bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/assets
 	$(RUN) benchmarks/dispatch.py --json docs/assets/dispatch.json $(ARGS)
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
+	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
 
 lint: $(READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .

@@ -59,6 +59,7 @@ def main() -> int:
             "cells": cells,
         }
         Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        Path(options.json).with_suffix(".md").write_text(table(result), encoding="utf-8")
     return 0
 
 
@@ -208,6 +209,24 @@ def row(c: dict[str, Any]) -> str:
     ).rstrip()
 
 
+def table(result: dict[str, Any]) -> str:
+    lines = [
+        f"Measured on {result['date']}: {result['machine']}.",
+        "",
+        "| leaves | hand-written | pmapx | jax.pmap | noise | pmapx ÷ hand-written | times faster "
+        "than jax.pmap | bars |",
+        "|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    for c in result["cells"]:
+        us, ratio = c["us"], c["ratio"]
+        verdicts = ", ".join("met" if met else "MISSED" for met in c["met"].values())
+        times = [shown(us[name]) for name in ("hand-written", "pmapx", "jax.pmap")]
+        ratios = [f"{abs(ratio['again'] - 1):.1%}", f"{ratio['pmapx']:.2f}"]
+        cells = [str(c["leaves"]), *times, *ratios, f"{c['faster_than_jax_pmap']:.1f}", verdicts]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def shown(us: float) -> str:
     return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms"
 
@@ -231,7 +250,9 @@ def parse_options() -> argparse.Namespace:
         epilog=details,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", metavar="PATH", help="write the figures there too")
+    parser.add_argument(
+        "--json", metavar="PATH", help="write the figures there, and a table beside"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="per cell, about (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="1 second per cell; noisy")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
