@@ -14,6 +14,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
+- ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -119,6 +120,13 @@ def takes_as_placed(x: jax.Array, *meshes: jax.sharding.Mesh) -> bool:
     to it: a program would run on shards of another shape. Only a single device is looked at.
     """
     return any(len(x.sharding.device_set) == mesh.size > 1 for mesh in meshes)
+
+
+def gloo_on_loopback() -> None:
+    """Lets CPU collectives of processes on one machine listen on loopback alone."""
+    make = getattr(_native, "make_gloo_tcp_collectives", None) if HAS_ARRAYS else None
+    if make is not None and "hostname" in (make.__doc__ or ""):
+        _native.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
 
 
 def array_type() -> Any:

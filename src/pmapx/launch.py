@@ -84,6 +84,7 @@ def environment(
         "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
         "PYTHONUNBUFFERED": "1",
+        "PMAPX_LAUNCHED": "1",
     }
 
 

@@ -183,3 +183,30 @@ def test_the_process_that_failed_first_is_named_and_all_are_stopped(pmapx_run):
     assert code == 1
     assert "process 1 failed first" in err
     assert "a fault of its own" in err
+
+
+LISTENING = """
+import os
+links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+files = [os.readlink(link) for link in links if os.path.exists(link)]
+inodes = {file[8:-1] for file in files if file.startswith("socket:")}
+for table in ("tcp", "tcp6"):
+    for line in open(f"/proc/net/{table}").readlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and fields[9] in inodes:
+            print("listens on", fields[1].split(":")[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_a_launch_opens_listens_on_loopback_only(pmapx_run):
+    program = MANY + LISTENING
+
+    code, out, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", program=program))
+
+    assert code == 0, err
+    addresses = {line.split()[-1] for line in out.splitlines() if "listens on" in line}
+    v4, v6 = "0100007F", "0000000000000000FFFF00000100007F"
+    assert addresses
+    assert addresses <= {v4, v6}

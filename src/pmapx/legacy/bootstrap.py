@@ -14,6 +14,7 @@ import types
 from typing import Any
 
 import pmapx
+from pmapx import _fastpath
 
 
 def main(argv: list[str]) -> None:
@@ -21,6 +22,8 @@ def main(argv: list[str]) -> None:
     options = set()
     while argv and argv[0] in ("--oversubscribe", "--no-indexing", "--verbose", "-m"):
         options.add(argv.pop(0))
+    if "PMAPX_LAUNCHED" in os.environ:
+        _fastpath.gloo_on_loopback()  # All processes are on this machine.
     installed = pmapx.install(
         indexing="--no-indexing" not in options, oversubscribe="--oversubscribe" in options
     )
