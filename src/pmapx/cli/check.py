@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -56,7 +57,7 @@ def command(
     """
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
-        _fail(ctx, f"no such file or folder: {missing[0]}")
+        fail(ctx, f"no such file or folder: {missing[0]}")
     try:
         wanted = settings.make(
             settings.load(paths),
@@ -66,8 +67,8 @@ def command(
             confidence=confidence,
         )
     except settings.SettingsError as error:
-        _fail(ctx, str(error))
-    with _Bar() as bar:
+        fail(ctx, str(error))
+    with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
     rendered = FORMATS[layout](report)
     if output is not None:
@@ -75,13 +76,13 @@ def command(
             with open(output, "w", encoding="utf-8", errors="replace") as file:
                 file.write(click.unstyle(rendered) + "\n")
         except OSError as error:
-            _fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
+            fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
     elif rendered:
-        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=_colour(color))
+        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=colour(color))
     ctx.exit(1 if report.findings and not exit_zero else 0)
 
 
-def _colour(wanted: bool | None) -> bool | None:
+def colour(wanted: bool | None) -> bool | None:
     """NO_COLOR and FORCE_COLOR count where the option does not say; click asks the terminal."""
     if wanted is None and os.environ.get("NO_COLOR"):
         return False
@@ -90,21 +91,23 @@ def _colour(wanted: bool | None) -> bool | None:
     return wanted
 
 
-def _fail(ctx: click.Context, message: str) -> None:
+def fail(ctx: click.Context, message: str) -> NoReturn:
+    """Ends with one line on what is wrong."""
     click.echo(f"pmapx: {message}", err=True)
     ctx.exit(2)
 
 
-class _Bar:
+class Bar:
     """A progress bar on standard error, once a run has taken longer than a person waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str) -> None:
         """Shows nothing yet."""
+        self._doing = doing
         self._started = time.monotonic()
         self._show: Callable[[int, int], None] | None = None
         self._progress: object = None
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         """Starts the clock."""
         return self
 
@@ -127,7 +130,7 @@ class _Bar:
         from rich.progress import Progress
 
         progress = Progress(console=Console(stderr=True), transient=True)
-        task = progress.add_task("Checking", total=None)
+        task = progress.add_task(self._doing, total=None)
         progress.start()
         self._progress = progress
         self._show = lambda done, total: progress.update(task, completed=done, total=total)
