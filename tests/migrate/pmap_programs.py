@@ -65,10 +65,14 @@ RESULT = f(ROWS, 3, W[0])
     "devices": """
 f = jax.pmap(lambda x: x + jax.lax.axis_index("i"), axis_name="i", devices=jax.devices()[::-1])
 y = f(ROWS)
-RESULT = y, [shard.device.id for shard in sorted(y.addressable_shards, key=lambda s: s.index[0].start)]
+shards = sorted(y.addressable_shards, key=lambda shard: shard.index[0].start)
+RESULT = y, [shard.device.id for shard in shards]
 """,
     "backend": "f = jax.pmap(lambda x: x + 1, backend='cpu')\nRESULT = f(ROWS)\n",
-    "fewer_rows": "f = jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')\nRESULT = f(ROWS[:3]), f(ROWS[:1])\n",
+    "fewer_rows": """
+f = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")
+RESULT = f(ROWS[:3]), f(ROWS[:1])
+""",
     "at_once": "RESULT = jax.pmap(train_step, axis_name='batch')(STATE, ROWS)\n",
     "at_once_in_a_function": """
 TRACES = []

@@ -3,8 +3,11 @@
 import ast
 
 import pytest
-from migrated import assert_same, rewritten, run_all
 from pmap_programs import HEAD, PROGRAMS
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from migrated import assert_same, rewritten, run_all
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +39,149 @@ def test_every_use_is_rewritten_and_a_second_run_changes_nothing(tmp_path, name)
     assert [each.reason for each in outcomes] == [""] * len(outcomes)
     ast.parse(after)
     assert rewritten(tmp_path, after) == (after, ())
+
+
+LEFT = {
+    "nested": ("f = jax.pmap(jax.pmap(abs, axis_name='j'), axis_name='i')\n", "nested"),
+    "nested by a call": (
+        "inner = jax.pmap(abs)\n@jax.pmap\ndef outer(x):\n    return inner(x)\n",
+        "nested",
+    ),
+    "negative axis": ("f = jax.pmap(abs, out_axes=-1)\n", "from the end"),
+    "negative axis by name": ("LAST = -1\nf = jax.pmap(abs, in_axes=LAST)\n", "from the end"),
+    "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
+    "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
+    "compared": ("is_it = chosen is jax.pmap\n", "compared"),
+    "remade": (
+        "def run(x):\n    return jax.pmap(train_step, devices=jax.devices())(x)\n",
+        "compile anew",
+    ),
+    "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
+    "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
+    "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),
+    "several processes": ("jax.distributed.initialize()\nf = jax.pmap(abs)\n", "processes"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
+    program, reason = LEFT[case]
+    text = (HEAD + program).encode()
+    after, outcomes = rewritten(tmp_path, text)
+    assert after == text
+    assert outcomes
+    assert all(reason in each.reason for each in outcomes)
+
+
+def test_only_sites_with_a_plan_change_beside_one_that_is_left(tmp_path):
+    after, outcomes = rewritten(
+        tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, out_axes=-1)\n"
+    )
+    lines = after.decode().splitlines()
+    assert lines[-2:] == ["f = jax.jit(one_row_each(abs))", "g = jax.pmap(abs, out_axes=-1)"]
+    assert [bool(each.reason) for each in outcomes] == [False, True]
+
+
+TEXTS = {
+    "call": (
+        "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
+        "step = jax.jit(one_row_each(f, axis_name='b'), donate_argnums=(0,))  # why\n",
+    ),
+    "static": (
+        "step = jax.pmap(f, 'b', static_broadcasted_argnums=[1])\n",
+        "step = jax.jit(\n"
+        "    one_row_each(f, axis_name='b', static_argnums=[1]),\n"
+        "    static_argnums=[1],\n"
+        ")\n",
+    ),
+    "keyword": ("step = jax.pmap(fun=f)\n", "step = jax.jit(one_row_each(f))\n"),
+    "axis_size": ("step = jax.pmap(f, axis_size=8)\n", "step = jax.jit(one_row_each(f))\n"),
+    "parentheses": ("step = (jax.pmap(f))\n", "step = (jax.jit(one_row_each(f)))\n"),
+    "decorator": (
+        "# above\n@jax.pmap  # beside\ndef g(x): return x\n",
+        "# above\n@jax.jit\n@one_row_each  # beside\ndef g(x): return x\n",
+    ),
+    "partial decorator": (
+        "@functools.partial(jax.pmap, axis_name='i', donate_argnums=0)\ndef g(x): return x\n",
+        "@functools.partial(jax.jit, donate_argnums=0)\n"
+        "@functools.partial(one_row_each, axis_name='i')\ndef g(x): return x\n",
+    ),
+    "partial": (
+        "pmap = functools.partial(jax.pmap, axis_name='i')\n",
+        "pmap = functools.partial(map_rows, axis_name='i')\n",
+    ),
+    "lines": (
+        "def g(x):\n    return jax.pmap(some.long_name_of_a_function, axis_name='batch', "
+        "in_axes=(0, None), out_axes=0)\n",
+        "def g(x):\n    return jax.jit(\n        one_row_each(\n"
+        "            some.long_name_of_a_function,\n            axis_name='batch',\n"
+        "            in_axes=(0, None),\n            out_axes=0,\n        ),\n    )\n",
+    ),
+    "silenced": ("step = jax.pmap(f)  # noqa: PMX501\n", "step = jax.pmap(f)  # noqa: PMX501\n"),
+    "others' pmap": ("from lib import pmap\npmap(f)\n", "from lib import pmap\npmap(f)\n"),
+}
+SHORT = "x = 1\n" * 200
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_the_text_of_a_site(tmp_path, case):
+    before, expected = TEXTS[case]
+    head = "import functools\nimport jax\n" + SHORT
+    after = rewritten(tmp_path, head + before)[0].decode()
+    assert after.endswith(SHORT + expected)
+
+
+def test_everything_else_stays_to_the_byte(tmp_path):
+    around = "x  =  [ 1,2 ]   # odd \t\n\n\n\nif x :\n\ty = '''a\n  b'''\n\n"
+    text = f"#!/usr/bin/python\n# -*- coding: latin-1 -*-\nimport jax\n{around}z='\xe9'\n"
+    before = (text + "f = jax.pmap(abs)\n# the end").encode("latin-1")
+    after, _ = rewritten(tmp_path, before)
+    added = after.decode("latin-1")
+    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef one_row_each(")
+    assert added.endswith(
+        around.partition("\n")[0] + around[around.index("\n") :] + "z='\xe9'\n"
+        "f = jax.jit(one_row_each(abs))\n# the end"
+    )
+
+
+def test_line_ends_of_a_file_are_kept(tmp_path):
+    after, _ = rewritten(tmp_path, b"import jax\r\nf = jax.pmap(abs)\r\n")
+    assert after.count(b"\r\n") == after.count(b"\n") > 40
+    compile(after, "after", "exec")
+
+
+def test_a_byte_order_mark_is_kept(tmp_path):
+    after, _ = rewritten(tmp_path, b"\xef\xbb\xbfimport jax\nf = jax.pmap(abs)\n")
+    assert after.startswith(b"\xef\xbb\xbfimport jax\n")
+    compile(after, "after", "exec")
+
+
+def test_imports_are_added_once_and_behind_the_future(tmp_path):
+    text = '"""Doc."""\nfrom __future__ import annotations\nfrom jax import pmap\nf = pmap(abs)\n'
+    after, _ = rewritten(tmp_path, text)
+    lines = after.decode().splitlines()
+    assert lines[:4] == [*text.splitlines()[:3], "import jax"]
+    assert lines.count("import jax") == 1
+    compile(after, "after", "exec")
+
+
+def test_a_later_pmap_uses_the_function_that_is_there(tmp_path):
+    first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
+    second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")
+    assert second == first + b"g = jax.jit(one_row_each(abs))\n"
+
+
+def test_an_import_of_a_removed_name_goes(tmp_path):
+    text = "from jax import device_put_sharded, numpy\ny = device_put_sharded([1], numpy.d)\n"
+    after, _ = rewritten(tmp_path, text)
+    assert after.startswith(b"from jax import numpy\nimport jax\n")
+    assert after.endswith(b"\n\n\ny = device_put_sharded([1], numpy.d)\n")
+
+
+def test_a_notebook_is_left(tmp_path):
+    cell = '{"cell_type": "code", "source": ["import jax\\n", "f = jax.pmap(abs)"]}'
+    text = f'{{"cells": [{cell}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
+    after, outcomes = rewritten(tmp_path, text, "a.ipynb")
+    assert after.decode() == text
+    assert [each.reason for each in outcomes] == [outcomes[0].reason]
+    assert "notebook" in outcomes[0].reason

@@ -5,11 +5,15 @@ from __future__ import annotations
 import collections
 import os
 import subprocess
+from typing import TYPE_CHECKING
 
 import click
 
-from pmapx.cli import check
+from pmapx.cli._terminal import Bar, colour, fail
 from pmapx.migrate import settings
+
+if TYPE_CHECKING:
+    from pmapx.migrate.migration import Migration
 
 
 @click.command("migrate")
@@ -45,20 +49,20 @@ def command(
     try:
         from pmapx.migrate import migration, writing
     except ModuleNotFoundError as error:
-        check.fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
+        fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
-        check.fail(ctx, f"no such file or folder: {missing[0]}")
+        fail(ctx, f"no such file or folder: {missing[0]}")
     try:
         wanted = settings.make(settings.load(paths), exclude=exclude)
     except settings.SettingsError as error:
-        check.fail(ctx, str(error))
-    with check.Bar("Reading") as bar:
+        fail(ctx, str(error))
+    with Bar("Reading") as bar:
         done = migration.migrate(paths, exclude=wanted.exclude, progress=bar.advance)
-    colour = check.colour(color)
+    is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            _echo(_coloured(migration.diff(file)), colour)
+            _echo(_coloured(migration.diff(file)), is_coloured)
     failed: dict[str, str] = {}
     if is_written:
         _warn_of_changes([file.path for file in done.changed])
@@ -67,15 +71,15 @@ def command(
                 writing.write(file)
             except OSError as error:
                 failed[file.path] = (error.strerror or str(error)).lower()
-    _echo(_summary(done, is_written, failed), colour)
+    _echo(_summary(done, is_written, failed), is_coloured)
     if failed:
         ctx.exit(2)
     ctx.exit(1 if done.left or (done.changed and not is_written) else 0)
 
 
-def _echo(text: str, colour: bool | None) -> None:
+def _echo(text: str, is_coloured: bool | None) -> None:
     if text:
-        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=colour)
+        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=is_coloured)
 
 
 def _coloured(text: str) -> str:
@@ -90,11 +94,8 @@ def _coloured(text: str) -> str:
     return "\n".join(lines)
 
 
-def _summary(done: object, is_written: bool, failed: dict[str, str]) -> str:
+def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     """What was rewritten and what is left, each file one line and each reason under it."""
-    from pmapx.migrate.migration import Migration
-
-    assert isinstance(done, Migration)
     lines = [f"{path}: not written: {why}" for path, why in failed.items()]
     lines += [f"{each.path}: not read: {each.reason}" for each in done.unreadable]
     width = max([len("file"), *(len(file.path) for file in done.files)])
