@@ -7,7 +7,7 @@ from pmap_programs import HEAD, PROGRAMS
 
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
 
-from migrated import assert_same, rewritten, run_all
+from migrated import assert_same, migrate, rewritten, run_all
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,18 @@ TEXTS = {
     "silenced": ("step = jax.pmap(f)  # noqa: PMX501\n", "step = jax.pmap(f)  # noqa: PMX501\n"),
     "others' pmap": ("from lib import pmap\npmap(f)\n", "from lib import pmap\npmap(f)\n"),
 }
+TEXTS["comment in a partial that is called"] = (
+    "step = functools.partial(jax.pmap, axis_name='i')(\n    f,  # why\n)\n",
+    "step = functools.partial(map_rows, axis_name='i')(\n    f,  # why\n)\n",
+)
+TEXTS["comment in a decorator"] = (
+    "@functools.partial(\n    jax.pmap,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
+    "@functools.partial(\n    map_rows,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
+)
+TEXTS["unpacked options in a decorator"] = (
+    "@functools.partial(jax.pmap, **options)\ndef g(x): return x\n",
+    "@functools.partial(map_rows, **options)\ndef g(x): return x\n",
+)
 SHORT = "x = 1\n" * 200
 
 
@@ -169,6 +181,37 @@ def test_a_later_pmap_uses_the_function_that_is_there(tmp_path):
     first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
     second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")
     assert second == first + b"g = jax.jit(one_row_each(abs))\n"
+
+
+def test_a_later_pmap_that_needs_more_is_given_it_behind_what_is_there(tmp_path):
+    first, _ = rewritten(tmp_path, "import jax\ndef f(x): return x\ng = jax.pmap(f)\n")
+    second, _ = rewritten(tmp_path, first + b"def run(x):\n    return jax.pmap(f)(x)\n")
+    assert second.count(b"def one_row_each(") == 1
+    exec(compile(second, "second", "exec"), {})
+
+
+def test_what_is_kept_has_functools_before_it(tmp_path):
+    text = "import jax\ndef f(x): return x\nimport functools\ndef g(x): return jax.pmap(f)(x)\n"
+    after, _ = rewritten(tmp_path, text)
+    assert b"kept_one_row_each(f)" in after
+    exec(compile(after, "after", "exec"), {})
+
+
+def test_a_pmap_that_another_file_nests_is_left(tmp_path):
+    (tmp_path / "inner.py").write_text("import jax\nmapped = jax.pmap(abs)\n")
+    (tmp_path / "outer.py").write_text(
+        "import jax\nimport inner\n@jax.pmap\ndef f(x):\n    return inner.mapped(x)\n"
+    )
+    files = migrate([str(tmp_path)]).files
+    assert ["nested" in each.reason for file in files for each in file.outcomes] == [True, True]
+
+
+def test_a_removed_name_whose_absence_is_looked_after_is_left(tmp_path):
+    text = (
+        "import jax\ntry:\n    y = jax.device_put_replicated(1, jax.devices())\n"
+        "except AttributeError:\n    y = 1\n"
+    )
+    assert rewritten(tmp_path, text) == (text.encode(), ())
 
 
 def test_an_import_of_a_removed_name_goes(tmp_path):

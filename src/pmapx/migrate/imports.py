@@ -44,13 +44,14 @@ def add(tree: cst.Module, used: set[str], module: Module) -> cst.Module:
     }
     wanted = [name for name in emitted.with_needs(used) if name not in here]
     tree = _without_removed(tree, used)
+    at = _end_of_imports(tree.body, used)
     lines = []
-    for needed in ("functools", "jax"):
-        is_used = needed == "jax" or "kept_one_row_each" in wanted
-        if is_used and module.env.find(needed) != frozenset({Named(needed)}):
-            lines.append(f"import {needed}\n")
+    if "kept_one_row_each" in wanted and not _is_imported(tree.body[:at], "functools"):
+        lines.append("import functools\n")
+    if module.env.find("jax") != frozenset({Named("jax")}):
+        lines.append("import jax\n")
     texts = [emitted.text(name, tree.default_indent) for name in wanted]
-    return _inserted(tree, lines, texts, used) if lines or texts else tree
+    return _inserted(tree, at, lines, texts) if lines or texts else tree
 
 
 def _without_removed(tree: cst.Module, used: set[str]) -> cst.Module:
@@ -83,10 +84,9 @@ class _Taker(cst.CSTTransformer):
         return updated_node.with_changes(names=[*kept[:-1], last])
 
 
-def _inserted(tree: cst.Module, lines: list[str], texts: list[str], used: set[str]) -> cst.Module:
-    """Puts imports and functions behind the file's own imports at the top."""
+def _inserted(tree: cst.Module, at: int, lines: list[str], texts: list[str]) -> cst.Module:
+    """Puts imports and functions where the file's own imports end."""
     body = list(tree.body)
-    at = _end_of_imports(body, used)
     newline = tree.default_newline
     source = "".join(lines)
     if texts:
@@ -121,7 +121,23 @@ def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
             end = 1
         elif not _may_precede_imports(statement):
             break
-    return end
+    written = [
+        position
+        for position, statement in enumerate(body, start=1)
+        if isinstance(statement, cst.FunctionDef) and statement.name.value in emitted.TEXTS
+    ]
+    # Behind what an earlier run wrote, since the new may use it.
+    return max([end, *written])
+
+
+def _is_imported(body: Sequence[cst.BaseStatement], name: str) -> bool:
+    wanted = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(m.Name(name), None), m.ZeroOrMore()])
+    return any(
+        m.matches(small, wanted)
+        for statement in body
+        if isinstance(statement, cst.SimpleStatementLine)
+        for small in statement.body
+    )
 
 
 def _is_import(statement: cst.BaseStatement) -> bool:

@@ -58,8 +58,11 @@ def migrate(
     unreadable += [Unreadable(path, why) for path, why in project.unreadable.items()]
     modules = [(path, project.module(path)) for path in texts]
     in_processes = any(plans.starts_processes(module) for _, module in modules if module)
+    nested = frozenset(
+        place for _, module in modules if module is not None for place in plans.nested(module)
+    )
     files = [
-        rewrite(module, texts[path], in_processes=in_processes)
+        rewrite(module, texts[path], nested=nested, in_processes=in_processes)
         for path, module in modules
         if module is not None and not path.endswith(".pyi")
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pmapx.migrate.module import Module
 from pmapx.migrate.sites import Site
@@ -36,10 +36,11 @@ class Plan:
     is_kept: bool = False
 
 
-def plan(module: Module, sites: Iterable[Site]) -> list[Plan | tuple[Site, str]]:
+def plan(
+    module: Module, sites: Iterable[Site], nested: Set[Place] = frozenset()
+) -> list[Plan | tuple[Site, str]]:
     """Returns a plan for each site, or the site and why it is left."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
-    nested = _nested(module)
     plans: list[Plan | tuple[Site, str]] = []
     for site in sites:
         reason = _reason(module, site, nodes[site.name], nested)
@@ -47,13 +48,13 @@ def plan(module: Module, sites: Iterable[Site]) -> list[Plan | tuple[Site, str]]
     return plans
 
 
-def _reason(module: Module, site: Site, node: ast.AST, nested: set[Place]) -> str:
+def _reason(module: Module, site: Site, node: ast.AST, nested: Set[Place]) -> str:
     parent = module.parent(node)
     if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
         return COMPARED
     if isinstance(parent, (ast.Compare, ast.Attribute)):
         return COMPARED
-    if site.is_nested or not nested.isdisjoint({site.name, site.whole}):
+    if site.is_nested or nested & {site.name, site.whole}:
         return NESTED
     if site.kind == "partial" and isinstance(parent, ast.Call) and parent.func is node:
         return CONSTRUCTED
@@ -85,7 +86,7 @@ def _plan_one(module: Module, site: Site, node: ast.AST) -> Plan:
     return Plan(site, "name")
 
 
-def _nested(module: Module) -> set[Place]:
+def nested(module: Module) -> frozenset[Place]:
     """Returns the pmaps that are inside another, and those around them."""
     found: set[Place] = set()
     for making in module.facts.makings.values():
@@ -97,7 +98,7 @@ def _nested(module: Module) -> set[Place]:
             mapped = module.project.mapped
             around = module.functions_around(call.node)
             found |= {mapped[function] for function in around if function in mapped}
-    return found
+    return frozenset(found)
 
 
 def _is_starred(module: Module, node: ast.AST) -> bool:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
+from collections.abc import Sequence
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
-from pmapx.migrate import emitted, imports, plans, suppressions
+from pmapx.migrate import emitted, imports, plans, sources, suppressions
 from pmapx.migrate.changer import Changer
+from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.module import Module
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.sites import Site, find_sites
 from pmapx.migrate.values import Named, Place
 
+Planned = Sequence[Plan | tuple[Site, str]]
 REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
 PROCESSES = (
     "the program starts several processes (jax.distributed.initialize): shard_map takes global "
@@ -51,8 +55,16 @@ class Rewriting:
         return self.before != self.after
 
 
-def rewrite(module: Module, data: bytes, *, in_processes: bool = False) -> Rewriting:
+def rewrite(
+    module: Module,
+    data: bytes,
+    *,
+    nested: frozenset[Place] = frozenset(),
+    in_processes: bool = False,
+) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
+
+    ``nested`` are the pmaps of the whole program that are inside another or around one.
 
     >>> from pmapx.migrate.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -66,28 +78,31 @@ def rewrite(module: Module, data: bytes, *, in_processes: bool = False) -> Rewri
         for site in find_sites(module)
         if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
     ]
-    planned = plans.plan(module, sites)
+    planned = plans.plan(module, sites, nested | plans.nested(module))
     removed = _removed_names(module)
+    left = functools.partial(_left, module, data, planned, removed)
     if module.source.cells:
-        return _left(module, data, sites, removed, NOTEBOOK)
+        return left(NOTEBOOK)
     if in_processes:
-        return _left(module, data, sites, {}, PROCESSES)
+        return left(PROCESSES)
     reason = _obstacle(module, _wanted(planned, removed))
     if reason:
-        return _left(module, data, sites, removed, reason)
+        return left(reason)
     try:
         tree = cst.parse_module(data)
     except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError, RecursionError) as error:
-        return _left(module, data, sites, removed, f"LibCST does not read it: {_line(error)}")
+        return left(f"LibCST does not read the file: {_line(error)}")
     if tree.bytes != data:
-        return _left(module, data, sites, removed, "LibCST does not write it as it read it")
+        return left("LibCST does not write the file as it read it")
     changer = Changer([each for each in planned if isinstance(each, Plan)], removed)
     try:
         wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
         after = imports.add(wrapper.visit(changer), changer.used, module).bytes
-        ast.parse(after)
-    except (RecursionError, SyntaxError, cst.CSTValidationError) as error:
-        return _left(module, data, sites, removed, f"its rewrite is not sound: {_line(error)}")
+    except (RecursionError, cst.ParserSyntaxError, cst.CSTValidationError) as error:
+        return left(f"the file cannot be rewritten: {_line(error)}")
+    broken = sources.parse(module.path, after)
+    if isinstance(broken, Unreadable):
+        return left(f"the rewritten file would not parse: {broken.reason}")
     return Rewriting(module.path, data, after, tuple(_outcomes(planned, removed, changer.done)))
 
 
@@ -100,21 +115,28 @@ def _line(error: Exception) -> str:
 
 
 def _removed_names(module: Module) -> dict[Place, str]:
-    """Returns where the module uses the functions that JAX removed, and which."""
-    return {
-        module.place(reference.node): reference.name.rpartition(".")[2]
+    """Returns where the module uses the functions that JAX removed, and which.
+
+    One that is also used where its absence is looked after, as in a ``try``, is left altogether.
+    """
+    uses = [
+        reference
         for reference in module.facts.references.values()
-        if reference.name in REMOVED
-        and reference.by != "import"
-        and reference.is_certain
-        and not reference.is_guarded
+        if reference.name in REMOVED and reference.by != "import"
+    ]
+    guarded = {use.name for use in uses if use.is_guarded or not use.is_certain}
+    return {
+        module.place(use.node): use.name.rpartition(".")[2]
+        for use in uses
+        if use.name not in guarded
     }
 
 
-def _wanted(planned: list[Plan | tuple[Site, str]], removed: dict[Place, str]) -> set[str]:
-    return {
-        emitted.FUNCTION_OF[plan.form, plan.is_kept] for plan in planned if isinstance(plan, Plan)
-    } | set(removed.values())
+def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
+    # A site with comments inside becomes a call of map_rows.
+    forms = {"map_rows"} if any(isinstance(plan, Plan) for plan in planned) else set()
+    forms |= {emitted.FUNCTION_OF[p.form, p.is_kept] for p in planned if isinstance(p, Plan)}
+    return forms | set(removed.values())
 
 
 def _obstacle(module: Module, wanted: set[str]) -> str:
@@ -145,11 +167,11 @@ def _obstacle(module: Module, wanted: set[str]) -> str:
 
 
 def _left(
-    module: Module, data: bytes, sites: list[Site], removed: dict[Place, str], reason: str
+    module: Module, data: bytes, planned: Planned, removed: dict[Place, str], reason: str
 ) -> Rewriting:
-    outcomes = [Outcome(site.name, _what(site), reason) for site in sites]
-    outcomes += [Outcome(place, f"jax.{name}", reason) for place, name in removed.items()]
-    return Rewriting(module.path, data, data, tuple(_in_order(outcomes)))
+    """Returns a file as it is; a site that has a reason of its own keeps it."""
+    sites = [(each.site, reason) if isinstance(each, Plan) else each for each in planned]
+    return Rewriting(module.path, data, data, tuple(_outcomes(sites, removed, set(), reason)))
 
 
 def _what(site: Site) -> str:
@@ -159,20 +181,16 @@ def _what(site: Site) -> str:
 
 
 def _outcomes(
-    planned: list[Plan | tuple[Site, str]], removed: dict[Place, str], done: set[Place]
+    planned: Planned, removed: dict[Place, str], done: set[Place], otherwise: str = LOST
 ) -> list[Outcome]:
     found = [
-        Outcome(each.site.name, _what(each.site), "" if each.site.name in done else LOST)
+        Outcome(each.site.name, _what(each.site), "" if each.site.name in done else otherwise)
         if isinstance(each, Plan)
         else Outcome(each[0].name, _what(each[0]), each[1])
         for each in planned
     ]
     found += [
-        Outcome(place, f"jax.{name}", "" if place in done else LOST)
+        Outcome(place, f"jax.{name}", "" if place in done else otherwise)
         for place, name in removed.items()
     ]
-    return _in_order(found)
-
-
-def _in_order(outcomes: list[Outcome]) -> list[Outcome]:
-    return sorted(outcomes, key=lambda each: (each.place.line, each.place.column))
+    return sorted(found, key=lambda each: (each.place.line, each.place.column))

@@ -37,15 +37,13 @@ class Spelling:
 
     def renamed_inside(self, node: cst.BaseExpression, plan: Plan, name: str) -> cst.BaseExpression:
         """Puts a name in the place of pmap in its call, and leaves all else as it is."""
-        if isinstance(node, cst.Call) and _is_partial(node, plan):
-            if isinstance(node.func, cst.Call):
-                inner = self.renamed_inside(node.func, plan, name)
-                return node.with_changes(func=inner)
-            first = node.args[0].with_changes(value=cst.Name(name))
-            return node.with_changes(args=[first, *node.args[1:]])
-        if isinstance(node, cst.Call):
-            return node.with_changes(func=cst.Name(name))
-        return cst.Name(name)
+        if not isinstance(node, cst.Call):
+            return cst.Name(name)
+        if isinstance(node.func, cst.Call):
+            return node.with_changes(func=_with_first(node.func, name))
+        if plan.form == "decorator":
+            return _with_first(node, name)
+        return node.with_changes(func=cst.Name(name))
 
     def jitted(self, call: cst.Call, plan: Plan, block: str) -> cst.BaseExpression:
         """Returns ``jax.jit(one_row_each(f, ...), ...)`` for ``jax.pmap(f, ...)``.
@@ -122,9 +120,10 @@ class Spelling:
         return cst.parse_expression(text, self._tree.config_for_parsing)
 
 
-def _is_partial(node: cst.Call, plan: Plan) -> bool:
-    """Tells a partial of pmap from a call of pmap; the latter is as long as its name and more."""
-    return isinstance(node.func, cst.Call) or plan.form == "decorator"
+def _with_first(partial: cst.Call, name: str) -> cst.Call:
+    """Puts a name in the place of what a partial is of."""
+    first = partial.args[0].with_changes(value=cst.Name(name))
+    return partial.with_changes(args=[first, *partial.args[1:]])
 
 
 def _given(options: dict[str, str], wanted: dict[str, str]) -> list[str]:
