@@ -74,7 +74,7 @@ def test_what_is_left_is_listed_with_its_reason(program):
 def test_a_file_that_does_not_parse_is_one_line_and_stays(program):
     (program.parent / "broken.py").write_text("import jax\njax.pmap(\n")
     result = migrate(program.parent, "--write")
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert "broken.py: not read: syntax error" in result.stdout
     assert (program.parent / "broken.py").read_text() == "import jax\njax.pmap(\n"
 

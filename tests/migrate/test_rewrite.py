@@ -132,6 +132,13 @@ TEXTS["unpacked options in a decorator"] = (
     "@functools.partial(jax.pmap, **options)\ndef g(x): return x\n",
     "@functools.partial(map_rows, **options)\ndef g(x): return x\n",
 )
+TEXTS["long decorator"] = (
+    "class A:\n    @functools.partial(jax.pmap, axis_name='batch', in_axes=(0, None, 0, 0), "
+    "out_axes=(0, None))\n    def g(x): return x\n",
+    "class A:\n    @jax.jit\n    @functools.partial(\n        one_row_each,\n"
+    "        axis_name='batch',\n        in_axes=(0, None, 0, 0),\n        out_axes=(0, None),\n"
+    "    )\n    def g(x): return x\n",
+)
 SHORT = "x = 1\n" * 200
 
 

@@ -44,7 +44,7 @@ def command(
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
     Shows a diff and changes nothing, unless --write is given. Never imports or runs the code. Exits
-    with 0 if nothing is to be done, 1 if something is shown or left, 2 on an error.
+    with 0 if nothing is to be done, 1 if something is shown, left or not read, 2 on an error.
     """
     try:
         from pmapx.migrate import migration, writing
@@ -74,7 +74,8 @@ def command(
     _echo(_summary(done, is_written, failed), is_coloured)
     if failed:
         ctx.exit(2)
-    ctx.exit(1 if done.left or (done.changed and not is_written) else 0)
+    is_open = done.left or done.unreadable or (done.changed and not is_written)
+    ctx.exit(1 if is_open else 0)
 
 
 def _echo(text: str, is_coloured: bool | None) -> None:
@@ -84,7 +85,8 @@ def _echo(text: str, is_coloured: bool | None) -> None:
 
 def _coloured(text: str) -> str:
     lines = []
-    for line in text.splitlines():
+    # Only \n ends a line of a diff; splitlines would cut at more.
+    for line in text.removesuffix("\n").split("\n"):
         if line.startswith(("---", "+++")):
             lines.append(click.style(line, bold=True))
         elif line.startswith(("+", "-", "@")):

@@ -74,7 +74,7 @@ class Changer(cst.CSTTransformer):
             inside = self._spelling.renamed_inside(updated_node.decorator, plan, "map_rows")
             return updated_node.with_changes(decorator=inside)
         self.used.add("one_row_each")
-        return cst.FlattenSentinel(self._spelling.decorators(updated_node))
+        return cst.FlattenSentinel(self._spelling.decorators(updated_node, "".join(self._blocks)))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Puts another function in the place of a name."""

@@ -10,11 +10,10 @@ import libcst.matchers as m
 
 from pmapx.migrate import emitted
 from pmapx.migrate.module import Module
-from pmapx.migrate.sources import Source
 from pmapx.migrate.values import Named
 
 
-def is_emitted(source: Source, node: ast.AST, name: str) -> bool:
+def is_emitted(node: ast.AST, name: str) -> bool:
     """Tells whether a function is the one that an earlier run wrote."""
     found = ast.parse(emitted.TEXTS[name]).body[-1]
     return ast.dump(found) == ast.dump(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Sequence
 
 from pmapx.migrate import plans, sources
@@ -73,9 +74,8 @@ def diff(file: Rewriting) -> str:
     """Returns a file's change as ``diff -u`` and ``git apply`` have it."""
     before, after = (_decoded(data) for data in (file.before, file.after))
     lines = []
-    for line in difflib.unified_diff(
-        before, after, f"a/{file.path.lstrip('/')}", f"b/{file.path.lstrip('/')}"
-    ):
+    path = os.path.normpath(file.path).lstrip(os.sep)
+    for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"):
         has_end = line.endswith("\n")
         lines.append(line if has_end else line + "\n\\ No newline at end of file\n")
     return "".join(lines)

@@ -126,6 +126,9 @@ def _is_keepable(site: Site) -> bool:
     if site.has_unpacked_options:
         return False
     for name, text in site.options:
+        if name in ("donate_argnums", "axis_size"):
+            # These are jit's, or dropped.
+            continue
         found = _literal(text)
         if found is ... and not (name == "axis_name" and text.replace(".", "").isidentifier()):
             return False

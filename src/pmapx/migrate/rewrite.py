@@ -81,6 +81,8 @@ def rewrite(
     planned = plans.plan(module, sites, nested | plans.nested(module))
     removed = _removed_names(module)
     left = functools.partial(_left, module, data, planned, removed)
+    if not removed and not any(isinstance(each, Plan) for each in planned):
+        return left("")
     if module.source.cells:
         return left(NOTEBOOK)
     if in_processes:
@@ -155,7 +157,7 @@ def _obstacle(module: Module, wanted: set[str]) -> str:
             name = node.arg
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             name = node.name
-            if name in names and imports.is_emitted(module.source, node, name):
+            if name in names and imports.is_emitted(node, name):
                 name = ""
         elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
             name = node.asname or node.name

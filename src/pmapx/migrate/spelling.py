@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 import libcst.matchers as m
 
@@ -26,7 +28,8 @@ class Spelling:
     def __init__(self, tree: cst.Module) -> None:
         """Takes over the file's manner."""
         self._tree = tree
-        self._lines = tree.code.split("\n")
+        # str.splitlines would also cut at form feeds and other separators.
+        self._lines = re.split("\r\n|\r|\n", tree.code)
         lengths = sorted(len(line.rstrip()) for line in self._lines)
         usual = lengths[int(0.99 * (len(lengths) - 1))]
         self._width = next((width for width in WIDTHS if width >= usual), WIDTHS[-1])
@@ -64,7 +67,7 @@ class Spelling:
         made = self._expression(text)
         return made.with_changes(lpar=call.lpar, rpar=call.rpar)
 
-    def decorators(self, node: cst.Decorator) -> list[cst.Decorator]:
+    def decorators(self, node: cst.Decorator, block: str) -> list[cst.Decorator]:
         """Returns the decorators that jit and map, in the place of one that maps with pmap."""
         call = node.decorator
         first, second = "jax.jit", "one_row_each"
@@ -72,14 +75,23 @@ class Spelling:
             partial = self._code(call.func)
             options = {arg.keyword.value: self._code(arg.value) for arg in call.args if arg.keyword}
             outer, inner = _given(options, OUTER), _given(options, INNER)
-            first = f"{partial}({', '.join(['jax.jit', *outer])})" if outer else first
-            second = f"{partial}({', '.join(['one_row_each', *inner])})" if inner else second
+            if outer:
+                first = self._decorator_text(partial, [first, *outer], block)
+            if inner:
+                second = self._decorator_text(partial, [second, *inner], block)
         above = node.with_changes(
             decorator=self._expression(first),
             trailing_whitespace=cst.TrailingWhitespace(newline=node.trailing_whitespace.newline),
         )
         below = node.with_changes(decorator=self._expression(second), leading_lines=())
         return [above, below]
+
+    def _decorator_text(self, function: str, args: list[str], block: str) -> str:
+        text = f"{function}({', '.join(args)})"
+        if len(block) + len("@") + len(text.partition("\n")[0]) <= self._width:
+            return text
+        lines = "".join(f"{self._tree.default_indent}{arg},\n" for arg in args)
+        return f"{function}(\n{lines})"
 
     def _parts(self, call: cst.Call) -> tuple[str, dict[str, str]]:
         """Returns the mapped function's text and the options' texts."""
