@@ -90,6 +90,8 @@ def _inserted(tree: cst.Module, at: int, lines: list[str], texts: list[str]) -> 
     source = "".join(lines)
     if texts:
         source += ("\n\n" if lines or at else "") + "\n\n".join(texts)
+    if lines and at and isinstance(body[at - 1], cst.FunctionDef):
+        source = "\n\n" + source
     made = cst.parse_module(source.replace("\n", newline), tree.config_for_parsing)
     added = list(made.body)
     blank = cst.EmptyLine(indent=False, newline=cst.Newline())

@@ -160,12 +160,15 @@ def _may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     return any(isinstance(fact, lasting) for fact in held)
 
 
+_REPEATING = (
+    ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda,
+    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
 def _is_repeated(module: Module, node: ast.AST) -> bool:
     while not isinstance(node, ast.Module):
-        if isinstance(
-            node,
-            (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp),
-        ):
+        if isinstance(node, _REPEATING):
             return True
         node = module.parent(node)
     return False
