@@ -175,13 +175,13 @@ def test_confidence_low_shows_more(tmp_path):
 
 def test_a_bar_is_shown_on_a_terminal_after_a_second_and_not_before(monkeypatch):
     pytest.importorskip("rich")
-    from pmapx.cli import check
+    from pmapx.cli import _terminal
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with check._Bar() as bar:
+    with _terminal.Bar("Checking") as bar:
         bar.advance(1, 10)
         assert bar._progress is None
-        bar._started = time.monotonic() - 2 * check.PATIENCE
+        bar._started = time.monotonic() - 2 * _terminal.PATIENCE
         bar.advance(2, 10)
         assert bar._progress is not None
 

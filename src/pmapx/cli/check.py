@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable
 
 import click
 
+from pmapx.cli._terminal import Bar, colour, fail
 from pmapx.migrate import settings
 from pmapx.migrate.check import check
 from pmapx.migrate.formats import FORMATS
 from pmapx.migrate.values import Confidence
-
-# A run that is over sooner shows no bar.
-PATIENCE = 1.0
 
 
 @click.command("check")
@@ -56,7 +51,7 @@ def command(
     """
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
-        _fail(ctx, f"no such file or folder: {missing[0]}")
+        fail(ctx, f"no such file or folder: {missing[0]}")
     try:
         wanted = settings.make(
             settings.load(paths),
@@ -66,8 +61,8 @@ def command(
             confidence=confidence,
         )
     except settings.SettingsError as error:
-        _fail(ctx, str(error))
-    with _Bar() as bar:
+        fail(ctx, str(error))
+    with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
     rendered = FORMATS[layout](report)
     if output is not None:
@@ -75,59 +70,7 @@ def command(
             with open(output, "w", encoding="utf-8", errors="replace") as file:
                 file.write(click.unstyle(rendered) + "\n")
         except OSError as error:
-            _fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
+            fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
     elif rendered:
-        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=_colour(color))
+        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=colour(color))
     ctx.exit(1 if report.findings and not exit_zero else 0)
-
-
-def _colour(wanted: bool | None) -> bool | None:
-    """NO_COLOR and FORCE_COLOR count where the option does not say; click asks the terminal."""
-    if wanted is None and os.environ.get("NO_COLOR"):
-        return False
-    if wanted is None and os.environ.get("FORCE_COLOR"):
-        return True
-    return wanted
-
-
-def _fail(ctx: click.Context, message: str) -> None:
-    click.echo(f"pmapx: {message}", err=True)
-    ctx.exit(2)
-
-
-class _Bar:
-    """A progress bar on standard error, once a run has taken longer than a person waits."""
-
-    def __init__(self) -> None:
-        """Shows nothing yet."""
-        self._started = time.monotonic()
-        self._show: Callable[[int, int], None] | None = None
-        self._progress: object = None
-
-    def __enter__(self) -> _Bar:
-        """Starts the clock."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Takes the bar away."""
-        if self._progress is not None:
-            self._progress.stop()  # type: ignore[attr-defined]
-
-    def advance(self, done: int, total: int) -> None:
-        """Moves the bar."""
-        if self._show is None:
-            if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE:
-                return
-            self._open()
-        if self._show is not None:
-            self._show(done, total)
-
-    def _open(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        progress = Progress(console=Console(stderr=True), transient=True)
-        task = progress.add_task("Checking", total=None)
-        progress.start()
-        self._progress = progress
-        self._show = lambda done, total: progress.update(task, completed=done, total=total)

@@ -4,4 +4,8 @@ Code is read here and never run or imported. ``sources`` finds and reads files; 
 which module a name leads to; ``interpret``, ``evaluate``, ``calls`` and ``known`` follow values
 through a module and write down ``facts``; each file in ``rules`` turns facts into findings;
 ``check`` puts these together and ``formats`` prints them.
+
+``sites`` finds the uses of pmap; ``plans`` says what becomes of each; ``changer``, ``spelling`` and
+``imports`` write it with LibCST; ``emitted`` has the functions that a file is given; ``rewrite``,
+``migration`` and ``writing`` put these together for a file, for many, and on disk.
 """

@@ -1,0 +1,146 @@
+"""``pmapx migrate``: from pmap to shard_map."""
+
+from __future__ import annotations
+
+import collections
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import click
+
+from pmapx.cli._terminal import Bar, colour, fail
+from pmapx.migrate import settings
+
+if TYPE_CHECKING:
+    from pmapx.migrate.migration import Migration
+
+
+@click.command("migrate")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
+@click.option("--write", "is_written", is_flag=True, help="Change the files.")
+@click.option(
+    "--diff/--no-diff", "is_shown", default=None, help="Show the change; on unless --write."
+)
+@click.option(
+    "--style",
+    type=click.Choice(["stacked"]),
+    default="stacked",
+    show_default=True,
+    help="stacked keeps every shape: one row a device.",
+)
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
+@click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    paths: tuple[str, ...],
+    is_written: bool,
+    is_shown: bool | None,
+    style: str,
+    exclude: tuple[str, ...],
+    color: bool | None,
+) -> None:
+    """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
+
+    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code. Exits
+    with 0 if nothing is to be done, 1 if something is shown, left or not read, 2 on an error.
+    """
+    try:
+        from pmapx.migrate import migration, writing
+    except ModuleNotFoundError as error:
+        fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        fail(ctx, f"no such file or folder: {missing[0]}")
+    try:
+        wanted = settings.make(settings.load(paths), exclude=exclude)
+    except settings.SettingsError as error:
+        fail(ctx, str(error))
+    with Bar("Reading") as bar:
+        done = migration.migrate(paths, exclude=wanted.exclude, progress=bar.advance)
+    is_coloured = colour(color)
+    if is_shown or (is_shown is None and not is_written):
+        for file in done.changed:
+            _echo(_coloured(migration.diff(file)), is_coloured)
+    failed: dict[str, str] = {}
+    if is_written:
+        _warn_of_changes([file.path for file in done.changed])
+        for file in done.changed:
+            try:
+                writing.write(file)
+            except OSError as error:
+                failed[file.path] = (error.strerror or str(error)).lower()
+    _echo(_summary(done, is_written, failed), is_coloured)
+    if failed:
+        ctx.exit(2)
+    is_open = done.left or done.unreadable or (done.changed and not is_written)
+    ctx.exit(1 if is_open else 0)
+
+
+def _echo(text: str, is_coloured: bool | None) -> None:
+    if text:
+        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=is_coloured)
+
+
+def _coloured(text: str) -> str:
+    lines = []
+    # Only \n ends a line of a diff; splitlines would cut at more.
+    for line in text.removesuffix("\n").split("\n"):
+        if line.startswith(("---", "+++")):
+            lines.append(click.style(line, bold=True))
+        elif line.startswith(("+", "-", "@")):
+            lines.append(click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}[line[0]]))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
+    """What was rewritten and what is left, each file one line and each reason under it."""
+    lines = [f"{path}: not written: {why}" for path, why in failed.items()]
+    lines += [f"{each.path}: not read: {each.reason}" for each in done.unreadable]
+    width = max([len("file"), *(len(file.path) for file in done.files)])
+    if done.files:
+        lines.append(click.style(f"{'file':<{width}}  rewritten  left", bold=True))
+    for file in done.files:
+        left = [each for each in file.outcomes if each.reason]
+        lines.append(f"{file.path:<{width}}  {len(file.outcomes) - len(left):>9}  {len(left):>4}")
+    for file in done.files:
+        for each in file.outcomes:
+            if each.reason:
+                where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
+                lines.append(f"{where}: left: {each.what}: {each.reason}")
+    total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
+    word = "rewritten" if is_written else "to rewrite"
+    lines.append(
+        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} files, "
+        f"{total[True]} left"
+    )
+    if done.changed and not is_written:
+        lines.append("Nothing was changed; --write does it.")
+    return "\n".join(lines)
+
+
+def _warn_of_changes(paths: list[str]) -> None:
+    """Says which files have changes that git does not hold, since these can then not be told."""
+    dirty = []
+    for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
+        names = [p for p in paths if os.path.dirname(os.path.abspath(p)) == folder]
+        try:
+            # No hook or monitor that a repository names is run.
+            status = subprocess.run(
+                ["git", "-c", "core.fsmonitor=false", "status", "--porcelain", "--"]
+                + [os.path.basename(name) for name in names],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return
+        dirty += [line[3:] for line in status.stdout.splitlines()]
+    if dirty:
+        shown = ", ".join(dirty[:3]) + (", ..." if len(dirty) > 3 else "")
+        click.echo(f"pmapx: git does not hold all of these before the change: {shown}", err=True)

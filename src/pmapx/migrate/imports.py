@@ -1,0 +1,154 @@
+"""What a migrated file needs at its top, and what it no longer needs there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import libcst as cst
+import libcst.matchers as m
+
+from pmapx.migrate import emitted
+from pmapx.migrate.module import Module
+from pmapx.migrate.values import Named
+
+
+def is_emitted(node: ast.AST, name: str) -> bool:
+    """Tells whether a function is the one that an earlier run wrote."""
+    found = ast.parse(emitted.TEXTS[name]).body[-1]
+    return ast.dump(found) == ast.dump(node)
+
+
+def is_of_jax(alias: ast.alias, module: Module) -> bool:
+    """Tells whether an import brings the function that JAX removed, whose place is taken."""
+    reference = module.facts.references.get(alias)
+    return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
+
+
+def add(tree: cst.Module, used: set[str], module: Module) -> cst.Module:
+    """Returns the file with the functions that it uses, and without imports that would fail."""
+    if not used:
+        return tree
+    here = {
+        node.name
+        for node in module.source.tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in emitted.TEXTS
+    }
+    here |= {
+        target.id
+        for node in module.source.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    wanted = [name for name in emitted.with_needs(used) if name not in here]
+    tree = _without_removed(tree, used)
+    at = _end_of_imports(tree.body, used)
+    lines = []
+    if "kept_one_row_each" in wanted and not _is_imported(tree.body[:at], "functools"):
+        lines.append("import functools\n")
+    if module.env.find("jax") != frozenset({Named("jax")}):
+        lines.append("import jax\n")
+    texts = [emitted.text(name, tree.default_indent) for name in wanted]
+    return _inserted(tree, at, lines, texts) if lines or texts else tree
+
+
+def _without_removed(tree: cst.Module, used: set[str]) -> cst.Module:
+    """Takes the functions that JAX removed out of ``from jax import ...``."""
+    taker = _Taker({name for name in used if name.startswith("device_put_")})
+    changed = tree.visit(taker)
+    assert isinstance(changed, cst.Module)
+    return changed
+
+
+class _Taker(cst.CSTTransformer):
+    def __init__(self, names: set[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def leave_ImportFrom(
+        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
+    ) -> cst.ImportFrom | cst.RemovalSentinel:
+        names = updated_node.names
+        if isinstance(names, cst.ImportStar) or not m.matches(
+            updated_node, m.ImportFrom(module=m.Name("jax"), relative=[])
+        ):
+            return updated_node
+        kept = [alias for alias in names if alias.name.value not in self._names]
+        if len(kept) == len(names):
+            return updated_node
+        if not kept:
+            return cst.RemoveFromParent()
+        last = kept[-1].with_changes(comma=names[-1].comma)
+        return updated_node.with_changes(names=[*kept[:-1], last])
+
+
+def _inserted(tree: cst.Module, at: int, lines: list[str], texts: list[str]) -> cst.Module:
+    """Puts imports and functions where the file's own imports end."""
+    body = list(tree.body)
+    newline = tree.default_newline
+    source = "".join(lines)
+    if texts:
+        source += ("\n\n" if lines or at else "") + "\n\n".join(texts)
+    if lines and at and isinstance(body[at - 1], cst.FunctionDef):
+        source = "\n\n" + source
+    made = cst.parse_module(source.replace("\n", newline), tree.config_for_parsing)
+    added = list(made.body)
+    blank = cst.EmptyLine(indent=False, newline=cst.Newline())
+    if made.header and added:
+        added[0] = added[0].with_changes(leading_lines=[*made.header])
+    if at < len(body):
+        after = body[at]
+        before = list(after.leading_lines)
+        while before and before[0].comment is None and not before[0].whitespace.value:
+            before.pop(0)
+        gap = [blank, blank] if texts else []
+        body[at] = after.with_changes(leading_lines=[*gap, *before])
+    return tree.with_changes(body=[*body[:at], *added, *body[at:]])
+
+
+def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
+    """Returns where the file's first imports end: behind the docstring where there are none."""
+    end = 0
+    is_use = m.Name(value=m.MatchIfTrue(lambda name: name in used))
+    for position, statement in enumerate(body):
+        if m.findall(statement, is_use):
+            break
+        if _is_import(statement):
+            end = position + 1
+        elif position == 0 and m.matches(
+            statement, m.SimpleStatementLine(body=[m.Expr(m.SimpleString())])
+        ):
+            end = 1
+        elif not _may_precede_imports(statement):
+            break
+    written = [
+        position
+        for position, statement in enumerate(body, start=1)
+        if isinstance(statement, cst.FunctionDef) and statement.name.value in emitted.TEXTS
+    ]
+    # Behind what an earlier run wrote, since the new may use it.
+    return max([end, *written])
+
+
+def _is_imported(body: Sequence[cst.BaseStatement], name: str) -> bool:
+    wanted = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(m.Name(name), None), m.ZeroOrMore()])
+    return any(
+        m.matches(small, wanted)
+        for statement in body
+        if isinstance(statement, cst.SimpleStatementLine)
+        for small in statement.body
+    )
+
+
+def _is_import(statement: cst.BaseStatement) -> bool:
+    if isinstance(statement, cst.SimpleStatementLine):
+        return any(isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body)
+    return isinstance(statement, (cst.Try, cst.If)) and bool(
+        m.findall(statement, m.Import() | m.ImportFrom())
+    )
+
+
+def _may_precede_imports(statement: cst.BaseStatement) -> bool:
+    """Settings between imports, such as os.environ[...] = ..., do not end them."""
+    return isinstance(statement, (cst.SimpleStatementLine, cst.If, cst.Try))

@@ -1,0 +1,198 @@
+"""One file from pmap to shard_map: the sites that have a plan, and nothing else, with LibCST."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper
+
+from pmapx.migrate import emitted, imports, plans, sources, suppressions
+from pmapx.migrate.changer import Changer
+from pmapx.migrate.discovery import Unreadable
+from pmapx.migrate.module import Module
+from pmapx.migrate.plans import Plan
+from pmapx.migrate.sites import Site, find_sites
+from pmapx.migrate.values import Named, Place
+
+Planned = Sequence[Plan | tuple[Site, str]]
+REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
+PROCESSES = (
+    "the program starts several processes (jax.distributed.initialize): shard_map takes global "
+    "arrays there, and what each process loads has to be stitched"
+)
+NOTEBOOK = "in a notebook: move the code to a module, or change the cell by hand"
+TAKEN = "the name {} that its rewrite needs means something else in this file"
+JAX_TAKEN = "the name jax means something else in this file"
+WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
+LOST = "not found again in the file"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one place; ``reason`` says why it is left, and is empty if it is not."""
+
+    place: Place
+    what: str
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A file before and after, equal if nothing was to be done or it could not be."""
+
+    path: str
+    before: bytes
+    after: bytes
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something to write."""
+        return self.before != self.after
+
+
+def rewrite(
+    module: Module,
+    data: bytes,
+    *,
+    nested: frozenset[Place] = frozenset(),
+    in_processes: bool = False,
+) -> Rewriting:
+    """Returns the file with its uses of pmap rewritten, and what became of each.
+
+    ``nested`` are the pmaps of the whole program that are inside another or around one.
+
+    >>> from pmapx.migrate.project import Project
+    >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
+    >>> done = rewrite(project.module("a.py", data=data), data)
+    >>> done.after.decode().splitlines()[-1]
+    "f = jax.jit(one_row_each(abs, axis_name='i'))"
+    """
+    comments = suppressions.suppressed(module.source.text)
+    sites = [
+        site
+        for site in find_sites(module)
+        if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
+    ]
+    planned = plans.plan(module, sites, nested | plans.nested(module))
+    removed = _removed_names(module)
+    left = functools.partial(_left, module, data, planned, removed)
+    if not removed and not any(isinstance(each, Plan) for each in planned):
+        return left("")
+    if module.source.cells:
+        return left(NOTEBOOK)
+    if in_processes:
+        return left(PROCESSES)
+    reason = _obstacle(module, _wanted(planned, removed))
+    if reason:
+        return left(reason)
+    try:
+        tree = cst.parse_module(data)
+    except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError, RecursionError) as error:
+        return left(f"LibCST does not read the file: {_line(error)}")
+    if tree.bytes != data:
+        return left("LibCST does not write the file as it read it")
+    changer = Changer([each for each in planned if isinstance(each, Plan)], removed)
+    try:
+        wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
+        after = imports.add(wrapper.visit(changer), changer.used, module).bytes
+    except (RecursionError, cst.ParserSyntaxError, cst.CSTValidationError) as error:
+        return left(f"the file cannot be rewritten: {_line(error)}")
+    broken = sources.parse(module.path, after)
+    if isinstance(broken, Unreadable):
+        return left(f"the rewritten file would not parse: {broken.reason}")
+    return Rewriting(module.path, data, after, tuple(_outcomes(planned, removed, changer.done)))
+
+
+def _lines(place: Place) -> range:
+    return range(place.line, place.end_line + 1)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:120]
+
+
+def _removed_names(module: Module) -> dict[Place, str]:
+    """Returns where the module uses the functions that JAX removed, and which.
+
+    One that is also used where its absence is looked after, as in a ``try``, is left altogether.
+    """
+    uses = [
+        reference
+        for reference in module.facts.references.values()
+        if reference.name in REMOVED and reference.by != "import"
+    ]
+    guarded = {use.name for use in uses if use.is_guarded or not use.is_certain}
+    return {
+        module.place(use.node): use.name.rpartition(".")[2]
+        for use in uses
+        if use.name not in guarded
+    }
+
+
+def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
+    # A site with comments inside becomes a call of map_rows.
+    forms = {"map_rows"} if any(isinstance(plan, Plan) for plan in planned) else set()
+    forms |= {emitted.FUNCTION_OF[p.form, p.is_kept] for p in planned if isinstance(p, Plan)}
+    return forms | set(removed.values())
+
+
+def _obstacle(module: Module, wanted: set[str]) -> str:
+    """Returns why no site of the file can be rewritten, if so."""
+    bound = module.env.find("jax")
+    if bound is not None and bound != frozenset({Named("jax")}):
+        return JAX_TAKEN
+    names = emitted.with_needs(wanted)
+    for node in ast.walk(module.source.tree):
+        name = ""
+        if isinstance(node, ast.Attribute) and node.attr == "__wrapped__":
+            return WRAPPED
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            name = node.name
+            if name in names and imports.is_emitted(node, name):
+                name = ""
+        elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
+            name = node.asname or node.name
+        if name == "jax" and not isinstance(node, ast.alias):
+            return JAX_TAKEN
+        if name in names and not (name == "kept_one_row_each" and isinstance(node, ast.Name)):
+            return TAKEN.format(name)
+    return ""
+
+
+def _left(
+    module: Module, data: bytes, planned: Planned, removed: dict[Place, str], reason: str
+) -> Rewriting:
+    """Returns a file as it is; a site that has a reason of its own keeps it."""
+    sites = [(each.site, reason) if isinstance(each, Plan) else each for each in planned]
+    return Rewriting(module.path, data, data, tuple(_outcomes(sites, removed, set(), reason)))
+
+
+def _what(site: Site) -> str:
+    words = {"decorator": "decorator", "partial": "partial", "value": "value", "wrapper": "wrapper"}
+    word = words.get(site.kind, "called at once" if site.is_called_at_once else "call")
+    return f"jax.pmap ({word})"
+
+
+def _outcomes(
+    planned: Planned, removed: dict[Place, str], done: set[Place], otherwise: str = LOST
+) -> list[Outcome]:
+    found = [
+        Outcome(each.site.name, _what(each.site), "" if each.site.name in done else otherwise)
+        if isinstance(each, Plan)
+        else Outcome(each[0].name, _what(each[0]), each[1])
+        for each in planned
+    ]
+    found += [
+        Outcome(place, f"jax.{name}", "" if place in done else otherwise)
+        for place, name in removed.items()
+    ]
+    return sorted(found, key=lambda each: (each.place.line, each.place.column))

@@ -1,0 +1,185 @@
+"""Small programs with pmap, by the form that each shows; each sets RESULT."""
+
+HEAD = """
+import functools
+import jax, jax.numpy as jnp, numpy as np
+ROWS = np.arange(32.0, dtype=np.float32).reshape(8, 4) / 7
+W = np.linspace(-1, 1, 8 * 4, dtype=np.float32).reshape(8, 4)
+def train_step(state, batch):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state["w"])
+    grads = jax.lax.pmean(grads, axis_name="batch")
+    state = {"w": state["w"] - 0.1 * grads, "n": state["n"] + 1}
+    return state, {"loss": jax.lax.pmean(loss, "batch"), "own": loss}
+STATE = {"w": np.stack([W[0]] * 8), "n": np.zeros(8, np.int32)}
+"""
+
+PROGRAMS = {
+    "a_name": """
+step = jax.pmap(train_step, axis_name="batch")
+state = STATE
+for _ in range(3):
+    state, metrics = step(state, ROWS)
+RESULT = state, metrics
+""",
+    "donated": """
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+state, _ = step(jax.device_put(STATE), ROWS)
+before = state
+state, metrics = step(state, ROWS)
+RESULT = state, metrics, [leaf.is_deleted() for leaf in jax.tree.leaves(before)]
+""",
+    "no_axis_name": "f = jax.pmap(lambda x: (x ** 2).sum())\nRESULT = f(ROWS)\n",
+    "positional_axis_name": "f = jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')\nRESULT = f(ROWS)\n",
+    "named_axis": """
+AXIS = "batch"
+f = jax.pmap(lambda x: jax.lax.all_gather(x, AXIS), axis_name=AXIS)
+RESULT = f(ROWS)
+""",
+    "in_axes": """
+f = jax.pmap(lambda a, b, c: (a + b["x"] + c, b["y"]), in_axes=(1, {"x": 0, "y": None}, None))
+RESULT = f(ROWS.T, {"x": ROWS, "y": np.float32(3)}, 2)
+""",
+    "in_axes_None": "f = jax.pmap(lambda a, b: a * b, in_axes=(0, None))\nRESULT = f(ROWS, W[0])\n",
+    "in_axes_list": "f = jax.pmap(lambda a, b: a * b, in_axes=[0, None])\nRESULT = f(ROWS, W[0])\n",
+    "out_axes": """
+f = jax.pmap(
+    lambda x: (x, jax.lax.psum(x, "i"), {"s": x.sum()}), axis_name="i", out_axes=(1, None, 0)
+)
+RESULT = f(ROWS)
+""",
+    "scalars_returned": "f = jax.pmap(lambda x: (1, 2.5, x[0], None))\nRESULT = f(ROWS)\n",
+    "static": """
+f = jax.pmap(lambda how, x, n: getattr(jnp, how)(x) * n, static_broadcasted_argnums=(0, 2))
+RESULT = f("sin", ROWS, 3), f("cos", ROWS, 2)
+""",
+    "static_int_and_in_axes": """
+f = jax.pmap(
+    lambda x, n, y: x * n + y,
+    in_axes=(0, None, None),
+    static_broadcasted_argnums=1,
+    donate_argnums=(),
+)
+RESULT = f(ROWS, 3, W[0])
+""",
+    "keywords": "f = jax.pmap(lambda x, y: x - y)\nRESULT = f(ROWS, y=W), f(y=W, x=ROWS)\n",
+    "devices": """
+f = jax.pmap(lambda x: x + jax.lax.axis_index("i"), axis_name="i", devices=jax.devices()[::-1])
+y = f(ROWS)
+shards = sorted(y.addressable_shards, key=lambda shard: shard.index[0].start)
+RESULT = y, [shard.device.id for shard in shards]
+""",
+    "backend": "f = jax.pmap(lambda x: x + 1, backend='cpu')\nRESULT = f(ROWS)\n",
+    "fewer_rows": """
+f = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")
+RESULT = f(ROWS[:3]), f(ROWS[:1])
+""",
+    "at_once": "RESULT = jax.pmap(train_step, axis_name='batch')(STATE, ROWS)\n",
+    "at_once_in_a_function": """
+TRACES = []
+def square(x):
+    TRACES.append(1)
+    return x * x
+def run(x):
+    return jax.pmap(square)(x)
+for _ in range(3):
+    y = run(ROWS)
+RESULT = y
+""",
+    "partial_decorator": """
+@functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=(1,), donate_argnums=0)
+def f(x, n):
+    return jax.lax.pmean(x, "i") * n
+RESULT = f(ROWS, 3)
+""",
+    "decorator": "@jax.pmap\ndef f(x):\n    return x + 1\nRESULT = f(ROWS)\n",
+    "partial_kept": """
+pmap = functools.partial(jax.pmap, axis_name="i")
+f = pmap(lambda x: jax.lax.psum(x, "i"))
+g = pmap(lambda x, y: jax.lax.psum(x, "i") + y, in_axes=(0, None), donate_argnums=(0,))
+RESULT = f(ROWS), g(ROWS, W[0])
+""",
+    "partial_called": """
+f = functools.partial(jax.pmap, axis_name="i")(lambda x: jax.lax.psum(x, "i"), out_axes=None)
+RESULT = f(ROWS)
+""",
+    "of_a_partial": """
+def scale(k, x, *, shift):
+    return x * k + shift
+f = jax.pmap(functools.partial(scale, 2.0, shift=1.0))
+RESULT = f(ROWS)
+""",
+    "method": """
+class Trainer:
+    def __init__(self, rate):
+        self.rate = rate
+        self.step = jax.pmap(self._step, axis_name="i")
+    def _step(self, w, x):
+        return w - self.rate * jax.lax.pmean(x, "i")
+    @functools.partial(jax.pmap, static_broadcasted_argnums=(0,))
+    def mapped(self, x):
+        return x * self.rate
+t = Trainer(0.5)
+RESULT = t.step(W, ROWS), t.mapped(ROWS)
+""",
+    "wrapper": """
+def my_pmap(f, **options):
+    return jax.pmap(f, axis_name="batch", **options)
+def plain_pmap(f):
+    return jax.pmap(f, axis_name="batch")
+RESULT = my_pmap(train_step, donate_argnums=())(STATE, ROWS), plain_pmap(train_step)(STATE, ROWS)
+""",
+    "value": """
+def apply(map_fn, x):
+    return map_fn(lambda v: v * 2)(x)
+chosen = jax.pmap if jax.device_count() > 1 else jax.vmap
+RESULT = apply(jax.pmap, ROWS), chosen(lambda v: v + 1)(ROWS)
+""",
+    "comments_inside": """
+f = jax.pmap(
+    train_step,  # the step
+    # the axis of the gradients
+    axis_name="batch",
+)
+RESULT = f(STATE, ROWS)
+""",
+    "other_names": """
+from jax import pmap, lax
+from jax import pmap as pm
+import jax as j
+RESULT = pmap(abs)(W), pm(lambda x: -x)(W), j.pmap(lambda x: lax.psum(x, "i"), axis_name="i")(W)
+""",
+    "under_grad_and_jit": """
+f = jax.pmap(lambda w, x: jnp.sum(w * x) ** 2)
+RESULT = jax.grad(lambda w: f(w, ROWS).sum())(W), jax.jit(lambda w: f(w, ROWS) + 1)(W)
+""",
+    "keys": """
+keys = jax.random.split(jax.random.key(3), 8)
+f = jax.pmap(lambda key, x: (jax.random.key_data(key), x + jax.random.normal(key, x.shape)))
+RESULT = f(keys, ROWS)
+""",
+    "lowered": """
+f = jax.pmap(lambda x: x * 3)
+RESULT = f.lower(ROWS).compile()(jax.device_put(f(ROWS)))
+""",
+    "replicated_and_sharded": """
+devices = jax.local_devices()
+state = jax.device_put_replicated({"w": W[0], "n": 0}, devices)
+batch = jax.device_put_sharded(list(ROWS), devices)
+step = jax.pmap(train_step, axis_name="batch")
+state, metrics = step(state, batch)
+RESULT = state, jax.tree.map(lambda x: x[0], metrics), batch, len(state["w"].addressable_shards)
+""",
+    "removed_name_imported": """
+from jax import device_put_replicated, tree_util as tu
+RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
+""",
+    "collectives": """
+@functools.partial(jax.pmap, axis_name="i")
+def f(x):
+    i = jax.lax.axis_index("i")
+    turned = jax.lax.ppermute(x, "i", [(k, (k + 1) % 8) for k in range(8)])
+    best = jax.lax.pmax(x, "i"), jax.lax.pmin(x, "i")
+    return i, turned, best, jax.lax.all_gather(x, "i"), jax.lax.psum_scatter(jnp.ones(8) * i, "i")
+RESULT = f(ROWS)
+""",
+}

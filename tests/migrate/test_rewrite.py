@@ -1,0 +1,237 @@
+"""Migrated programs: what they give, what their text is, and what is left alone."""
+
+import ast
+
+import pytest
+from pmap_programs import HEAD, PROGRAMS
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from migrated import assert_same, migrate, rewritten, run_all
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Every program before and after, each side in one process."""
+    root = tmp_path_factory.mktemp("programs")
+    (root / "before").mkdir()
+    (root / "after").mkdir()
+    for name, text in PROGRAMS.items():
+        after, _ = rewritten(root / "before", HEAD + text, f"{name}.py")
+        (root / "after" / f"{name}.py").write_bytes(after)
+    return run_all(root / "before", "before"), run_all(root / "after", "after")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_migrated_program_gives_the_same_to_the_bit(runs, name):
+    before, after = runs
+    assert_same(before[name], after[name])
+
+
+def test_a_function_that_is_mapped_in_each_call_is_traced_once(runs):
+    assert runs[1]["at_once_in_a_function traces"] == 1
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_use_is_rewritten_and_a_second_run_changes_nothing(tmp_path, name):
+    after, outcomes = rewritten(tmp_path, HEAD + PROGRAMS[name])
+    assert outcomes
+    assert [each.reason for each in outcomes] == [""] * len(outcomes)
+    ast.parse(after)
+    assert rewritten(tmp_path, after) == (after, ())
+
+
+LEFT = {
+    "nested": ("f = jax.pmap(jax.pmap(abs, axis_name='j'), axis_name='i')\n", "nested"),
+    "nested by a call": (
+        "inner = jax.pmap(abs)\n@jax.pmap\ndef outer(x):\n    return inner(x)\n",
+        "nested",
+    ),
+    "negative axis": ("f = jax.pmap(abs, out_axes=-1)\n", "from the end"),
+    "negative axis by name": ("LAST = -1\nf = jax.pmap(abs, in_axes=LAST)\n", "from the end"),
+    "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
+    "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
+    "compared": ("is_it = chosen is jax.pmap\n", "compared"),
+    "remade": (
+        "def run(x):\n    return jax.pmap(train_step, devices=jax.devices())(x)\n",
+        "compile anew",
+    ),
+    "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
+    "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
+    "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),
+    "several processes": ("jax.distributed.initialize()\nf = jax.pmap(abs)\n", "processes"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
+    program, reason = LEFT[case]
+    text = (HEAD + program).encode()
+    after, outcomes = rewritten(tmp_path, text)
+    assert after == text
+    assert outcomes
+    assert all(reason in each.reason for each in outcomes)
+
+
+def test_only_sites_with_a_plan_change_beside_one_that_is_left(tmp_path):
+    after, outcomes = rewritten(
+        tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, out_axes=-1)\n"
+    )
+    lines = after.decode().splitlines()
+    assert lines[-2:] == ["f = jax.jit(one_row_each(abs))", "g = jax.pmap(abs, out_axes=-1)"]
+    assert [bool(each.reason) for each in outcomes] == [False, True]
+
+
+TEXTS = {
+    "call": (
+        "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
+        "step = jax.jit(one_row_each(f, axis_name='b'), donate_argnums=(0,))  # why\n",
+    ),
+    "static": (
+        "step = jax.pmap(f, 'b', static_broadcasted_argnums=[1])\n",
+        "step = jax.jit(\n"
+        "    one_row_each(f, axis_name='b', static_argnums=[1]),\n"
+        "    static_argnums=[1],\n"
+        ")\n",
+    ),
+    "keyword": ("step = jax.pmap(fun=f)\n", "step = jax.jit(one_row_each(f))\n"),
+    "axis_size": ("step = jax.pmap(f, axis_size=8)\n", "step = jax.jit(one_row_each(f))\n"),
+    "parentheses": ("step = (jax.pmap(f))\n", "step = (jax.jit(one_row_each(f)))\n"),
+    "decorator": (
+        "# above\n@jax.pmap  # beside\ndef g(x): return x\n",
+        "# above\n@jax.jit\n@one_row_each  # beside\ndef g(x): return x\n",
+    ),
+    "partial decorator": (
+        "@functools.partial(jax.pmap, axis_name='i', donate_argnums=0)\ndef g(x): return x\n",
+        "@functools.partial(jax.jit, donate_argnums=0)\n"
+        "@functools.partial(one_row_each, axis_name='i')\ndef g(x): return x\n",
+    ),
+    "partial": (
+        "pmap = functools.partial(jax.pmap, axis_name='i')\n",
+        "pmap = functools.partial(map_rows, axis_name='i')\n",
+    ),
+    "lines": (
+        "def g(x):\n    return jax.pmap(some.long_name_of_a_function, axis_name='batch', "
+        "in_axes=(0, None), out_axes=0)\n",
+        "def g(x):\n    return jax.jit(\n        one_row_each(\n"
+        "            some.long_name_of_a_function,\n            axis_name='batch',\n"
+        "            in_axes=(0, None),\n            out_axes=0,\n        ),\n    )\n",
+    ),
+    "silenced": ("step = jax.pmap(f)  # noqa: PMX501\n", "step = jax.pmap(f)  # noqa: PMX501\n"),
+    "others' pmap": ("from lib import pmap\npmap(f)\n", "from lib import pmap\npmap(f)\n"),
+}
+TEXTS["comment in a partial that is called"] = (
+    "step = functools.partial(jax.pmap, axis_name='i')(\n    f,  # why\n)\n",
+    "step = functools.partial(map_rows, axis_name='i')(\n    f,  # why\n)\n",
+)
+TEXTS["comment in a decorator"] = (
+    "@functools.partial(\n    jax.pmap,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
+    "@functools.partial(\n    map_rows,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
+)
+TEXTS["unpacked options in a decorator"] = (
+    "@functools.partial(jax.pmap, **options)\ndef g(x): return x\n",
+    "@functools.partial(map_rows, **options)\ndef g(x): return x\n",
+)
+TEXTS["long decorator"] = (
+    "class A:\n    @functools.partial(jax.pmap, axis_name='batch', in_axes=(0, None, 0, 0), "
+    "out_axes=(0, None))\n    def g(x): return x\n",
+    "class A:\n    @jax.jit\n    @functools.partial(\n        one_row_each,\n"
+    "        axis_name='batch',\n        in_axes=(0, None, 0, 0),\n        out_axes=(0, None),\n"
+    "    )\n    def g(x): return x\n",
+)
+SHORT = "x = 1\n" * 200
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_the_text_of_a_site(tmp_path, case):
+    before, expected = TEXTS[case]
+    head = "import functools\nimport jax\n" + SHORT
+    after = rewritten(tmp_path, head + before)[0].decode()
+    assert after.endswith(SHORT + expected)
+
+
+def test_everything_else_stays_to_the_byte(tmp_path):
+    around = "x  =  [ 1,2 ]   # odd \t\n\n\n\nif x :\n\ty = '''a\n  b'''\n\n"
+    text = f"#!/usr/bin/python\n# -*- coding: latin-1 -*-\nimport jax\n{around}z='\xe9'\n"
+    before = (text + "f = jax.pmap(abs)\n# the end").encode("latin-1")
+    after, _ = rewritten(tmp_path, before)
+    added = after.decode("latin-1")
+    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef one_row_each(")
+    assert added.endswith(
+        around.partition("\n")[0] + around[around.index("\n") :] + "z='\xe9'\n"
+        "f = jax.jit(one_row_each(abs))\n# the end"
+    )
+
+
+def test_line_ends_of_a_file_are_kept(tmp_path):
+    after, _ = rewritten(tmp_path, b"import jax\r\nf = jax.pmap(abs)\r\n")
+    assert after.count(b"\r\n") == after.count(b"\n") > 40
+    compile(after, "after", "exec")
+
+
+def test_a_byte_order_mark_is_kept(tmp_path):
+    after, _ = rewritten(tmp_path, b"\xef\xbb\xbfimport jax\nf = jax.pmap(abs)\n")
+    assert after.startswith(b"\xef\xbb\xbfimport jax\n")
+    compile(after, "after", "exec")
+
+
+def test_imports_are_added_once_and_behind_the_future(tmp_path):
+    text = '"""Doc."""\nfrom __future__ import annotations\nfrom jax import pmap\nf = pmap(abs)\n'
+    after, _ = rewritten(tmp_path, text)
+    lines = after.decode().splitlines()
+    assert lines[:4] == [*text.splitlines()[:3], "import jax"]
+    assert lines.count("import jax") == 1
+    compile(after, "after", "exec")
+
+
+def test_a_later_pmap_uses_the_function_that_is_there(tmp_path):
+    first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
+    second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")
+    assert second == first + b"g = jax.jit(one_row_each(abs))\n"
+
+
+def test_a_later_pmap_that_needs_more_is_given_it_behind_what_is_there(tmp_path):
+    first, _ = rewritten(tmp_path, "import jax\ndef f(x): return x\ng = jax.pmap(f)\n")
+    second, _ = rewritten(tmp_path, first + b"def run(x):\n    return jax.pmap(f)(x)\n")
+    assert second.count(b"def one_row_each(") == 1
+    exec(compile(second, "second", "exec"), {})
+
+
+def test_what_is_kept_has_functools_before_it(tmp_path):
+    text = "import jax\ndef f(x): return x\nimport functools\ndef g(x): return jax.pmap(f)(x)\n"
+    after, _ = rewritten(tmp_path, text)
+    assert b"kept_one_row_each(f)" in after
+    exec(compile(after, "after", "exec"), {})
+
+
+def test_a_pmap_that_another_file_nests_is_left(tmp_path):
+    (tmp_path / "inner.py").write_text("import jax\nmapped = jax.pmap(abs)\n")
+    (tmp_path / "outer.py").write_text(
+        "import jax\nimport inner\n@jax.pmap\ndef f(x):\n    return inner.mapped(x)\n"
+    )
+    files = migrate([str(tmp_path)]).files
+    assert ["nested" in each.reason for file in files for each in file.outcomes] == [True, True]
+
+
+def test_a_removed_name_whose_absence_is_looked_after_is_left(tmp_path):
+    text = (
+        "import jax\ntry:\n    y = jax.device_put_replicated(1, jax.devices())\n"
+        "except AttributeError:\n    y = 1\n"
+    )
+    assert rewritten(tmp_path, text) == (text.encode(), ())
+
+
+def test_an_import_of_a_removed_name_goes(tmp_path):
+    text = "from jax import device_put_sharded, numpy\ny = device_put_sharded([1], numpy.d)\n"
+    after, _ = rewritten(tmp_path, text)
+    assert after.startswith(b"from jax import numpy\nimport jax\n")
+    assert after.endswith(b"\n\n\ny = device_put_sharded([1], numpy.d)\n")
+
+
+def test_a_notebook_is_left(tmp_path):
+    cell = '{"cell_type": "code", "source": ["import jax\\n", "f = jax.pmap(abs)"]}'
+    text = f'{{"cells": [{cell}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 5}}'
+    after, outcomes = rewritten(tmp_path, text, "a.ipynb")
+    assert after.decode() == text
+    assert [each.reason for each in outcomes] == [outcomes[0].reason]
+    assert "notebook" in outcomes[0].reason
