@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from turns import best_of_turns, described_machine, shown
+from turns import best_of_turns, described_machine, markdown, parser_of, shown
 
 import pmapx
 from pmapx.legacy.indexing import make_getitem
@@ -230,72 +230,59 @@ def size_shown(size: int) -> str:
     return f"{size} B"
 
 
-def replicating_row(c: dict[str, Any]) -> str:
+def replicating_cells(c: dict[str, Any]) -> list[str]:
     us, extra = c["us"], c["extra_copies"]
-    stacked = shown(us["np.stack"]) if "np.stack" in us else "-"
     rival = min(t for name, t in us.items() if name != "pmapx")
-    copies = [f"{extra[name]:.1f}" if extra else "-" for name in ("pmapx", "drop-in")]
-    return (
-        f"{c['input']:8}{size_shown(c['bytes']):>8}{c['leaves']:8}{shown(us['pmapx']):>12}"
-        f"{shown(us['drop-in']):>12}{stacked:>12}{rival / us['pmapx']:14.1f}"
-        f"{copies[0]:>14}{copies[1]:>9}"
-    )
+    times = [shown(us[name]) if name in us else "" for name in CONTESTANTS]
+    copies = [f"{extra[name]:.1f}" if extra else "" for name in ("pmapx", "drop-in")]
+    size = size_shown(c["bytes"])
+    return [c["input"], size, str(c["leaves"]), *times, f"{rival / us['pmapx']:.1f}", *copies]
+
+
+def replicating_row(c: dict[str, Any]) -> str:
+    widths = (8, 8, 12, 12, 12, 14, 14, 9)
+    first, *rest = replicating_cells(c)
+    return f"{first:8}" + "".join(f"{t or '-':>{w}}" for t, w in zip(rest, widths, strict=True))
+
+
+def reading_cells(c: dict[str, Any]) -> list[str]:
+    us = c["us"]
+    times = [shown(us[name]) for name in ("x[0]", "unreplicate", "installed")]
+    ratios = [f"{us['x[0]'] / us[name]:.0f}" for name in ("unreplicate", "installed")]
+    return [size_shown(c["bytes"]), str(c["leaves"]), *times, *ratios]
 
 
 def reading_row(c: dict[str, Any]) -> str:
-    us = c["us"]
-    return (
-        f"{size_shown(c['bytes']):>8}{c['leaves']:8}{shown(us['x[0]']):>14}"
-        f"{shown(us['unreplicate']):>14}{shown(us['installed']):>16}"
-        f"{us['x[0]'] / us['unreplicate']:14.0f}{us['x[0]'] / us['installed']:11.0f}"
-    )
+    widths = (8, 8, 14, 14, 16, 14, 11)
+    return "".join(f"{t:>{w}}" for t, w in zip(reading_cells(c), widths, strict=True))
 
 
 def table(result: dict[str, Any]) -> str:
+    replicate = [c for c in result["cells"] if c["case"] == "replicate"]
+    rows = [c for c in result["cells"] if c["case"] == "row"]
+    others = next(c["us"] for c in result["cells"] if c["case"] == "others")
     lines = [
         f"Measured on {result['date']}: {result['machine']}.",
         "",
-        "| input | a leaf | leaves | pmapx | guide's drop-in | with np.stack | times faster than "
-        "the best | extra copies, pmapx | extra copies, drop-in |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for c in result["cells"]:
-        if c["case"] == "replicate":
-            us, extra = c["us"], c["extra_copies"]
-            rival = min(t for name, t in us.items() if name != "pmapx")
-            copies = [f"{extra[name]:.1f}" if extra else "" for name in ("pmapx", "drop-in")]
-            stacked = shown(us["np.stack"]) if "np.stack" in us else ""
-            cells = (
-                [c["input"], size_shown(c["bytes"]), str(c["leaves"])]
-                + [shown(us["pmapx"]), shown(us["drop-in"]), stacked]
-                + [f"{rival / us['pmapx']:.1f}", *copies]
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-    lines += [
+        *markdown(
+            ["input", ">a leaf", ">leaves", ">pmapx", ">guide's drop-in", ">with np.stack"]
+            + [">times faster than the best", ">extra copies, pmapx", ">extra copies, drop-in"],
+            map(replicating_cells, replicate),
+        ),
         "",
-        "| a row | leaves | `x[0]` of JAX | `unreplicate` | `x[0]` installed | times faster | "
-        "installed |",
-        "|--:|--:|--:|--:|--:|--:|--:|",
+        *markdown(
+            [">a row", ">leaves", ">`x[0]` of JAX", ">`unreplicate`", ">`x[0]` installed"]
+            + [">times faster", ">installed"],
+            map(reading_cells, rows),
+        ),
+        "",
+        f"Other arrays' `x[0]` takes {others:.2f} µs more with `install()` on.",
     ]
-    for c in result["cells"]:
-        if c["case"] == "row":
-            us = c["us"]
-            cells = (
-                [size_shown(c["bytes"]), str(c["leaves"]), shown(us["x[0]"])]
-                + [shown(us["unreplicate"]), shown(us["installed"])]
-                + [f"{us['x[0]'] / us[name]:.0f}" for name in ("unreplicate", "installed")]
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-    others = next(c["us"] for c in result["cells"] if c["case"] == "others")
-    lines += ["", f"Other arrays' `x[0]` takes {others:.2f} µs more with `install()` on."]
     return "\n".join(lines) + "\n"
 
 
 def parse_options() -> argparse.Namespace:
-    summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--json", metavar="PATH", help="write the figures there, and a table beside"
     )

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from turns import best_of_turns, described_machine, shown
+from turns import best_of_turns, described_machine, parser_of, shown
 
 import pmapx
 
@@ -210,12 +210,7 @@ def verdict(c: dict[str, Any]) -> str:
 
 
 def parse_options() -> argparse.Namespace:
-    summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary,
-        epilog=details,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--json", metavar="PATH", help="write the figures there too")
     parser.add_argument("--seconds", type=float, default=4.0, help="per cell (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="0.4 seconds per cell; noisy")

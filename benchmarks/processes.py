@@ -15,17 +15,18 @@ times faster than jax.pmap. On other releases, at least 1.5 times faster than ja
 """
 
 import argparse
-import gc
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from turns import best_of_turns, described_machine, markdown, parser_of, shown
 
 from pmapx.launch import environment, reserved_port
 
@@ -160,17 +161,10 @@ def best_calls(leaves: int, seconds: float) -> dict[str, float]:
     for call, args in calls.values():
         turn(call, args, 3)  # compile
     batch = max(3, min(300, 3000 // leaves))
+    # As many in each process: the turns are taken together.
     rounds = max(3, round(seconds / 0.1 / len(calls)))
-    best = dict.fromkeys(calls, float("inf"))
-    order = list(calls)
-    gc.collect()
-    gc.disable()
-    for _ in range(rounds):  # As many in each process: the turns are taken together.
-        for name in order:
-            best[name] = min(best[name], turn(*calls[name], batch))
-        order = order[1:] + order[:1]
-    gc.enable()
-    return best
+    turns = {name: partial(turn, *calls[name], batch) for name in calls}
+    return best_of_turns(turns, rounds=rounds)
 
 
 # Reporting.
@@ -210,46 +204,22 @@ def row(c: dict[str, Any]) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    lines = [
-        f"Measured on {result['date']}: {result['machine']}.",
-        "",
-        "| leaves | hand-written | pmapx | jax.pmap | noise | pmapx ÷ hand-written | times faster "
-        "than jax.pmap | bars |",
-        "|--:|--:|--:|--:|--:|--:|--:|---|",
-    ]
-    for c in result["cells"]:
-        us, ratio = c["us"], c["ratio"]
-        verdicts = ", ".join("met" if met else "MISSED" for met in c["met"].values())
-        times = [shown(us[name]) for name in ("hand-written", "pmapx", "jax.pmap")]
-        ratios = [f"{abs(ratio['again'] - 1):.1%}", f"{ratio['pmapx']:.2f}"]
-        cells = [str(c["leaves"]), *times, *ratios, f"{c['faster_than_jax_pmap']:.1f}", verdicts]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    columns = [">leaves", ">hand-written", ">pmapx", ">jax.pmap", ">noise"]
+    columns += [">pmapx ÷ hand-written", ">times faster than jax.pmap", "bars"]
+    lines = [f"Measured on {result['date']}: {result['machine']}.", ""]
+    return "\n".join(lines + markdown(columns, map(cells_of, result["cells"]))) + "\n"
 
 
-def shown(us: float) -> str:
-    return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms"
-
-
-def described_machine() -> str:
-    import jax
-
-    import pmapx
-
-    return (
-        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, Python {platform.python_version()}, "
-        f"{jax.process_count()} processes of {jax.local_device_count()} "
-        f"{jax.default_backend()} devices on {os.cpu_count()} cores"
-    )
+def cells_of(c: dict[str, Any]) -> list[str]:
+    us, ratio = c["us"], c["ratio"]
+    times = [shown(us[name]) for name in ("hand-written", "pmapx", "jax.pmap")]
+    ratios = [f"{abs(ratio['again'] - 1):.1%}", f"{ratio['pmapx']:.2f}"]
+    verdicts = ", ".join("met" if met else "MISSED" for met in c["met"].values())
+    return [str(c["leaves"]), *times, *ratios, f"{c['faster_than_jax_pmap']:.1f}", verdicts]
 
 
 def parse_options() -> argparse.Namespace:
-    summary, _, details = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary,
-        epilog=details,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--json", metavar="PATH", help="write the figures there, and a table beside"
     )

@@ -156,7 +156,12 @@ def _rows_here(x: jax.Array) -> set[int]:
     """Returns the indices of the rows that devices of this process hold, or parts of them."""
     if x.is_fully_addressable:
         return set(range(x.shape[0]))
-    return {i for shard in x.addressable_shards for i in range(*shard.index[0].indices(x.shape[0]))}
+    return {i for shard in x.addressable_shards for i in _rows_of(shard, x)}
+
+
+def _rows_of(shard: Any, x: jax.Array) -> range:
+    """Returns the indices of the rows of ``x`` that a shard of it holds, or parts of them."""
+    return range(*shard.index[0].indices(x.shape[0]))
 
 
 def _first_row_here(x: Any) -> int:
@@ -191,7 +196,7 @@ def _source(x: Any, i: int) -> tuple[Any, Any]:
         assert position is not None, "only rows of this process are asked for"
         return x.addressable_data(position), 0
     for shard in x.addressable_shards:
-        rows = range(*shard.index[0].indices(x.shape[0]))
+        rows = _rows_of(shard, x)
         if i in rows and shard.data.shape[1:] == x.shape[1:]:
             return shard.data, i - rows.start
     return _divided_row(x, i), ...
@@ -222,7 +227,7 @@ def _assembled_row(x: jax.Array, i: int) -> jax.Array:
     """Returns a row put together on the host, for layouts that do not say how they are made."""
     row = np.empty(x.shape[1:], x.dtype)
     for shard in x.addressable_shards:
-        rows = range(*shard.index[0].indices(x.shape[0]))
+        rows = _rows_of(shard, x)
         if i in rows:
             row[shard.index[1:]] = np.asarray(shard.data)[i - rows.start]
     return jnp.asarray(row)
