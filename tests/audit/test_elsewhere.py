@@ -1,6 +1,5 @@
 """A mapped function compiled for devices that are not there."""
 
-import doctest
 import functools
 import types
 
@@ -247,8 +246,3 @@ def test_a_function_that_knows_itself_is_copied():
     other = Mesh(np.array(jax.devices()[:1])[None], ("j", "i"))
     assert meshes.on_mesh(even, other)(4) is other
     assert even(4) is MESH
-
-
-@pytest.mark.parametrize("module", [elsewhere, meshes])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

@@ -81,9 +81,9 @@ def compile_for(
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
-    >>> there = compile_for(step, [np.ones((1, 4), np.float32)], "cpu:16")
+    >>> there = compile_for(step, [np.ones((8, 4), np.float32)], "cpu:1")
     >>> there.args[0].shape, dict(there.axis_sizes)
-    ((16, 4), {'i': 16})
+    ((1, 4), {'i': 1})
     """
     name = topology if isinstance(topology, str) else None
     devices = devices_of(topology) if isinstance(topology, str) else tuple(topology)
