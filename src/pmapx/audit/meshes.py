@@ -82,12 +82,16 @@ def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
     return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
 
 
-def mesh_of(traced: jax.stages.Traced, function: str) -> Mesh:
-    """Returns the mesh of the ``shard_map`` that a trace holds."""
+def mesh_of(traced: jax.stages.Traced, arguments: Any, function: str) -> Mesh:
+    """Returns the mesh of the ``shard_map`` that a trace holds, or that its arguments lie on."""
     for mesh in _meshes(traced.jaxpr.jaxpr):
         if isinstance(mesh, Mesh):
             return mesh
-    raise errors.CannotRebuild(function, "it holds no shard_map over a mesh of devices")
+    for leaf in jax.tree.leaves(arguments):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+    raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
 
 
 def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str) -> Mesh:
