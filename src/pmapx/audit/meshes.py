@@ -18,10 +18,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx import describe, errors
+from pmapx.audit.jaxprs import subjaxprs
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
@@ -324,7 +325,7 @@ def specs_in_shard_maps(jaxpr: Jaxpr) -> list[PartitionSpec | None]:
             specs = next(
                 (
                     specs_in_shard_maps(sub)
-                    for sub in _subjaxprs(eqn)
+                    for sub in subjaxprs(eqn.params)
                     if len(sub.invars) == len(eqn.invars)
                 ),
                 [],
@@ -339,17 +340,5 @@ def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "shard_map":
             yield eqn.params["mesh"]
-        for sub in _subjaxprs(eqn):
+        for sub in subjaxprs(eqn.params):
             yield from _meshes(sub)
-
-
-def _subjaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    values: list[Any] = list(eqn.params.values())
-    while values:
-        value = values.pop(0)
-        if isinstance(value, ClosedJaxpr):
-            yield value.jaxpr
-        elif isinstance(value, Jaxpr):
-            yield value
-        elif isinstance(value, tuple | list):
-            values += value
