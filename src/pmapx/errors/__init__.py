@@ -78,7 +78,6 @@ from pmapx.errors.processes import (
     ReplicasDiffer,
     RowSpansProcesses,
     StitchDisagreement,
-    TracedAcrossProcesses,
     UnevenShares,
 )
 
@@ -132,7 +131,6 @@ __all__ = [
     "StaticArgumentMissing",
     "StitchDisagreement",
     "TooManyElements",
-    "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
     "UnevenShares",
