@@ -78,7 +78,6 @@ from pmapx.errors.processes import (
     ReplicasDiffer,
     RowSpansProcesses,
     StitchDisagreement,
-    TracedAcrossProcesses,
     UnevenShares,
 )
 from pmapx.errors.topology import (
@@ -144,7 +143,6 @@ __all__ = [
     "StitchDisagreement",
     "TooFewCpuDevices",
     "TooManyElements",
-    "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
     "UnevenShares",
