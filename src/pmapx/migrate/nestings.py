@@ -13,11 +13,19 @@ from pmapx.migrate.values import Bound, Function, Mapped, Partial, Place, Value
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nesting:
-    """Two sites; ``may_close`` if the inner function is defined where it can use outer values."""
+    """Two sites; ``may_close`` if the inner function is defined where it can use outer values.
+
+    ``outer`` is None if the inner one is called by a function that something elsewhere maps.
+    """
 
     inner: Place
-    outer: Place
+    outer: Place | None
     may_close: bool = False
+
+    @property
+    def is_in_one_file(self) -> bool:
+        """Whether both are in the same file."""
+        return self.outer is not None and self.inner.path == self.outer.path
 
     def has(self, site: Site) -> bool:
         """Tells whether a site is one of the two."""
@@ -44,10 +52,16 @@ def _of_one(module: Module) -> Iterator[Nesting]:
             within = any(_is_within(inner, function) for inner in _nodes(call.mapped.function))
             yield Nesting(call.mapped.site, mapped[function], within)
         if not around:
-            # It is called by something that is mapped: any of them may be the one.
-            for outer in set(mapped.values()):
-                if outer != call.mapped.site:
-                    yield Nesting(call.mapped.site, outer)
+            yield from _by_a_call(call.mapped.site, set(mapped.values()))
+
+
+def _by_a_call(inner: Place, mapped: set[Place]) -> Iterator[Nesting]:
+    """Yields the nestings of a map that is called by something mapped, which any may be."""
+    others = mapped - {inner}
+    if all(place.path == inner.path for place in others):
+        yield from (Nesting(inner, outer) for outer in others)
+    else:
+        yield Nesting(inner, None)
 
 
 def _nodes(known: Value) -> Iterator[ast.AST]:
