@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Sequence
 
-from pmapx.migrate import plans, sources
+from pmapx.migrate import plans, sources, to_pmapx
 from pmapx.migrate.discovery import Unreadable, files_below
 from pmapx.migrate.project import Project
 from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
@@ -38,9 +38,13 @@ def migrate(
     paths: Sequence[str],
     *,
     exclude: Sequence[str] = (),
+    to: str = "shard_map",
     progress: Progress | None = None,
 ) -> Migration:
-    """Returns every file below the paths as it would be; nothing is imported, run or written."""
+    """Returns every file below the paths as it would be; nothing is imported, run or written.
+
+    ``to`` is ``shard_map``, plain JAX, or ``pmapx``, the same code with pmapx's functions.
+    """
     unreadable: list[Unreadable] = []
     given: list[str] = []
     for item in files_below(paths, exclude=exclude):
@@ -51,13 +55,17 @@ def migrate(
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
             unreadable.append(data)
-        elif sources.mentions(data) and (sources.has_uses(data) or b"distributed" in data):
+        elif _may_change(data):
             texts[path] = data
             project.module(path, data=data)
         if progress is not None:
             progress(number, len(given))
     unreadable += [Unreadable(path, why) for path, why in project.unreadable.items()]
     modules = [(path, project.module(path)) for path in texts]
+    if to == "pmapx":
+        files = [to_pmapx.rewrite(module, texts[path]) for path, module in modules if module]
+        kept = tuple(file for file in files if file.outcomes)
+        return Migration(kept, tuple(unreadable), len(given))
     in_processes = any(plans.starts_processes(module) for _, module in modules if module)
     nested = frozenset(
         place for _, module in modules if module is not None for place in plans.nested(module)
@@ -68,6 +76,11 @@ def migrate(
         if module is not None and not path.endswith(".pyi")
     ]
     return Migration(tuple(file for file in files if file.outcomes), tuple(unreadable), len(given))
+
+
+def _may_change(data: bytes) -> bool:
+    has_uses = sources.has_uses(data) or b"distributed" in data or b"common_utils" in data
+    return has_uses and b"jax" in data
 
 
 def diff(file: Rewriting) -> str:
