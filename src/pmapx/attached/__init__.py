@@ -58,7 +58,7 @@ def run(
     """
     inherited = with_devices(os.environ if env is None else env, devices)
     return subprocess.run(
-        [_found(command[0], inherited), *command[1:]],
+        [found(command[0], inherited), *command[1:]],
         env=environment(inherited, hooks, records),
         cwd=cwd,
         stdout=subprocess.PIPE if quiet else None,
@@ -83,10 +83,15 @@ def environment(
     }
 
 
-def _found(program: str, env: Mapping[str, str]) -> str:
-    found = shutil.which(program, path=env.get("PATH"))
-    if found is None and program in ("python", "python3"):
-        found = sys.executable
-    if found is None:
+def found(program: str, env: Mapping[str, str]) -> str:
+    """Returns the path of a program; ``python`` is this Python where there is no other.
+
+    Raises:
+      FileNotFoundError: if there is no such command.
+    """
+    path = shutil.which(program, path=env.get("PATH"))
+    if path is None and program in ("python", "python3"):
+        path = sys.executable
+    if path is None:
         raise FileNotFoundError(f"no such command: {program}")
-    return found
+    return path

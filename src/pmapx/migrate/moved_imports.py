@@ -141,6 +141,15 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
 
 def _added(module: Module) -> Edit:
     """Puts ``import pmapx`` behind the imports at the top of a file."""
+    last = end_of_imports(module)
+    if not last:
+        return between((1, 0), (1, 0), "import pmapx\n")
+    end = (last, len(module.source.line(last)))
+    return between(end, end, "\nimport pmapx")
+
+
+def end_of_imports(module: Module) -> int:
+    """Returns the last line of the imports at the top, or of the docstring; 0 without either."""
     last = 0
     for position, node in enumerate(module.source.tree.body):
         is_docstring = (
@@ -153,7 +162,4 @@ def _added(module: Module) -> Edit:
             last = node.end_lineno or 0
         elif not isinstance(node, (ast.If, ast.Try)):
             break
-    if not last:
-        return between((1, 0), (1, 0), "import pmapx\n")
-    end = (last, len(module.source.line(last)))
-    return between(end, end, "\nimport pmapx")
+    return last

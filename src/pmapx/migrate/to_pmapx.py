@@ -9,6 +9,7 @@ from pmapx.migrate import moved_imports, names, suppressions
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.facts import Reference
 from pmapx.migrate.module import Module
+from pmapx.migrate.replicated.copies import takes_first
 from pmapx.migrate.rewrite import Outcome, Rewriting
 from pmapx.migrate.sources import parse
 from pmapx.migrate.spans import Edit, applied, between, ends, replacing, starts
@@ -151,7 +152,7 @@ def _rows(module: Module) -> list[_Use]:
             )
             if starts(place) == starts(value):
                 uses.append(_Use(node, "x[0]", edits))
-        elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node):
+        elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node, only=0):
             tree = module.place(node.args[1])
             edits = (
                 between(starts(place), starts(tree), "pmapx.unreplicate("),
@@ -163,21 +164,6 @@ def _rows(module: Module) -> list[_Use]:
 
 def _is_zero(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
-
-
-def takes_first(call: ast.Call) -> bool:
-    """Tells whether a call is ``tree_map(lambda x: x[0], tree)``, as it is spelled."""
-    if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Lambda):
-        return False
-    function = call.args[0]
-    body = function.body
-    return (
-        len(function.args.args) == 1
-        and isinstance(body, ast.Subscript)
-        and isinstance(body.value, ast.Name)
-        and body.value.id == function.args.args[0].arg
-        and _is_zero(body.slice)
-    )
 
 
 def _is_traced(module: Module, node: ast.AST) -> bool:
