@@ -1,4 +1,4 @@
-"""Pages of HTML that a command writes: one file, nothing loaded from elsewhere, no data that can run.
+"""Pages that a command writes: one file of HTML, nothing loaded, and no data in it can run.
 
 ``shell`` puts a page together; ``escaping`` makes data of what others wrote; ``writing`` puts it on
 disk. ``shell.css`` has the colours and ``shell.js`` what every page does: building elements from

@@ -9,14 +9,13 @@ const shell = (() => {
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes ?? {})) {
+      if (value === false || value === null || value === undefined) continue;
       if (name === "run") {
         made.addEventListener("click", value);
       } else if (/^on|^style$|^srcdoc$/i.test(name)) {
         throw new Error(`no attribute ${name} is set on this page`);
-      } else if (value === true) {
-        made.setAttribute(name, "");
-      } else if (value !== false && value !== null && value !== undefined) {
-        made.setAttribute(name, value);
+      } else {
+        made.setAttribute(name, value === true ? "" : value);
       }
     }
     append(made, children);
@@ -43,6 +42,11 @@ const shell = (() => {
     }
     made.append(text.slice(end));
     return made;
+  }
+
+  // Text of ours, with what stands in double backquotes as code.
+  function prose(text) {
+    return text.split("``").map((part, n) => (n % 2 ? element("code", {}, part) : part));
   }
 
   function unseen(character) {
@@ -157,5 +161,5 @@ const shell = (() => {
   ]);
   setTheme(kept("theme") ?? "auto");
 
-  return Object.freeze({ append, bar, data, element, foreign, header, keys, kept, main });
+  return Object.freeze({ append, bar, data, element, foreign, header, keys, kept, main, prose });
 })();
