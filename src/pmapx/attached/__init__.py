@@ -58,7 +58,7 @@ def run(
     """
     inherited = with_devices(os.environ if env is None else env, devices)
     return subprocess.run(
-        [found(command[0], inherited), *command[1:]],
+        [find_program(command[0], inherited), *command[1:]],
         env=environment(inherited, hooks, records),
         cwd=cwd,
         stdout=subprocess.PIPE if quiet else None,
@@ -83,15 +83,11 @@ def environment(
     }
 
 
-def found(program: str, env: Mapping[str, str]) -> str:
-    """Returns the path of a program; ``python`` is this Python where there is no other.
-
-    Raises:
-      FileNotFoundError: if there is no such command.
-    """
-    path = shutil.which(program, path=env.get("PATH"))
-    if path is None and program in ("python", "python3"):
-        path = sys.executable
-    if path is None:
+def find_program(program: str, env: Mapping[str, str]) -> str:
+    """Returns where a command is, ``python`` being this one where there is no other."""
+    found = shutil.which(program, path=env.get("PATH"))
+    if found is None and program in ("python", "python3"):
+        found = sys.executable
+    if found is None:
         raise FileNotFoundError(f"no such command: {program}")
-    return path
+    return found

@@ -74,7 +74,7 @@ def _run(
     log = Path(folder) / "errors"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [attached.found(command[0], env), *command[1:]],
+            [attached.find_program(command[0], env), *command[1:]],
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,

@@ -16,7 +16,11 @@ from pmapx.migrate.replicated.maps import Maps
 from pmapx.migrate.spans import Edit
 from pmapx.migrate.values import Place
 
+__all__ = ["Gain", "Restyled", "Stay", "restyle"]
+
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
+
+PROCESSES = "several processes may run it, each with rows of its own"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ def restyle(
     evidence: Evidence,
     named: Sequence[str] = (),
     left: Mapping[Place, str] | None = None,
+    *,
+    in_processes: bool = False,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -49,6 +55,7 @@ def restyle(
       evidence: what a run of the program showed.
       named: arguments that the user calls replicated, as ``function:argument``.
       left: the uses of pmap that will not be rewritten, and why.
+      in_processes: whether several processes may run the program.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -60,6 +67,8 @@ def restyle(
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
             each.obstacle = TAKEN
+        if in_processes:
+            each.obstacle = PROCESSES
     positions = naming.positions(maps, named)
     flow = Flow(modules, maps)
     flow.follow()
