@@ -49,8 +49,8 @@ def _of_one(module: Module) -> Iterator[Nesting]:
             continue
         around = [each for each in module.functions_around(call.node) if each in mapped]
         for function in around:
-            within = any(_is_within(inner, function) for inner in _nodes(call.mapped.function))
-            yield Nesting(call.mapped.site, mapped[function], within)
+            closes = any(_may_close(inner, function) for inner in _nodes(call.mapped.function))
+            yield Nesting(call.mapped.site, mapped[function], closes)
         if not around:
             yield from _by_a_call(call.mapped.site, set(mapped.values()))
 
@@ -74,5 +74,27 @@ def _nodes(known: Value) -> Iterator[ast.AST]:
             yield from _nodes(fact.function)
 
 
-def _is_within(inner: ast.AST, outer: ast.AST) -> bool:
-    return any(node is inner for node in ast.walk(outer))
+def _may_close(inner: ast.AST, outer: ast.AST) -> bool:
+    """Tells whether a function in another uses names that the other binds."""
+    if not any(node is inner for node in ast.walk(outer)):
+        return False
+    own = {id(node) for node in ast.walk(inner)}
+    around = _bound(node for node in ast.walk(outer) if id(node) not in own)
+    used = {
+        node.id
+        for node in ast.walk(inner)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return bool((used - _bound(ast.walk(inner))) & around)
+
+
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+    return found
