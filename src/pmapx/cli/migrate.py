@@ -136,7 +136,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for file in done.files:
         for each in file.outcomes:
             if each.reason:
-                where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
+                where = f"{file.path}:{each.where}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     word = "rewritten" if is_written else "to rewrite"
