@@ -23,11 +23,25 @@ if TYPE_CHECKING:
     "--diff/--no-diff", "is_shown", default=None, help="Show the change; on unless --write."
 )
 @click.option(
+    "--to",
+    type=click.Choice(["shard_map", "pmapx"]),
+    default="shard_map",
+    show_default=True,
+    help="shard_map writes plain JAX; pmapx is the small step, the same code with our functions.",
+)
+@click.option(
     "--style",
     type=click.Choice(["stacked"]),
     default="stacked",
     show_default=True,
     help="stacked keeps every shape: one row a device.",
+)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(),
+    metavar="FILE.html",
+    help="Write a page with every site, what became of it, and the code before and after.",
 )
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
@@ -37,7 +51,9 @@ def command(
     paths: tuple[str, ...],
     is_written: bool,
     is_shown: bool | None,
+    to: str,
     style: str,
+    page: str | None,
     exclude: tuple[str, ...],
     color: bool | None,
 ) -> None:
@@ -50,15 +66,20 @@ def command(
         from pmapx.migrate import migration, writing
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
+    from pmapx.migrate import report
+    from pmapx.pages import writing as pages
+
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
         fail(ctx, f"no such file or folder: {missing[0]}")
     try:
+        if page is not None:
+            pages.check(page)
         wanted = settings.make(settings.load(paths), exclude=exclude)
-    except settings.SettingsError as error:
+    except (settings.SettingsError, pages.UnwritableError) as error:
         fail(ctx, str(error))
     with Bar("Reading") as bar:
-        done = migration.migrate(paths, exclude=wanted.exclude, progress=bar.advance)
+        done = migration.migrate(paths, exclude=wanted.exclude, to=to, progress=bar.advance)
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
@@ -72,6 +93,12 @@ def command(
             except OSError as error:
                 failed[file.path] = (error.strerror or str(error)).lower()
     _echo(_summary(done, is_written, failed), is_coloured)
+    if page is not None:
+        try:
+            shown = report.report(done, is_written=is_written, failed=failed)
+            pages.write(page, report.render(shown))
+        except pages.UnwritableError as error:
+            fail(ctx, str(error))
     if failed:
         ctx.exit(2)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
@@ -109,7 +136,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for file in done.files:
         for each in file.outcomes:
             if each.reason:
-                where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
+                where = f"{file.path}:{each.where}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     word = "rewritten" if is_written else "to rewrite"
