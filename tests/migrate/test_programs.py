@@ -23,6 +23,7 @@ class Style:
 # A new style is a line here.
 STYLES = {
     "stacked": Style(lambda program: {}),
+    "pmapx": Style(lambda program: {"to": "pmapx"}, mode="pmapx"),
 }
 # Run in every test run: a loop, a class, a package, a value, collectives.
 FAST = ["class_trainer", "data_parallel_mlp", "sharded_matmul"]
