@@ -9,14 +9,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pmapx.cli._terminal import Bar, colour, fail
+from pmapx.cli._terminal import Bar, Seconds, colour, fail
 from pmapx.migrate import settings
 
 if TYPE_CHECKING:
     from pmapx.migrate.migration import Migration
+    from pmapx.migrate.replicated.evidence import Evidence
 
 
-@click.command("migrate")
+class _WithCommandLine(click.Command):
+    """Keeps what stands behind ``--`` for the command to run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND_LINE] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+_COMMAND_LINE = "pmapx.command_line"
+
+
+@click.command("migrate", cls=_WithCommandLine)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option("--write", "is_written", is_flag=True, help="Change the files.")
 @click.option(
@@ -31,10 +49,32 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--style",
-    type=click.Choice(["stacked"]),
+    type=click.Choice(["stacked", "replicated"]),
     default="stacked",
     show_default=True,
-    help="stacked keeps every shape: one row a device.",
+    help="stacked keeps every shape: one row a device. replicated takes the axis of devices off "
+    "what is proven equal on all of them: COMMAND is run once on the old code for that.",
+)
+@click.option(
+    "--replicated",
+    "named",
+    multiple=True,
+    metavar="FUNCTION:ARGUMENT",
+    help="Take this argument, or result (FUNCTION:return[1]), to be equal on all devices.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Virtual CPU devices for COMMAND; 8 where there is nothing but a CPU.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="When COMMAND is stopped.",
 )
 @click.option(
     "--report",
@@ -53,20 +93,32 @@ def command(
     is_shown: bool | None,
     to: str,
     style: str,
+    named: tuple[str, ...],
+    devices: int | None,
+    timeout: float,
     page: str | None,
     exclude: tuple[str, ...],
     color: bool | None,
 ) -> None:
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
-    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code. Exits
-    with 0 if nothing is to be done, 1 if something is shown, left or not read, 2 on an error.
+    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code, but
+    for a COMMAND behind --. Exits with 0 if nothing is to be done, 1 if something is shown, left or
+    not read, 2 on an error.
+
+    \b
+    Examples:
+      pmapx migrate src
+      pmapx migrate --write --to pmapx src
+      pmapx migrate --style replicated src -- python src/train.py --steps 3
+      pmapx migrate --style replicated --replicated train_step:state src
     """
     try:
         from pmapx.migrate import migration, writing
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
     from pmapx.migrate import report
+    from pmapx.migrate.replicated.naming import NamingError
     from pmapx.pages import writing as pages
 
     missing = [path for path in paths if not os.path.exists(path)]
@@ -78,8 +130,23 @@ def command(
         wanted = settings.make(settings.load(paths), exclude=exclude)
     except (settings.SettingsError, pages.UnwritableError) as error:
         fail(ctx, str(error))
-    with Bar("Reading") as bar:
-        done = migration.migrate(paths, exclude=wanted.exclude, to=to, progress=bar.advance)
+    command_line = ctx.meta.get(_COMMAND_LINE, [])
+    if style != "replicated" and (named or command_line):
+        fail(ctx, "a command behind -- and --replicated are for --style replicated")
+    evidence = _prove(ctx, command_line, devices, timeout) if command_line else None
+    try:
+        with Bar("Reading") as bar:
+            done = migration.migrate(
+                paths,
+                exclude=wanted.exclude,
+                to=to,
+                style=style,
+                evidence=evidence,
+                named=named,
+                progress=bar.advance,
+            )
+    except NamingError as error:
+        fail(ctx, str(error))
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
@@ -103,6 +170,26 @@ def command(
         ctx.exit(2)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(1 if is_open else 0)
+
+
+def _prove(
+    ctx: click.Context, command_line: list[str], devices: int | None, timeout: float
+) -> Evidence:
+    """Runs the user's command on the code as it is, with a clock beside it."""
+    from pmapx.migrate.replicated.proving import ProofError, prove
+    from pmapx.migrate.verify.running import default_devices
+
+    wanted = devices if devices is not None else default_devices(os.environ)
+    try:
+        with Seconds("Running the command") as seconds:
+            return prove(
+                command_line,
+                devices=wanted,
+                timeout=timeout,
+                progress=lambda s: seconds.show("", s),
+            )
+    except ProofError as error:
+        fail(ctx, str(error))
 
 
 def _echo(text: str, is_coloured: bool | None) -> None:
@@ -138,6 +225,12 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             if each.reason:
                 where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
+    for gain in done.gains:
+        where = f"{gain.place.path}:{gain.place.line}:{gain.place.column + 1}"
+        lines.append(f"{where}: replicated: {gain.what}")
+    for stay in done.stays:
+        where = f"{stay.place.path}:{stay.place.line}:{stay.place.column + 1}"
+        lines.append(f"{where}: stays stacked: {stay.what}: {stay.reason}")
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     word = "rewritten" if is_written else "to rewrite"
     lines.append(
