@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import subprocess
 from typing import TYPE_CHECKING
