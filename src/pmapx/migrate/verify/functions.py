@@ -92,8 +92,8 @@ class Watcher:
             file = os.path.realpath(back.f_code.co_filename)
             if not file.startswith(self._root) or "site-packages" in file:
                 return None
-            if back.f_code.co_name not in emitted.TEXTS:
-                name = back.f_code.co_qualname
+            name = back.f_code.co_qualname
+            if name.partition(".")[0] not in emitted.TEXTS:
                 return Place(file[len(self._root) :], back.f_lineno, name, back.f_lasti)
             back = back.f_back
         return None

@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from pmapx.migrate.verify.limits import BLOCKS, SAMPLES, WHOLE_UP_TO
 
-# Above so many bytes an array's values are sampled.
-WHOLE_UP_TO = 1 << 20
-SAMPLES = 4096
-BLOCKS = 256
+Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
