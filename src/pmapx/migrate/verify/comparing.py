@@ -168,7 +168,12 @@ def _swapped(was: Array | None, now: Array | None) -> str:
 
 
 def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
-    has_lost = before.shape == after.shape and before.has_equal_rows and not after.has_equal_rows
+    has_lost = (
+        before.shape == after.shape
+        and before.shape[:1] == (before.records.devices,)
+        and before.has_equal_rows
+        and not after.has_equal_rows
+    )
     was, now, sampled = _comparable(before, after)
     if was is None or now is None:
         text = "it differs; by how much is not known, as too much was recorded to keep its values"
