@@ -125,6 +125,13 @@ def _options(each: Map, taken: set[int], given: set[int]) -> list[Edit]:
             for index in range(count)
         ]
         texts["in_axes"] = repr(tuple(axes))
+        given_already = {keyword.arg for keyword in call.keywords}
+        if set(axes) == {None} and not each.has_keywords and "axis_size" not in given_already:
+            # Nothing is left that has as many rows as there are devices.
+            devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
+            texts["axis_size"] = (
+                "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
+            )
     if WHOLE in given:
         texts["out_axes"] = "None"
     elif given:
