@@ -67,8 +67,9 @@ def one_row_each(
         )
         axes, out = from_front(axes), from_front(out_axes)
         sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, rows)
-        size = jax.tree.leaves(sizes)[0]
         chosen = jax.devices(backend) if devices is None else list(devices)
+        # Without rows, each device does the same.
+        size = next(iter(jax.tree.leaves(sizes)), len(chosen))
 
         def body(rows):
             given, named = each_leaf(take_off, axes, rows)

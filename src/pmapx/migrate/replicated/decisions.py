@@ -20,7 +20,6 @@ from pmapx.migrate.values import Place
 NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
 NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
-NONE_LEFT = "no other argument would tell how many devices there are"
 COUNTS = "it is called with different numbers of arguments"
 
 
@@ -97,28 +96,19 @@ class _Judge:
         is_named = any(position in self.named for position in positions)
         for position in positions:
             each = self.flow.maps.by_key(position.site)
-            reason = self._obstacle(each, converted) or self._unproven(
-                each, position, converted, is_named
-            )
+            reason = self._obstacle(each) or self._unproven(each, position, converted, is_named)
             if reason:
                 return each.made_at, reason
         return None
 
-    def _obstacle(self, each: Map, converted: Set[Position]) -> str:
+    def _obstacle(self, each: Map) -> str:
         if each.obstacle:
             return each.obstacle
         if each.reasons:
             return next(iter(each.reasons.values()))
         if len(each.counts) > 1 or -1 in each.counts:
             return COUNTS
-        count = next(iter(each.counts), 0)
-        taken = {p.index for p in converted if p.site == each.key and not p.is_output}
-        left = [
-            index
-            for index in range(count)
-            if index not in taken | each.static and each.in_axis(index) is not None
-        ]
-        return NONE_LEFT if taken and not left and not each.has_keywords else ""
+        return ""
 
     def _unproven(
         self, each: Map, position: Position, converted: Set[Position], is_named: bool

@@ -20,6 +20,7 @@ from pmapx.migrate.replicated.groups import (
     OTHER,
     Abstract,
     Graph,
+    Mixed,
     Pairs,
     Parts,
     Ref,
@@ -59,6 +60,8 @@ def _shape(held: Abstract) -> Any:
     if isinstance(held, (Ref, Pairs)):
         ref = held if isinstance(held, Ref) else held.ref
         return type(held).__name__, id(ref.element.root), ref.is_leaf
+    if isinstance(held, Mixed):
+        return frozenset(id(ref.element.root) for ref in held.found)
     return held.is_nothing
 
 
@@ -147,8 +150,12 @@ class Body(Expressions):
 
     def run_traced(self) -> None:
         """Looks for values of the program around that a traced function takes in."""
+        bound = {part.arg for part in ast.walk(self.node) if isinstance(part, ast.arg)}
+        for inner in ast.walk(self.node):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                bound |= _locals(inner)
         for part in ast.walk(self.node):
-            is_taken_in = isinstance(part, ast.Name) and part.id not in self.locals
+            is_taken_in = isinstance(part, ast.Name) and part.id not in self.locals | bound
             if is_taken_in or (isinstance(part, ast.Attribute) and self.is_own(part)):
                 held = self.value(part)  # type: ignore[arg-type]
                 self.escape(held, part, "a function that is traced takes it in from around it")
@@ -207,7 +214,7 @@ class Body(Expressions):
             for part, item in zip(target.elts, held.items, strict=True):
                 self.bind(part, item)
             return
-        if starred or isinstance(held, (Parts, Pairs)):
+        if starred or isinstance(held, (Parts, Pairs, Mixed)):
             self.escape(held, target, "it is unpacked in a way that is not followed")
             held = OTHER
         if isinstance(held, Ref) and held.is_leaf:

@@ -113,6 +113,13 @@ class Maps:
             if isinstance(node, ast.ClassDef)
         }
 
+    @property
+    def through_wrappers(self) -> set[str]:
+        """The names of functions that are mapped, though not by a pmap that names them."""
+        own = {function.node for each in self for function, _ in functions(each.function)}
+        mapped = self._modules[0].project.mapped if self._modules else {}
+        return {getattr(node, "name", "") for node in mapped if node not in own} - {""}
+
     def __iter__(self) -> Iterator[Map]:
         """Gives those that are called, and those that are only made."""
         for made_at in sorted(self._makings, key=lambda place: (place.path, place.line)):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmapx.migrate.verify import leaves
+from pmapx.migrate.verify import limits
 from pmapx.migrate.verify.leaves import Array
 from pmapx.migrate.verify.records import Records
 from pmapx.migrate.verify.tolerance import Tolerance
@@ -168,7 +168,12 @@ def _swapped(was: Array | None, now: Array | None) -> str:
 
 
 def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
-    has_lost = before.shape == after.shape and before.has_equal_rows and not after.has_equal_rows
+    has_lost = (
+        before.shape == after.shape
+        and before.shape[:1] == (before.records.devices,)
+        and before.has_equal_rows
+        and not after.has_equal_rows
+    )
     was, now, sampled = _comparable(before, after)
     if was is None or now is None:
         text = "it differs; by how much is not known, as too much was recorded to keep its values"
@@ -207,7 +212,7 @@ def _comparable(before: Noted, after: Noted) -> tuple[Array | None, Array | None
             size = int(np.prod(before.unit_shape, dtype=np.int64))
             if size == int(np.prod(after.unit_shape, dtype=np.int64)):
                 was, now = before.unit(), after.unit()
-                return was, now, f" (of {leaves.SAMPLES:,} sampled values of {size:,})"
+                return was, now, f" (of {limits.SAMPLES:,} sampled values of {size:,})"
         was, now = (side.records.values(side.leaf, "sums") for side in (before, after))
         both = (None, None) if was is None or now is None else (was[0], now[0])
         return *both, " (in sums over blocks)"
@@ -227,7 +232,7 @@ def _sums_agree(before: Noted, after: Noted, tolerance: Tolerance) -> bool:
     if was is None or now is None or unit is None or before.shape != after.shape:
         return True
     # Errors within tolerance may all point the same way.
-    count = int(np.prod(before.shape, dtype=np.int64)) / leaves.BLOCKS
+    count = int(np.prod(before.shape, dtype=np.int64)) / limits.BLOCKS
     largest = np.abs(unit).max(initial=0)
     each = tolerance.limit(np.asarray([largest]), before.leaf["dtype"])[0]
     with np.errstate(invalid="ignore"):

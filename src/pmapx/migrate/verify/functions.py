@@ -55,12 +55,12 @@ class Group:
 
     def donates(self, which: int | str) -> bool:
         """Tells whether an argument, by its position or name, is donated."""
-        name = self.parameters[which] if isinstance(which, int) and self._has(which) else which
-        position = self.parameters.index(name) if name in self.parameters else which  # type: ignore[arg-type]
-        return name in self.donated_names or position in self.donated
-
-    def _has(self, position: int) -> bool:
-        return 0 <= position < len(self.parameters)
+        names = self.parameters
+        if isinstance(which, str):
+            is_named = which in self.donated_names
+            return is_named or (which in names and self.donates(names.index(which)))
+        is_named = which < len(names) and names[which] in self.donated_names
+        return is_named or bool({which, which - len(names)} & set(self.donated))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Watcher:
         self.groups: dict[tuple[Any, ...], Group] = {}
         self._recorder = recorder
         self._root = os.path.realpath(root) + os.sep
+        # The main file may have a relative name, and the program may go elsewhere.
+        self._real = functools.cache(functools.partial(_real_path, os.getcwd()))
         self._most_calls = most_calls
         self._local = threading.local()
         self._lock = threading.RLock()
@@ -89,11 +91,11 @@ class Watcher:
         """
         back: types.FrameType | None = frame
         while back is not None:
-            file = os.path.realpath(back.f_code.co_filename)
+            file = self._real(back.f_code.co_filename)
             if not file.startswith(self._root) or "site-packages" in file:
                 return None
-            if back.f_code.co_name not in emitted.TEXTS:
-                name = back.f_code.co_qualname
+            name = back.f_code.co_qualname
+            if name.partition(".")[0] not in emitted.TEXTS:
                 return Place(file[len(self._root) :], back.f_lineno, name, back.f_lasti)
             back = back.f_back
         return None
@@ -222,8 +224,8 @@ class Watcher:
             group.calls += 1
             if not self._has_asked:
                 self._has_asked = True
-                if jax.process_count() > 1:
-                    self._recorder.write("processes", count=jax.process_count())
+                processes, devices = jax.process_count(), jax.device_count()
+                self._recorder.write("devices", processes=processes, devices=devices)
             return group.has_map and group.calls <= self._most_calls
 
     def _inputs(self, group: Group, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Leaf]:
@@ -275,6 +277,10 @@ def _stage(
 ) -> Any:
     with watcher.inside(group, is_seen=True):
         return _Staged(watcher, group, make(*args, **kwargs))
+
+
+def _real_path(start: str, file: str) -> str:
+    return os.path.realpath(os.path.join(start, file))
 
 
 def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
