@@ -81,8 +81,10 @@ def complaint(path, data):
         touched = statement_lines(tree, changed)
         after = iter(lines_of(file.after))
         for number, line in enumerate(lines_of(data), start=1):
-            # What an untouched file says must come in the same order, to the byte.
-            if number not in touched and line.strip() and line not in after:
+            # The rest must come in the same order, to the byte; x[0] may go with its map.
+            if number in touched or not line.strip() or b"[0]" in line:
+                continue
+            if line not in after:
                 return (
                     f"line {number} is lost: {line!r} in\n{file.after.decode('utf-8', 'replace')}"
                 )
