@@ -8,9 +8,11 @@ import ast
 import pytest
 from example_programs import PROGRAMS
 
-migration = pytest.importorskip("pmapx.migrate.migration", reason="needs pmapx[tools]")
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
 
 from migrated_programs import STYLES, chunks, migrated, of_libraries, wrong_after_migration
+
+from pmapx.migrate import migration
 
 # Run in every test run: a class, decorators, a package, pmap as a value, loops on the devices.
 FAST = ("class_trainer", "data_parallel_mlp", "kmeans", "map_as_value", "vision_package")
