@@ -54,6 +54,9 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     results = frozenset(fact.of for fact in held if isinstance(fact, Result))
     if results:
         frame.module.facts.results[node] = results
+    kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
+    if kept:
+        frame.module.facts.add_holder(node, kept)
     return held
 
 
@@ -251,6 +254,7 @@ def _call(frame: Frame, node: ast.Call) -> Value:
             for fact in held:
                 if isinstance(fact, Dict):
                     arguments.keywords.update(fact.items)
+    frame.module.facts.add_callee(node, known)
     return calls.call(frame, known, arguments, node)
 
 
