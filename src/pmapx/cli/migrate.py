@@ -88,8 +88,8 @@ def command(
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
     Shows a diff and changes nothing, unless --write is given. Never imports or runs the code, but
-    for a COMMAND behind --, which --verify and --style replicated run. Exits with 0 if nothing is to
-    be done, 1 if something is shown, left, not read or different, 2 on an error.
+    for a COMMAND behind --, which --verify and --style replicated run. Exits with 0 if nothing is
+    to be done, 1 if something is shown, left, not read or different, 2 on an error.
 
     \b
     Examples:
