@@ -193,9 +193,9 @@ def _verify(
     is_coloured: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Shows what the command says of the change; returns it for the report, and the exit code."""
+    from pmapx.cli._verification import as_text
     from pmapx.migrate.verify.migrated import verify_migration
     from pmapx.migrate.verify.running import CannotRunError
-    from pmapx.migrate.verify.showing import as_text
     from pmapx.migrate.verify.tolerance import Tolerance
 
     options["tolerance"] = Tolerance(*options["tolerance"])

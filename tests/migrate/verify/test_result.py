@@ -1,10 +1,12 @@
 """What a verification comes to, and how it is shown."""
 
-import click
 import pytest
 
 from pmapx.migrate.verify.result import SiteResult, Verification
-from pmapx.migrate.verify.showing import as_text
+
+click = pytest.importorskip("click", reason="needs pmapx[tools]")
+
+from pmapx.cli._verification import as_text  # noqa: E402
 
 VERIFIED = SiteResult("a.py", 3, "f", "verified", "equal to the bit", calls=2)
 DIFFERENT = SiteResult("a.py", 9, "g", "different", detail="call 1: output: about 8 times", order=4)
