@@ -69,3 +69,8 @@ def test_a_notebook_of_the_third_format_is_rewritten(tmp_path):
     after, _ = rewritten(tmp_path, before, "a.ipynb")
     source = json.loads(after)["worksheets"][0]["cells"][0]["input"]
     assert source.endswith("f = jax.jit(one_row_each(abs))")
+
+
+def test_a_place_in_a_notebook_is_named_by_its_cell(tmp_path):
+    _, outcomes = rewritten(tmp_path, notebook(), "a.ipynb")
+    assert [each.where for each in outcomes] == ["cell 3:2:8", "cell 4:2:20"]

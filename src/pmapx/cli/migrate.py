@@ -148,6 +148,8 @@ def command(
         options |= {"exclude": wanted.exclude, "tolerance": (rtol, atol)}
         verdicts, code = _verify(ctx, done, options, strict, is_coloured)
         is_written = is_written and not code
+    elif is_verified:
+        _echo("Nothing to verify: no file is changed.", is_coloured)
     failed: dict[str, str] = {}
     if is_written:
         _warn_of_changes([file.path for file in done.changed])
@@ -193,9 +195,9 @@ def _verify(
     is_coloured: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Shows what the command says of the change; returns it for the report, and the exit code."""
+    from pmapx.cli._verification import as_text
     from pmapx.migrate.verify.migrated import verify_migration
     from pmapx.migrate.verify.running import CannotRunError
-    from pmapx.migrate.verify.showing import as_text
     from pmapx.migrate.verify.tolerance import Tolerance
 
     options["tolerance"] = Tolerance(*options["tolerance"])
@@ -242,7 +244,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for file in done.files:
         for each in file.outcomes:
             if each.reason:
-                where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
+                where = f"{file.path}:{each.where}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
     for gain in done.gains:
         where = f"{gain.place.path}:{gain.place.line}:{gain.place.column + 1}"

@@ -29,11 +29,23 @@ LOST = "not found again in the file"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one place; ``reason`` says why it is left, and is empty if it is not."""
+    """What became of one place; ``reason`` says why it is left, and is empty if it is not.
+
+    ``cell`` is a notebook's cell, and the line in it.
+    """
 
     place: Place
     what: str
     reason: str = ""
+    cell: tuple[int, int] | None = None
+
+    @property
+    def where(self) -> str:
+        """Line and column as editors count them, in a notebook after the cell's number."""
+        column = self.place.column + 1
+        if self.cell is None:
+            return f"{self.place.line}:{column}"
+        return f"cell {self.cell[0]}:{self.cell[1]}:{column}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ def rewrite(
         return left(f"the rewritten file would not parse: {parsed.reason}")
     if parsed.problems != module.source.problems:
         return left("a rewritten cell would not parse")
-    return Rewriting(module.path, data, after, tuple(_outcomes(planned, removed, done)))
+    return Rewriting(module.path, data, after, tuple(_outcomes(module, planned, removed, done)))
 
 
 def _pieces(module: Module, data: bytes) -> list[Piece] | None:
@@ -215,7 +227,9 @@ def _left(
 ) -> Rewriting:
     """Returns a file as it is; a site that has a reason of its own keeps it."""
     sites = [(each.site, reason) if isinstance(each, Plan) else each for each in planned]
-    return Rewriting(module.path, data, data, tuple(_outcomes(sites, removed, set(), reason)))
+    return Rewriting(
+        module.path, data, data, tuple(_outcomes(module, sites, removed, set(), reason))
+    )
 
 
 def _what(site: Site) -> str:
@@ -225,7 +239,11 @@ def _what(site: Site) -> str:
 
 
 def _outcomes(
-    planned: Planned, removed: dict[Place, str], done: set[Place], otherwise: str = LOST
+    module: Module,
+    planned: Planned,
+    removed: dict[Place, str],
+    done: set[Place],
+    otherwise: str = LOST,
 ) -> list[Outcome]:
     found = [
         Outcome(each.site.name, _what(each.site), "" if each.site.name in done else otherwise)
@@ -236,5 +254,8 @@ def _outcomes(
     found += [
         Outcome(place, f"jax.{name}", "" if place in done else otherwise)
         for place, name in removed.items()
+    ]
+    found = [
+        dataclasses.replace(each, cell=module.source.cell_of(each.place.line)) for each in found
     ]
     return sorted(found, key=lambda each: (each.place.line, each.place.column))

@@ -1,10 +1,12 @@
 """What a verification comes to, and how it is shown."""
 
-import click
 import pytest
 
 from pmapx.migrate.verify.result import SiteResult, Verification
-from pmapx.migrate.verify.showing import as_text
+
+click = pytest.importorskip("click", reason="needs pmapx[tools]")
+
+from pmapx.cli._verification import as_text  # noqa: E402
 
 VERIFIED = SiteResult("a.py", 3, "f", "verified", "equal to the bit", calls=2)
 DIFFERENT = SiteResult("a.py", 9, "g", "different", detail="call 1: output: about 8 times", order=4)
@@ -37,11 +39,11 @@ def test_a_line_has_the_worst_of_its_functions():
 def test_the_table_has_a_line_a_site_and_says_where_to_look_first():
     shown = click.unstyle(as_text(Verification((VERIFIED, LATER, DIFFERENT, UNVERIFIED))))
     assert shown.splitlines() == [
-        "site       function  state       calls  detail",
-        "a.py:3     f         verified        2  equal to the bit",
-        "b.py:1     h         different       -  call 0: was given other values",
-        "a.py:9     g         different       -  call 1: output: about 8 times",
-        "a.py:12    k         unverified      -  the command never reached it",
+        "site     function  state       calls  detail",
+        "a.py:3   f         verified        2  equal to the bit",
+        "b.py:1   h         different       -  call 0: was given other values",
+        "a.py:9   g         different       -  call 1: output: about 8 times",
+        "a.py:12  k         unverified      -  the command never reached it",
         "First to differ: g at a.py:9: call 1: output: about 8 times",
         "1 verified, 2 different, 1 unverified",
     ]

@@ -3,16 +3,16 @@
 import os
 import sys
 import time
+import types
 
 import pytest
 
-from pmapx.migrate.verify import running
+from pmapx.migrate.verify import running, watching
 from pmapx.migrate.verify.matching import match
 from pmapx.migrate.verify.records import Function
-from pmapx.migrate.verify.running import CannotRunError
+from pmapx.migrate.verify.running import CannotRunError, Run
+from pmapx.migrate.verify.summing_up import _errors
 from pmapx.migrate.verify.verifying import verify
-
-PMAP = "import jax\nif 0:\n    jax.pmap(abs)\n"
 
 
 @pytest.fixture
@@ -115,8 +115,45 @@ def test_devices_where_the_user_says_nothing(env, devices):
     assert running.default_devices(env) == devices
 
 
-def function(number, name="f", file="a.py", scope="<module>", kind="pmap"):
-    return Function(number, kind, name, file, number, scope, ())
+def ran(*, calls=(1,), processes=1, strangers=(), status=0):
+    """A run of one process for each number of calls."""
+    recorded = [
+        types.SimpleNamespace(
+            functions={0: function(0, calls=[0] * count)},
+            processes=processes,
+            strangers=list(strangers),
+        )
+        for count in calls
+    ]
+    return Run(status, 1.0, recorded, "")
+
+
+def test_maps_in_several_processes_are_said_not_to_be_compared():
+    for run in (ran(calls=(1, 2)), ran(processes=2)):
+        (error, *_) = _errors(run, ran())
+        assert error.startswith("the program calls its maps in 2 processes on the version before")
+
+
+def test_processes_that_call_no_map_do_not_count():
+    assert list(_errors(ran(calls=(0, 3)), ran())) == []
+
+
+def test_a_run_that_imports_the_other_version_is_an_error():
+    (error,) = _errors(ran(), ran(strangers=["/old/lab/model.py"]))
+    assert error.startswith("the run of the version after imported /old/lab/model.py")
+    assert "PYTHONPATH=src" in error
+
+
+def test_only_python_files_of_the_program_are_those_of_another_version():
+    below = lambda file: watching._is_below(file, ["/old"])
+    assert below("/old/lab/model.py")
+    assert not below("/old/env/lib/python3.11/site-packages/numpy/core.py")
+    assert not below("/old/lab/fast.so")
+    assert not below("/older/lab/model.py")
+
+
+def function(number, name="f", file="a.py", scope="<module>", calls=()):
+    return Function(number, "pmap", name, file, number, scope, (), calls=list(calls))
 
 
 def names(pairs):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
 from pmapx.migrate.verify import trees
 from pmapx.migrate.verify.migrated import tree_around
 from pmapx.migrate.verify.running import CannotRunError

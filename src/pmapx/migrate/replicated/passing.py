@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.flow import Flow
 from pmapx.migrate.replicated.groups import Element, Position, refs
-from pmapx.migrate.values import Bound, Class, Function, Mapped, Place
+from pmapx.migrate.values import Bound, Class, Exported, Function, Mapped, Place
 
 Reason = tuple[Place, str]
 
@@ -19,9 +19,29 @@ def passed_on(flow: Flow) -> dict[Element, Reason]:
     for module in flow.modules:
         for element, reason in _maps_passed_on(flow, module):
             found.setdefault(element, reason)
-    for element, reason in _functions_passed_on(flow):
+    for element, reason in (*_functions_passed_on(flow), *_imported_elsewhere(flow)):
         found.setdefault(element, reason)
     return found
+
+
+def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
+    """A module's name may be read by another module, where it is not followed."""
+    held: dict[str, list[tuple[ast.AST, Element]]] = {}
+    for (scope, name), sent in flow.known.bindings.items():
+        if isinstance(scope, ast.Module):
+            elements = [(scope, ref.element) for one, _ in sent for ref in refs(one)]
+            held.setdefault(name, []).extend(elements)
+    for module in flow.modules:
+        for node in ast.walk(module.source.tree):
+            name = ""
+            if isinstance(node, ast.alias):
+                name = node.name
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                known = module.env.find(node.value.id) or frozenset()
+                name = node.attr if any(isinstance(f, Exported) for f in known) else ""
+            for scope, element in held.get(name, ()):
+                if scope is not module.source.tree:
+                    yield element, (module.place(node), f"{name} is used in another module")
 
 
 def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reason]]:
