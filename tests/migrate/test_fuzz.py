@@ -4,6 +4,7 @@
 """
 
 import ast
+import codecs
 import os
 import re
 import warnings
@@ -35,8 +36,9 @@ def parsed(data, compiles=False):
 
 
 def lines_of(data):
-    """Cut at what Python takes for the end of a line."""
-    return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", data)
+    """Cut at what Python takes for the end of a line; a mark before the first is none's."""
+    text = data.removeprefix(codecs.BOM_UTF8)
+    return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)
 
 
 def statement_lines(tree, outcomes):
