@@ -61,22 +61,24 @@ def migrated(program, style, folder):
 
 def wrong_after_migration(programs, folder):
     """Run programs before and after; what differs, by program and style."""
-    before = run(programs, ["installed"] * len(programs), folder / "before.pickle")
-    wrong = {}
+    jobs = {f"{program.name}, before": (program, "installed") for program in programs}
     for style in STYLES:
-        copies, modes = [], []
         for program in programs:
             copy, outcomes = migrated(program, style, folder / style)
-            copies.append(copy)
             # What is left is still pmap.
             is_left = any(each.reason for each in outcomes)
-            modes.append("installed" if is_left else STYLES[style].mode)
-        after = run(copies, modes, folder / f"{style}.pickle")
+            jobs[f"{program.name}, {style}"] = (
+                copy,
+                "installed" if is_left else STYLES[style].mode,
+            )
+    results = run(jobs, folder / "results.pickle")
+    wrong = {}
+    for style in STYLES:
         for program in programs:
-            tolerance = program.expected("tolerance", style)
-            found = differences(before[program.name], after[program.name], tolerance)
+            name, tolerance = f"{program.name}, {style}", program.expected("tolerance", style)
+            found = differences(results[f"{program.name}, before"], results[name], tolerance)
             if found:
-                wrong[f"{program.name}, {style}"] = found
+                wrong[name] = found
     return wrong
 
 

@@ -14,8 +14,8 @@ from migrated_programs import STYLES, chunks, migrated, of_libraries, wrong_afte
 
 from pmapx.migrate import migration
 
-# Run in every test run: a class, decorators, a package, pmap as a value, loops on the devices.
-FAST = ("class_trainer", "data_parallel_mlp", "kmeans", "map_as_value", "vision_package")
+# Run in every test run: a class, a loop on the devices, pmap as a value, a package.
+FAST = ("class_trainer", "kmeans", "map_as_value", "vision_package")
 OTHERS = chunks(program for program in of_libraries(False) if program.name not in FAST)
 
 
