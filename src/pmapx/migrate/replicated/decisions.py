@@ -92,7 +92,9 @@ class _Judge:
 
     def proof_fails(self, group: list[Element], converted: Set[Position]) -> Reason | None:
         """Returns why a group stays, from what its pmaps do with it."""
-        positions = sorted(each.position for each in group if each.position is not None)
+        positions = [each.position for each in group if each.position is not None]
+        # A result that differs tells more than the argument that it becomes.
+        positions.sort(key=lambda position: (not position.is_output, position))
         is_named = any(position in self.named for position in positions)
         for position in positions:
             each = self.flow.maps.by_key(position.site)
