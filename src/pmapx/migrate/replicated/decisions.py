@@ -98,6 +98,7 @@ class _Judge:
         is_named = any(position in self.named for position in positions)
         for position in positions:
             each = self.flow.maps.by_key(position.site)
+            asked = next((p for p in positions if p.site == each.key and not p.is_output), position)
             reason = self._obstacle(each) or self._unproven(each, position, converted, is_named)
             if reason:
                 return each.made_at, reason
@@ -113,7 +114,12 @@ class _Judge:
         return ""
 
     def _unproven(
-        self, each: Map, position: Position, converted: Set[Position], is_named: bool
+        self,
+        each: Map,
+        position: Position,
+        converted: Set[Position],
+        is_named: bool,
+        asked: Position,
     ) -> str:
         record = each.record
         if record is None or record.problem:
@@ -123,7 +129,7 @@ class _Judge:
                 return record.problem
             if self.flow.maps.evidence.has_run:
                 return NOT_REACHED
-            return NOT_RUN.format(f"{each.name}:{argument_name(each, position)}")
+            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
             return _said(record.unequal.get(str(position.index)), "its rows differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)
