@@ -99,7 +99,9 @@ class _Judge:
         for position in positions:
             each = self.flow.maps.by_key(position.site)
             asked = next((p for p in positions if p.site == each.key and not p.is_output), position)
-            reason = self._obstacle(each) or self._unproven(each, position, converted, is_named)
+            reason = self._obstacle(each) or self._unproven(
+                each, position, converted, is_named, asked
+            )
             if reason:
                 return each.made_at, reason
         return None
