@@ -116,7 +116,7 @@ for batch in ROWS:
 RESULT = jax.device_get(state), loss[0]
 STATE = state
 """,
-        "['mean'] differs as 'batch' does, made at statistics_of_each_device.py:1",
+        "['mean'] differs as 'batch' does, made at statistics_of_each_device.py:18",
     ),
     "partly_varying_and_never_fed_back": (
         """
@@ -154,7 +154,7 @@ for batch in ROWS:
 RESULT = [np.asarray(state["w"][i]) for i in range(N)]
 STATE = state
 """,
-        "a row is chosen by something else than a number (line 21)",
+        "a row is chosen by something else than a number (line 20)",
     ),
     "differs_by_itself": (
         """

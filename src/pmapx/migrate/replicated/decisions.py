@@ -92,11 +92,16 @@ class _Judge:
 
     def proof_fails(self, group: list[Element], converted: Set[Position]) -> Reason | None:
         """Returns why a group stays, from what its pmaps do with it."""
-        positions = sorted(each.position for each in group if each.position is not None)
+        positions = [each.position for each in group if each.position is not None]
+        # A result that differs tells more than the argument that it becomes.
+        positions.sort(key=lambda position: (not position.is_output, position))
         is_named = any(position in self.named for position in positions)
         for position in positions:
             each = self.flow.maps.by_key(position.site)
-            reason = self._obstacle(each) or self._unproven(each, position, converted, is_named)
+            asked = next((p for p in positions if p.site == each.key and not p.is_output), position)
+            reason = self._obstacle(each) or self._unproven(
+                each, position, converted, is_named, asked
+            )
             if reason:
                 return each.made_at, reason
         return None
@@ -111,7 +116,12 @@ class _Judge:
         return ""
 
     def _unproven(
-        self, each: Map, position: Position, converted: Set[Position], is_named: bool
+        self,
+        each: Map,
+        position: Position,
+        converted: Set[Position],
+        is_named: bool,
+        asked: Position,
     ) -> str:
         record = each.record
         if record is None or record.problem:
@@ -121,7 +131,7 @@ class _Judge:
                 return record.problem
             if self.flow.maps.evidence.has_run:
                 return NOT_REACHED
-            return NOT_RUN.format(f"{each.name}:{argument_name(each, position)}")
+            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
             return _said(record.unequal.get(str(position.index)), "its rows differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)

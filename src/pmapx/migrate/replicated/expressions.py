@@ -492,6 +492,7 @@ class Expressions:
         is_simple = isinstance(definition, ast.FunctionDef) and not is_open
         if not is_simple or self.flow.is_traced(definition) or _is_generator(definition):
             return self._lost(node)
+        self.flow.called.add(definition)
         arguments = definition.args
         positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
         every = {*positional, *(each.arg for each in arguments.kwonlyargs)}

@@ -76,7 +76,9 @@ class Flow:
         self.known = Tables()
         self.found = Tables()
         self.is_settled = False
+        # The callees of calls that are understood, and the functions that these call.
         self.resolved: set[ast.AST] = set()
+        self.called: set[ast.AST] = set()
         project = self.modules[0].project if self.modules else None
         self._globals: dict[Module, set[str]] = {}
         self._traced = set() if project is None else {*project.mapped, *project.jitted}
@@ -86,7 +88,7 @@ class Flow:
         for _ in range(MOST_ROUNDS):
             self.graph.forget()
             self.maps.forget()
-            self.found, self.resolved = Tables(), set()
+            self.found, self.resolved, self.called = Tables(), set(), set()
             for module in self.modules:
                 Body(self, module, module.source.tree, [], "").run()
             before, self.known = self.known.shape(), self.found
@@ -320,6 +322,18 @@ def _with(body: Body, node: ast.With | ast.AsyncWith) -> bool:
     return body.execute(node.body)
 
 
+def _match(body: Body, node: ast.Match) -> bool:
+    body.escape(body.value(node.subject), node.subject, "it is matched")
+    for case in node.cases:
+        if case.guard is not None:
+            body.condition(case.guard)
+        for part in ast.walk(case.pattern):
+            name = getattr(part, "name", None)
+            if isinstance(name, str):
+                body.bind_name(name, OTHER, node.subject)
+    return body.branch([*[case.body for case in node.cases], []], body.module.place(node.subject))
+
+
 def _return(body: Body, node: ast.Return) -> bool:
     if node.value is not None:
         held = body.value(node.value)
@@ -398,6 +412,7 @@ def _is_static(node: FunctionNode) -> bool:
 def _locals(node: ast.AST) -> set[str]:
     """Returns the names that a function binds itself."""
     found: set[str] = set()
+    elsewhere: set[str] = set()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         found |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     waiting = list(ast.iter_child_nodes(node))
@@ -408,10 +423,10 @@ def _locals(node: ast.AST) -> set[str]:
         if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(part.name)
         elif isinstance(part, (ast.Global, ast.Nonlocal)):
-            found -= set(part.names)
+            elsewhere.update(part.names)
         elif not isinstance(part, ast.Lambda):
             waiting += ast.iter_child_nodes(part)
-    return found
+    return found - elsewhere
 
 
 _READERS: dict[type[ast.stmt], Callable[[Body, Any], bool | None]] = {
@@ -423,6 +438,8 @@ _READERS: dict[type[ast.stmt], Callable[[Body, Any], bool | None]] = {
     ast.While: _while,
     ast.If: _if,
     ast.Try: _try,
+    ast.TryStar: _try,
+    ast.Match: _match,
     ast.With: _with,
     ast.AsyncWith: _with,
     ast.Return: _return,

@@ -57,10 +57,14 @@ class Map:
     @property
     def name(self) -> str:
         """The mapped function's name."""
-        found = [function.name for function, _ in functions(self.function)]
         if self.record is not None and self.record.function:
             return self.record.function
-        return found[0] if found else "a pmapped function"
+        for function, _ in functions(self.function):
+            return function.name
+        first = self.node.args[0] if isinstance(self.node, ast.Call) and self.node.args else None
+        if isinstance(first, (ast.Name, ast.Attribute)):
+            return first.id if isinstance(first, ast.Name) else first.attr
+        return "a pmapped function"
 
     @property
     def parameters(self) -> list[str]:

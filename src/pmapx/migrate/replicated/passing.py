@@ -70,7 +70,7 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
         parent = module.parent(parent)
     if isinstance(parent, ast.Call):
         if parent.func is node:
-            return parent.func in flow.resolved or _is_traced(flow, module, node)
+            return parent.func in flow.resolved
         callees = module.facts.callees.get(parent, frozenset())
         inside = all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
         return bool(callees) and inside
@@ -89,10 +89,6 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
     )
 
 
-def _is_traced(flow: Flow, module: Module, node: ast.AST) -> bool:
-    return any(flow.is_traced(function) for function in module.functions_around(node))
-
-
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     """A function that is passed on may be called with anything."""
     concerned: dict[ast.AST, list[Element]] = {}
@@ -100,6 +96,10 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
     for function, sent in flow.known.returns.items():
         concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
+        if function not in flow.called:
+            for held, place in sent:
+                for ref in refs(held):
+                    yield ref.element, (place, "it is returned to code that is not seen")
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():
         if elements:
