@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import functools
-import importlib.util
 import json
 import os
 import pickle
@@ -43,10 +42,6 @@ class Program:
         own = {file.stem for file in self.files} | {file.parent.name for file in self.files}
         return sorted(imported - own - {"jax", "numpy"} - sys.stdlib_module_names)
 
-    @property
-    def missing(self):
-        return [name for name in self.libraries if importlib.util.find_spec(name) is None]
-
     def expected(self, key, style):
         """Return an entry of `expected.toml`, for this style where it says so."""
         found = EXPECTED.get(self.name, {}).get(key)
@@ -74,11 +69,14 @@ PROGRAMS = {
 }
 
 
-def run(programs, modes, out):
-    """Run programs in one process on 8 virtual devices; their results, or what they raised."""
+def run(jobs, out):
+    """Run programs in one process on 8 virtual devices; their results, or what they raised.
+
+    ``jobs`` are names for the results, each with a program and how it is run (see the runner).
+    """
     jobs = [
-        {"name": program.name, "path": str(program.main), "mode": mode}
-        for program, mode in zip(programs, modes, strict=True)
+        {"name": name, "path": str(program.main), "mode": mode}
+        for name, (program, mode) in jobs.items()
     ]
     environment = {
         **os.environ,

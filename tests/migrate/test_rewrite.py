@@ -59,6 +59,12 @@ LEFT = {
     "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
     "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
+    "Python's own name taken": ("int = round\nf = jax.pmap(abs)\n", "the name int"),
+    "module's name taken": (
+        "functools = 1\ndef g(x): return jax.pmap(train_step)(x)\n",
+        "the name functools",
+    ),
+    "LibCST fails": ("x = not(lambda: 1)\nf = jax.pmap(abs)\n", "LibCST does not read"),
     "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
     "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
     "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),

@@ -132,7 +132,12 @@ class Program:
             for outcome in file.outcomes
             if outcome.reason
         }
-        modules = [module for module in self.project.modules.values() if module is not None]
+        # The texts of a notebook's cells are not one file that could be edited.
+        modules = [
+            module
+            for module in self.project.modules.values()
+            if module is not None and not module.source.cells
+        ]
         return replicated.restyle(modules, evidence, named, left, in_processes=self.in_processes)
 
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
@@ -145,12 +150,14 @@ class Program:
         for file in changed.rewritten(to):
             data = self._texts[file.path]
             edits = restyled.edits.get(os.path.normpath(file.path), ())
-            origins = Origins(data, edits)
-            outcomes = tuple(
-                dataclasses.replace(outcome, place=origins.place(outcome.place))
-                for outcome in file.outcomes
-            )
-            files.append(dataclasses.replace(file, before=data, outcomes=outcomes))
+            if edits:
+                origins = Origins(data, edits)
+                outcomes = tuple(
+                    dataclasses.replace(outcome, place=origins.place(outcome.place))
+                    for outcome in file.outcomes
+                )
+                file = dataclasses.replace(file, before=data, outcomes=outcomes)
+            files.append(file)
         return files
 
 

@@ -98,7 +98,7 @@ def rewrite(
         return left(reason)
     try:
         pieces = _pieces(module, data)
-    except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError, RecursionError) as error:
+    except Exception as error:  # `not(lambda: x)` gives a TypeError of its own.
         return left(f"LibCST does not read the file: {_line(error)}")
     if pieces is None:
         return left("LibCST does not write the file as it read it")
@@ -197,6 +197,10 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
     names = emitted.with_needs(wanted, manner)
+    for word in sorted(emitted.words(names, manner)):
+        held = module.env.find(word)
+        if held is not None and held != frozenset({Named(word)}):
+            return TAKEN.format(word)
     for node in ast.walk(module.source.tree):
         name = ""
         if isinstance(node, ast.Attribute) and node.attr == "__wrapped__":

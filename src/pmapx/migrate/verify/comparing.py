@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pmapx.migrate.verify import leaves
+from pmapx.migrate.verify import limits
 from pmapx.migrate.verify.leaves import Array
 from pmapx.migrate.verify.records import Records
 from pmapx.migrate.verify.tolerance import Tolerance
@@ -31,11 +31,16 @@ class Grade(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two leaves agree; ``form`` says in what their shapes differ though they are the same."""
+    """How two leaves agree.
+
+    ``form`` says in what their shapes differ though they are the same; ``factor`` is what one is
+    of the other, if it is one number.
+    """
 
     grade: Grade
     detail: str = ""
     form: str = ""
+    factor: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,7 +173,12 @@ def _swapped(was: Array | None, now: Array | None) -> str:
 
 
 def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
-    has_lost = before.shape == after.shape and before.has_equal_rows and not after.has_equal_rows
+    has_lost = (
+        before.shape == after.shape
+        and before.shape[:1] == (before.records.devices,)
+        and before.has_equal_rows
+        and not after.has_equal_rows
+    )
     was, now, sampled = _comparable(before, after)
     if was is None or now is None:
         text = "it differs; by how much is not known, as too much was recorded to keep its values"
@@ -178,7 +188,9 @@ def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agr
         apart = np.abs(_wide(now) - _wide(was))
     apart = np.where((was == now) | (np.isnan(was) & np.isnan(now)), 0.0, apart)
     is_within = bool(np.all(apart <= limit)) and not has_lost
-    text = _amount(was, now, apart) + sampled
+    factor = times(was, now)
+    text = _amount(was, now, apart) if factor is None else f"about {factor:.3g} times as large"
+    text += sampled
     if is_within and sampled and not _sums_agree(before, after, tolerance):
         return Agreement(Grade.DIFFERENT, "it differs between the sampled values", form)
     if is_within:
@@ -187,7 +199,7 @@ def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agr
         text = f"equal on all devices before, and no longer{'; ' + text if text else ''}"
     elif not sampled:
         text += _swapped(before.values(), after.values())
-    return Agreement(Grade.DIFFERENT, text, form)
+    return Agreement(Grade.DIFFERENT, text, form, factor)
 
 
 def comparable(before: Noted, after: Noted) -> tuple[Array, Array] | None:
@@ -207,7 +219,7 @@ def _comparable(before: Noted, after: Noted) -> tuple[Array | None, Array | None
             size = int(np.prod(before.unit_shape, dtype=np.int64))
             if size == int(np.prod(after.unit_shape, dtype=np.int64)):
                 was, now = before.unit(), after.unit()
-                return was, now, f" (of {leaves.SAMPLES:,} sampled values of {size:,})"
+                return was, now, f" (of {limits.SAMPLES:,} sampled values of {size:,})"
         was, now = (side.records.values(side.leaf, "sums") for side in (before, after))
         both = (None, None) if was is None or now is None else (was[0], now[0])
         return *both, " (in sums over blocks)"
@@ -227,7 +239,7 @@ def _sums_agree(before: Noted, after: Noted, tolerance: Tolerance) -> bool:
     if was is None or now is None or unit is None or before.shape != after.shape:
         return True
     # Errors within tolerance may all point the same way.
-    count = int(np.prod(before.shape, dtype=np.int64)) / leaves.BLOCKS
+    count = int(np.prod(before.shape, dtype=np.int64)) / limits.BLOCKS
     largest = np.abs(unit).max(initial=0)
     each = tolerance.limit(np.asarray([largest]), before.leaf["dtype"])[0]
     with np.errstate(invalid="ignore"):
@@ -241,9 +253,6 @@ def _wide(x: Array) -> Array:
 
 def _amount(was: Array, now: Array, apart: Array) -> str:
     """Says by how much two arrays differ."""
-    factor = times(was, now)
-    if factor is not None:
-        return f"about {factor:.3g} times as large"
     if not apart.size or not np.any(apart):
         return "other bits of the same values" if apart.size else ""
     if np.isnan(apart).any() or np.isinf(apart).any():

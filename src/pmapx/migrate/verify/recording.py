@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pmapx.migrate.verify.leaves import Noted
-
-# The values of one process take no more than this on disk; hashes go on.
-MOST_BYTES = 256 << 20
+from pmapx.migrate.verify.limits import MOST_BYTES
 
 
 class Recorder:

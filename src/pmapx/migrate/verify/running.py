@@ -16,10 +16,8 @@ from pathlib import Path
 from pmapx import attached
 from pmapx.launch import with_devices
 from pmapx.migrate.verify import records
+from pmapx.migrate.verify.limits import CALLS, DEVICES, TIMEOUT
 
-DEVICES = 8
-CALLS = 50
-TIMEOUT = 3600.0
 _START = "pmapx.migrate.verify.watching:start"
 _FORCED = "--xla_force_host_platform_device_count"
 _PATIENCE = 5.0
@@ -58,7 +56,7 @@ def run(
     folder: Path,
     *,
     cwd: Path | None = None,
-    elsewhere: Path | None = None,
+    elsewhere: Sequence[Path] = (),
     is_legacy: bool,
     devices: int | None = None,
     calls: int = CALLS,
@@ -73,7 +71,7 @@ def run(
       root: the folder whose files are watched.
       folder: an empty one for the records.
       cwd: where it runs; by default in ``root``.
-      elsewhere: the folder of the other version, of which nothing must be imported.
+      elsewhere: the folders of other versions, of which nothing must be imported.
       is_legacy: whether JAX is to be as the old pmap knew it.
       devices: how many virtual CPU devices it sees; None leaves the devices alone.
       calls: how many calls of each function are recorded.
@@ -87,7 +85,7 @@ def run(
     where = cwd if cwd is not None else root
     settings = {
         "root": os.path.realpath(root),
-        "elsewhere": os.path.realpath(elsewhere) if elsewhere is not None else None,
+        "elsewhere": [os.path.realpath(path) for path in elsewhere],
         "calls": calls,
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")

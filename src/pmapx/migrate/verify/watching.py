@@ -79,15 +79,20 @@ def _watching(watcher: Watcher, kind: str, make: Callable[..., Any]) -> Callable
     return watching
 
 
-def _end(watcher: Watcher, recorder: Recorder, elsewhere: str | None) -> None:
-    strangers = []
-    for module in list(sys.modules.values()):
-        file = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
-        if elsewhere and isinstance(file, str) and _is_below(file, elsewhere):
-            strangers.append(file)
+def _end(watcher: Watcher, recorder: Recorder, elsewhere: list[str]) -> None:
     counts = {group.number: group.calls for group in watcher.groups.values()}
+    files = (vars(module).get("__file__") for module in list(sys.modules.values()))
+    strangers = [file for file in files if isinstance(file, str) and _is_below(file, elsewhere)]
     recorder.write("end", counts=counts, strangers=sorted(strangers)[:3])
 
 
-def _is_below(file: str, folder: str) -> bool:
-    return os.path.realpath(file).startswith(folder + os.sep)
+def _is_below(file: str, folders: list[str]) -> bool:
+    """Tells whether a file is one of another version, and not of an environment in there."""
+    real = os.path.realpath(file)
+    environments = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix)]
+    return (
+        real.endswith(".py")
+        and "-packages" + os.sep not in real
+        and any(real.startswith(folder + os.sep) for folder in folders)
+        and not any(real.startswith(folder + os.sep) for folder in environments)
+    )
