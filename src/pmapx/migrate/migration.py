@@ -103,7 +103,9 @@ class Program:
     def add(self, path: str, data: bytes) -> None:
         """Reads a file, if it may have something to change."""
         self.in_processes = self.in_processes or sources.is_of_processes(data)
-        if (sources.has_uses(data) and sources.mentions(data)) or b"common_utils" in data:
+        # A file may have pmap from another of the project, without a word of JAX in it.
+        is_telling = sources.mentions(data) or b"pmap" in data
+        if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
             self._texts[path] = data
             self.project.module(path, data=data)
 
