@@ -182,4 +182,110 @@ def f(x):
     return i, turned, best, jax.lax.all_gather(x, "i"), jax.lax.psum_scatter(jnp.ones(8) * i, "i")
 RESULT = f(ROWS)
 """,
+    "negative_axes": """
+LAST = -1
+f = jax.pmap(lambda a, b: (a, {"x": a + b["x"].sum(), "y": b["y"]}),
+             in_axes=(LAST, {"x": -2, "y": None}), out_axes=(-1, {"x": 0, "y": None}))
+RESULT = f(ROWS.T, {"x": ROWS, "y": np.float32(3)}), jax.pmap(lambda x: x * 2, out_axes=-1)(ROWS)
+""",
+    "nested": """
+def f(x):
+    return x * jax.lax.axis_index("j"), jax.lax.psum(x, ("i", "j")), jax.lax.pmean(x, "j")
+g = jax.pmap(jax.pmap(f, axis_name="j"), axis_name="i")
+RESULT = g(ROWS.reshape(4, 2, 4)), g(ROWS.reshape(2, 4, 4))
+""",
+    "nested_axes": """
+inner = jax.pmap(lambda w, x: (w * x, jax.lax.psum(x, "j")), "j", in_axes=(None, 1), out_axes=1)
+outer = jax.pmap(lambda w, x: inner(w, x), "i", in_axes=(None, 0), out_axes=0)
+RESULT = outer(W[0], ROWS.reshape(2, 4, 4).transpose(0, 2, 1)), inner(W[0], ROWS.T)
+""",
+    "nested_by_decorators": """
+@functools.partial(jax.pmap, axis_name="i")
+@functools.partial(jax.pmap, axis_name="j", donate_argnums=())
+def f(x):
+    return jax.lax.psum(x, "i") - jax.lax.pmax(x, "j")
+RESULT = f(ROWS.reshape(2, 4, 4))
+""",
+    "nested_by_calls": """
+inner = jax.pmap(lambda x: (x ** 2, jax.lax.psum(x, "i")), axis_name="j")
+def shifted(x):
+    return inner(x + 1)
+@functools.partial(jax.pmap, axis_name="i", in_axes=(0, None))
+def outer(x, w):
+    squares, total = shifted(x)
+    return jax.lax.pmean(squares.sum(0), "i") * w, total
+RESULT = outer(ROWS.reshape(4, 2, 4), 3.0), inner.lower, jax.pmap(abs)(ROWS)
+RESULT = RESULT[0], RESULT[2]
+""",
+    "nested_index_of_the_outer": """
+f = lambda x: x * jax.lax.axis_index("i") + jax.lax.axis_index("j")
+RESULT = jax.pmap(jax.pmap(f, axis_name="j"), axis_name="i")(ROWS.reshape(4, 2, 4))
+""",
+    "three_deep": """
+f = lambda x: x + jax.lax.psum(x, ("a", "c")) * jax.lax.pmax(x, "b")
+RESULT = jax.pmap(jax.pmap(jax.pmap(f, "c"), "b"), "a")(ROWS.reshape(2, 2, 2, 4))
+""",
+    "options_in_each_call": """
+TRACES = []
+def square(x):
+    TRACES.append(1)
+    return x * x
+def run(x):
+    return jax.pmap(square, devices=jax.devices(), in_axes=[0], out_axes={"y": 0}["y"])(x)
+for _ in range(3):
+    y = run(ROWS)
+RESULT = y
+""",
+    "wrapper_in_each_call": """
+TRACES = []
+class Model:
+    def step(self, x):
+        TRACES.append(1)
+        return {"y": x * x}
+def my_pmap(f, **options):
+    return jax.pmap(f, axis_name="batch", **options)
+model = Model()
+for _ in range(3):
+    y = my_pmap(model.step, out_axes={"y": 1}, donate_argnums=())(ROWS)
+RESULT = y
+""",
+    "lambda_in_a_loop": """
+scale = []
+for k in range(3):
+    scale.append(jax.pmap(lambda x: x * k)(ROWS))
+RESULT = scale
+""",
+    "rows_to_the_host": """
+step = jax.pmap(train_step, axis_name="batch")
+state, metrics = step(STATE, ROWS)
+total = jax.pmap(lambda x: jnp.sum(x), out_axes=0)(ROWS)
+columns = jax.pmap(lambda x: x * 2, out_axes=1)(ROWS)
+loss = float(metrics["loss"][0])
+saved = jax.device_get(jax.tree.map(lambda x: x[0], state))
+first = np.asarray(columns[0])
+kept = jax.tree.map(lambda x: x[0], metrics)
+print(total[0], total[0].item(), int(total[0]))
+RESULT = loss, saved, first, kept, float(total[0]), np.asarray(total[1])
+""",
+    "pipeline": """
+def shard(xs):
+    return jax.tree.map(lambda x: x.reshape((jax.local_device_count(), -1) + x.shape[1:]), xs)
+def replicate(tree):
+    return jax.tree.map(lambda x: jnp.stack([x] * jax.local_device_count()), tree)
+p_step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+p_eval = jax.pmap(lambda w, x, rng: (x * w + jax.random.normal(rng, x.shape)).sum())
+state = replicate({"w": W[0], "n": jnp.zeros((), jnp.int32)})
+rng = jax.random.PRNGKey(0)
+history = []
+for step in range(3):
+    state, metrics = p_step(state, shard(np.tile(ROWS, (2, 1)))["x"] if 0 else ROWS)
+    rng, *keys = jax.random.split(rng, jax.local_device_count() + 1)
+    history.append(p_eval(state["w"], shard(np.tile(ROWS, (2, 1))), jnp.stack(keys)))
+    history.append(jax.device_get(metrics))
+checkpoint = jax.device_get(jax.tree.map(lambda x: x[0], state))
+restored = replicate(checkpoint)
+RESULT = history, checkpoint, p_step(restored, ROWS)
+""",
 }
+# JAX 0.8 and 0.9 cannot compile the index of an outer axis in an inner map.
+SINCE_0_10 = {"nested_index_of_the_outer"}

@@ -51,10 +51,14 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
         held = _subscript(frame, node, is_quiet=is_quiet)
     else:
         held = _READERS.get(type(node), _parts)(frame, node)
+    # Of most expressions nothing is known.
     if held:
         results = frozenset(fact.of for fact in held if isinstance(fact, Result))
         if results:
             frame.module.facts.results[node] = results
+        kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
+        if kept:
+            frame.module.facts.add_holder(node, kept)
     return held
 
 
@@ -253,6 +257,7 @@ def _call(frame: Frame, node: ast.Call) -> Value:
             for fact in held:
                 if isinstance(fact, Dict):
                     arguments.keywords.update(fact.items)
+    frame.module.facts.add_callee(node, known)
     return calls.call(frame, known, arguments, node)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import libcst as cst
 import libcst.matchers as m
 
 from pmapx.migrate import emitted
+from pmapx.migrate.emitted import Manner
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import Named
 
 
-def is_emitted(node: ast.AST, name: str) -> bool:
+def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
     """Tells whether a function is the one that an earlier run wrote."""
-    found = ast.parse(emitted.TEXTS[name]).body[-1]
+    found = ast.parse(emitted.source(name, manner)).body[-1]
     return ast.dump(found) == ast.dump(node)
 
 
@@ -25,46 +26,43 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
 
-def add(tree: cst.Module, used: set[str], module: Module) -> cst.Module:
-    """Returns the file with the functions that it uses, and without imports that would fail."""
+def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst.Module:
+    """Returns the file, or a notebook's cell, with the functions that it uses."""
     if not used:
         return tree
     here = {
         node.name
         for node in module.source.tree.body
-        if isinstance(node, ast.FunctionDef) and node.name in emitted.TEXTS
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in emitted.TEXTS
     }
-    here |= {
-        target.id
-        for node in module.source.tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    wanted = [name for name in emitted.with_needs(used) if name not in here]
-    tree = _without_removed(tree, used)
+    wanted = [name for name in emitted.with_needs(used, manner) if name not in here]
     at = _end_of_imports(tree.body, used)
-    lines = []
-    if "kept_one_row_each" in wanted and not _is_imported(tree.body[:at], "functools"):
-        lines.append("import functools\n")
+    lines = [
+        f"{line}\n"
+        for line in emitted.imports(wanted, manner)
+        if not _is_imported(tree.body[:at], line)
+    ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         lines.append("import jax\n")
-    texts = [emitted.text(name, tree.default_indent) for name in wanted]
+    texts = [emitted.text(name, tree.default_indent, manner) for name in wanted]
     return _inserted(tree, at, lines, texts) if lines or texts else tree
 
 
-def _without_removed(tree: cst.Module, used: set[str]) -> cst.Module:
-    """Takes the functions that JAX removed out of ``from jax import ...``."""
-    taker = _Taker({name for name in used if name.startswith("device_put_")})
-    changed = tree.visit(taker)
+def without(tree: cst.Module, names: Set[str]) -> cst.Module:
+    """Takes names out of ``from jax import ...``, by which the module knows them."""
+    changed = tree.visit(_Taker(names)) if names else tree
     assert isinstance(changed, cst.Module)
     return changed
 
 
 class _Taker(cst.CSTTransformer):
-    def __init__(self, names: set[str]) -> None:
+    def __init__(self, names: Set[str]) -> None:
         super().__init__()
         self._names = names
+        self._has_comments = False
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
+        self._has_comments = bool(m.findall(node, m.Comment()))
 
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
@@ -74,8 +72,16 @@ class _Taker(cst.CSTTransformer):
             updated_node, m.ImportFrom(module=m.Name("jax"), relative=[])
         ):
             return updated_node
-        kept = [alias for alias in names if alias.name.value not in self._names]
+        kept = [
+            alias
+            for alias in names
+            if (alias.evaluated_alias or alias.evaluated_name) not in self._names
+        ]
         if len(kept) == len(names):
+            return updated_node
+        is_harmless = not any(name.startswith("device_put_") for name in self._names)
+        if self._has_comments and is_harmless:
+            # A linter finds it; the comment would be lost.
             return updated_node
         if not kept:
             return cst.RemoveFromParent()
@@ -120,25 +126,39 @@ def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
             statement, m.SimpleStatementLine(body=[m.Expr(m.SimpleString())])
         ):
             end = 1
+        elif position == end and m.matches(statement, m.SimpleStatementLine(body=[m.Pass()])):
+            # A notebook's magic, which stays above.
+            end = position + 1
         elif not _may_precede_imports(statement):
             break
     written = [
         position
         for position, statement in enumerate(body, start=1)
-        if isinstance(statement, cst.FunctionDef) and statement.name.value in emitted.TEXTS
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+        and statement.name.value in emitted.TEXTS
     ]
     # Behind what an earlier run wrote, since the new may use it.
     return max([end, *written])
 
 
-def _is_imported(body: Sequence[cst.BaseStatement], name: str) -> bool:
-    wanted = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(m.Name(name), None), m.ZeroOrMore()])
+def _is_imported(body: Sequence[cst.BaseStatement], line: str) -> bool:
+    """Tells whether one of these statements binds what a line with one import binds."""
+    module, _, name = line.removeprefix("from ").rpartition("import ")
     return any(
-        m.matches(small, wanted)
-        for statement in body
-        if isinstance(statement, cst.SimpleStatementLine)
-        for small in statement.body
+        alias.asname is None and alias.evaluated_name == name
+        for each in body
+        if isinstance(each, cst.SimpleStatementLine)
+        for small in each.body
+        if isinstance(small, (cst.Import, cst.ImportFrom))
+        if _module_of(small) == module.strip() and not isinstance(small.names, cst.ImportStar)
+        for alias in small.names
     )
+
+
+def _module_of(statement: cst.Import | cst.ImportFrom) -> str:
+    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
+        return ""
+    return cst.Module([]).code_for_node(statement.module)
 
 
 def _is_import(statement: cst.BaseStatement) -> bool:
