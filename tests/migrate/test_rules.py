@@ -39,6 +39,27 @@ CASES = {
                 return self.step(x)
         """,
     ),
+    "PMX502 not where a function may ask whether it is mapped": (
+        "PMX502",
+        """
+        import functools, jax
+        def staged(method):
+            mapped = jax.pmap(method)
+            def decorated(self, x):
+                if self.is_staging:
+                    return method(self, x)
+                else:
+                    return mapped(self, x)
+            return decorated
+        class T:
+            @staged
+            def inner(self, x):
+                return x
+            @staged
+            def outer(self, x):
+                return self.inner(x)
+        """,
+    ),
     "PMX503 call in a jitted function": (
         "PMX503",
         """

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import gc
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pmapx.migrate import rules, sources, suppressions
+from pmapx.migrate import division, parallel, rules, sources, suppressions
 from pmapx.migrate.discovery import Unreadable, files_below
+from pmapx.migrate.division import Load
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.project import Project
 from pmapx.migrate.rules.unread_file import UnreadFile
 from pmapx.migrate.settings import Settings
 
 Progress = Callable[[int, int], None]
-# Starting a process costs about as much as reading this many bytes of code with uses in them.
+# Starting a process costs about as much as reading this many bytes, and copying this one.
 WORTH_A_PROCESS = 400_000
+WORTH_A_COPY = 60_000
 # Bytes of files without a word that are kept, to be looked at again for names of wrappers.
 KEPT = 256 << 20
 
@@ -66,7 +65,7 @@ def check(
         else:
             given.append(item)
     uses, others = _sift(given, found, advance)
-    project = Project(given)
+    project = Project(given, is_partial=True)
     new, known = uses, set[tuple[str, str]]()
     while new:
         reading = _read(project, new, processes, advance)
@@ -87,9 +86,9 @@ def check(
 
 def _sift(
     given: Sequence[str], found: list[Finding], advance: Progress
-) -> tuple[dict[str, int], dict[str, bytes | None]]:
+) -> tuple[dict[str, Load], dict[str, bytes | None]]:
     """Reads every file and sets those apart that have one of the words."""
-    uses: dict[str, int] = {}
+    uses: dict[str, Load] = {}
     others: dict[str, bytes | None] = {}
     kept = 0
     for number, path in enumerate(given):
@@ -97,7 +96,7 @@ def _sift(
         if isinstance(data, Unreadable):
             found.append(UnreadFile.of_file(path, data.reason))
         elif sources.mentions(data):
-            uses[path] = len(data)
+            uses[path] = Load.of(path, data)
         else:
             kept += len(data)
             others[path] = data if kept < KEPT else None
@@ -106,7 +105,7 @@ def _sift(
     return uses, others
 
 
-def _users(wrappers: set[tuple[str, str]], others: dict[str, bytes | None]) -> dict[str, int]:
+def _users(wrappers: set[tuple[str, str]], others: dict[str, bytes | None]) -> dict[str, Load]:
     """Returns the files that import a wrapper's module and name the wrapper."""
     by_module: dict[bytes, list[bytes]] = {}
     for name, stem in wrappers:
@@ -119,49 +118,46 @@ def _users(wrappers: set[tuple[str, str]], others: dict[str, bytes | None]) -> d
                 continue
             modules = sources.imported_words(data) & by_module.keys()
             if any(name in data for module in modules for name in by_module[module]):
-                users[path] = len(data)
+                users[path] = Load.of(path, data)
     return users
 
 
 def _read(
-    project: Project, uses: dict[str, int], processes: int | None, advance: Progress
+    project: Project, uses: dict[str, Load], processes: int | None, advance: Progress
 ) -> _Reading:
-    """Reads the files with uses, in several processes where that pays."""
-    count = processes or min(os.cpu_count() or 1, 8)
-    count = min(count, 1 + sum(uses.values()) // WORTH_A_PROCESS) if processes is None else count
-    if count <= 1 or len(uses) <= 1:
-        return _read_into(project, list(uses), advance)
-    batches = _shares(uses, count)
+    """Reads the files with uses, in several processes where that pays.
+
+    Each share is read on its own, in however many processes, so that the report is the same.
+    """
+    count = processes or _count_that_pays(sum(load.weight for load in uses.values()))
+    shares = division.shares(uses)
+    # A copy of this process has the project; another has to be told of its files.
+    is_told = count > 1 and len(shares) > 1 and not parallel.can_fork()
+    read = (
+        functools.partial(_read_apart, list(project.paths.values()))
+        if is_told
+        else functools.partial(_read_share, project)
+    )
     whole = _Reading([], {}, set())
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context) as pool:
-        read = functools.partial(_read_apart, list(project.paths.values()))
-        for done, part in enumerate(pool.map(read, batches), start=1):
-            whole.findings += part.findings
-            whole.unreadable |= part.unreadable
-            whole.wrappers |= part.wrappers
-            advance(done, len(batches))
+    for part in parallel.each(read, shares, count, advance):
+        whole.findings += part.findings
+        whole.unreadable |= part.unreadable
+        whole.wrappers |= part.wrappers
     return whole
 
 
-def _shares(uses: dict[str, int], count: int) -> list[list[str]]:
-    """Cuts the files into shares of about the same size, one a process.
+def _count_that_pays(size: int) -> int:
+    worth = WORTH_A_COPY if parallel.can_fork() else WORTH_A_PROCESS
+    return min(parallel.processors(), 8, 1 + size // worth)
 
-    Files of one folder use one another, so neighbours stay together: what a share uses of another
-    is read twice.
-    """
-    share = max(1, -(-sum(uses.values()) // count))
-    batches: list[list[str]] = [[] for _ in range(count)]
-    before = 0
-    for path in sorted(uses):
-        batches[min(before // share, count - 1)].append(path)
-        before += uses[path]
-    return [batch for batch in batches if batch]
+
+def _read_share(project: Project, todo: list[str]) -> _Reading:
+    return _read_into(project.anew(), todo)
 
 
 def _read_apart(given: Sequence[str], todo: list[str]) -> _Reading:
     """What another process does: modules that its files use are read there too."""
-    return _read_into(Project(given), todo, None)
+    return _read_into(Project(given, is_partial=True), todo)
 
 
 @contextlib.contextmanager
@@ -173,26 +169,27 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            # Straight to the oldest generation, else the next young collection visits every tree.
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 
 @_no_collection()
-def _read_into(project: Project, todo: list[str], advance: Progress | None) -> _Reading:
-    for number, path in enumerate(todo):
+def _read_into(project: Project, todo: list[str]) -> _Reading:
+    for path in todo:
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
             project.unreadable[path] = data.reason
         else:
             project.module(path, data=data)
-        if advance is not None:
-            advance(number, len(todo))
     return _Reading(_findings(project), project.unreadable, project.wrappers())
 
 
 def _findings(project: Project) -> list[Finding]:
     """Runs every rule on every module that was read."""
     found = []
-    for module in project.modules.values():
+    for module in [*project.modules.values(), *project.parts]:
         if module is None or not module.is_read:
             continue
         comments = suppressions.suppressed(module.source.text)

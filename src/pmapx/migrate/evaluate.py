@@ -51,10 +51,12 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
         held = _subscript(frame, node, is_quiet=is_quiet)
     else:
         held = _READERS.get(type(node), _parts)(frame, node)
-    results = frozenset(fact.of for fact in held if isinstance(fact, Result))
-    if results:
-        frame.module.facts.results[node] = results
-    _note_holder(frame, node, held)
+    # Of most expressions nothing is known.
+    if held:
+        results = frozenset(fact.of for fact in held if isinstance(fact, Result))
+        if results:
+            frame.module.facts.results[node] = results
+        _note_holder(frame, node, held)
     return held
 
 
@@ -65,9 +67,10 @@ def _note_holder(frame: Frame, node: ast.expr, held: Value) -> None:
 
 
 def _parts(frame: Frame, node: ast.expr) -> Value:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            evaluate(frame, child)
+    for part in vars(node).values():
+        for child in part if type(part) is list else (part,):
+            if isinstance(child, ast.expr):
+                evaluate(frame, child)
     return UNKNOWN
 
 

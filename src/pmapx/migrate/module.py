@@ -205,10 +205,17 @@ class Module:
         return self._parents.get(node, self.source.tree)
 
     def _walk(self, statement: ast.stmt) -> None:
-        self._parents[statement] = self.source.tree
-        for parent in ast.walk(statement):
-            for child in ast.iter_child_nodes(parent):
-                self._parents[child] = parent
+        parents = self._parents
+        parents[statement] = self.source.tree
+        todo: list[ast.AST] = [statement]
+        while todo:
+            parent = todo.pop()
+            # As ast.walk and ast.iter_child_nodes together, at a third of the cost.
+            for part in vars(parent).values():
+                for child in part if type(part) is list else (part,):
+                    if isinstance(child, ast.AST):
+                        parents[child] = parent
+                        todo.append(child)
 
     @functools.cached_property
     def _starts(self) -> list[int]:

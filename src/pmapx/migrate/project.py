@@ -10,14 +10,19 @@ from collections.abc import Iterable
 from pmapx.migrate import names, sources
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.module import Module
+from pmapx.migrate.sources import Source
 from pmapx.migrate.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
 
 
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(self, paths: Iterable[str]) -> None:
-        """Knows the files; reads none."""
+    def __init__(self, paths: Iterable[str], *, is_partial: bool = False) -> None:
+        """Knows the files; reads none. ``is_partial`` trees have what can matter alone."""
+        self.is_partial = is_partial
+        self._whole: set[str] = set()
+        # Modules that were read in part, and then again as a whole.
+        self.parts: list[Module] = []
         self.paths = {os.path.normpath(path): path for path in paths}
         self.modules: dict[str, Module | None] = {}
         self.unreadable: dict[str, str] = {}
@@ -34,7 +39,21 @@ class Project:
         self.through: Place | None = None
         self._module_paths: dict[tuple[str, str, int], str | None] = {}
         self._exports: dict[tuple[str, str], Value] = {}
-        self._suffixes: dict[str, list[str]] | None = None
+        self._suffixes: dict[str, list[str]] = {}
+        self._parsed: dict[str, Source | Unreadable] = {}
+
+    def anew(self) -> Project:
+        """Returns a project of the same files that has read none of them.
+
+        What no reading changes is shared: where files lie, and their trees.
+        """
+        fresh = Project((), is_partial=self.is_partial)
+        fresh.paths = self.paths
+        fresh._module_paths = self._module_paths
+        fresh._suffixes = self._suffixes
+        fresh._parsed = self._parsed
+        fresh.__dict__["_words"] = self._words
+        return fresh
 
     def module(self, path: str, *, data: bytes | None = None) -> Module | None:
         """Returns the module of a file, read; None if it cannot be or has nothing to tell."""
@@ -50,15 +69,15 @@ class Project:
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            if not sources.mentions(data) and os.path.basename(path) != "__init__.py":
+            if not sources.may_pass_on(data) and os.path.basename(path) != "__init__.py":
                 return None
-        source = sources.parse(shown, data)
+        source = self._parse(path, data)
         if isinstance(source, Unreadable):
-            if must_report or sources.mentions(data):
+            if must_report or sources.may_pass_on(data):
                 self.unreadable[shown] = source.reason
             return None
         # A file without a word is read because it uses a wrapper, and that is worth following.
-        is_followed = sources.has_uses(data) or not sources.mentions(data)
+        is_followed = sources.has_uses(data) or not sources.may_pass_on(data)
         module = Module(source, self, is_followed=is_followed)
         self.modules[path] = module
         try:
@@ -68,6 +87,28 @@ class Project:
             self.unreadable[shown] = "nested too deeply to check"
             return None
         return module
+
+    def _parse(self, path: str, data: bytes) -> Source | Unreadable:
+        """Returns a file's tree; whole if it has to be."""
+        shown = self.paths.get(path, path)
+        if not self.is_partial or path in self._whole:
+            return sources.parse(shown, data)
+        if path not in self._parsed:
+            self._parsed[path] = sources.parse_in_part(shown, data, self._words)
+        return self._parsed[path]
+
+    def _read_whole(self, path: str) -> Module | None:
+        """Reads a file again of which another needs a part that was left out."""
+        path = os.path.normpath(path)
+        self._whole.add(path)
+        data = sources.read_bytes(self.paths[path])
+        if isinstance(data, Unreadable):
+            return self.modules[path]
+        # What was seen in the part, as by calls from elsewhere, counts too.
+        before = self.modules.pop(path)
+        if before is not None:
+            self.parts.append(before)
+        return self.module(path, data=data)
 
     def wrappers(self) -> set[tuple[str, str]]:
         """Returns the names by which other files may reach a pmap, and each one's module."""
@@ -92,6 +133,8 @@ class Project:
         if (path, name) in self._exports:
             return self._exports[path, name]
         module = self.module(path)
+        if module is not None and name in module.source.left_out:
+            module = self._read_whole(path)
         held = module.exported(name) if module is not None else UNKNOWN
         # ``from flax import jax_utils`` in Flax's own __init__ says no more than we know.
         held -= {Exported(path, name)}
@@ -177,8 +220,7 @@ class Project:
         return frozenset(part.removesuffix(".py") for part in parts)
 
     def _by_suffix(self) -> dict[str, list[str]]:
-        if self._suffixes is None:
-            self._suffixes = {}
+        if not self._suffixes:
             for path in self.paths:
                 parts = path.removesuffix(".py").split(os.sep)
                 if parts[-1] == "__init__":

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import weakref
 from collections.abc import Iterator
 
 from pmapx.migrate import names
-from pmapx.migrate.facts import Making
+from pmapx.migrate.facts import Facts, Making
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import (
     Bound,
@@ -59,8 +60,20 @@ class Site:
         return dict(self.options).get(name)
 
 
+# Several rules ask for them.
+_FOUND: weakref.WeakKeyDictionary[Module, tuple[Facts, list[Site]]] = weakref.WeakKeyDictionary()
+
+
 def find_sites(module: Module) -> list[Site]:
     """Returns the sites of a module that was read, in the order of the file."""
+    facts, found = _FOUND.get(module, (None, []))
+    if facts is not module.facts:
+        found = _find_sites(module)
+        _FOUND[module] = (module.facts, found)
+    return list(found)
+
+
+def _find_sites(module: Module) -> list[Site]:
     sites = [
         _site(module, reference.node)
         for reference in module.facts.references.values()

@@ -11,8 +11,9 @@ import re
 import stat
 import tokenize
 import warnings
+from collections.abc import Container
 
-from pmapx.migrate import notebooks
+from pmapx.migrate import excerpts, notebooks
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.values import Place
 
@@ -20,6 +21,8 @@ from pmapx.migrate.values import Place
 LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
 
 _JAX = b"jax"
+# These count in any file with JAX in it; flags in the environment are written in capitals.
+_ENOUGH = (b"pmap", b"replicate", b"PMAP_")
 # One of these is where values that matter are made, so that following values pays.
 _USES = (
     b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
@@ -37,12 +40,31 @@ _OF_PROCESSES = re.compile(
 )
 
 
+# Mentions of JAX that alone lead to no finding; most files that use JAX have no other.
+_HARMLESS = re.compile(
+    rb"jax(?:(?<=import jax)\r?\n"
+    rb"|\.(?:numpy(?!\.Dev)|random(?!\.Key)|nn|Array|jit|vmap|grad|value_and_grad)\b"
+    rb"(?! as (?!jnp\b))|(?<=from jax) import numpy as jnp\b)"
+)
+
+
 def mentions(data: bytes) -> bool:
     """Tells whether a file can have findings, at the cost of looking for a few words.
 
-    >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import numpy")
+    >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import jax\\nfrom jax.numpy import ones")
     (True, False)
     """
+    found = first = data.find(_JAX)
+    while found >= 0:
+        harmless = _HARMLESS.match(data, found)
+        if harmless is None:
+            return has_uses(data) or any(word in data for word in _NAMES)
+        found = data.find(_JAX, harmless.end())
+    return first >= 0 and any(word in data for word in _ENOUGH)
+
+
+def may_pass_on(data: bytes) -> bool:
+    """Tells whether a file that another imports can have something to tell of its names."""
     return _JAX in data and (has_uses(data) or any(word in data for word in _NAMES))
 
 
@@ -81,7 +103,7 @@ _WORD = re.compile(rb"\w+")
 
 def read_bytes(path: str) -> bytes | Unreadable:
     """Returns what is in a file, or why it is not read."""
-    limit = LARGEST.get(os.path.splitext(path)[1], LARGEST[".py"])
+    limit = LARGEST[".ipynb" if path.endswith(".ipynb") else ".py"]
     try:
         # Pipes and devices would block; the open file is asked, so nothing can change between.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -116,6 +138,8 @@ class Source:
     tree: ast.Module
     cells: tuple[notebooks.Cell, ...] = ()
     problems: tuple[tuple[int, str], ...] = ()
+    # Names of definitions that the tree does not have.
+    left_out: frozenset[str] = frozenset()
     _lines: list[str] | None = None
 
     @property
@@ -123,7 +147,8 @@ class Source:
         """The lines as Python counts them."""
         if self._lines is None:
             # str.splitlines would also cut at form feeds and other separators.
-            self._lines = re.split("\r\n|\r|\n", self.text)
+            text = self.text
+            self._lines = re.split("\r\n|\r|\n", text) if "\r" in text else text.split("\n")
         return self._lines
 
     def line(self, number: int) -> str:
@@ -161,6 +186,20 @@ class Source:
         if text.isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+
+def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
+    """Returns the tree of what can matter in a file, or one line on why it has none."""
+    part, left_out = excerpts.excerpt(data, project)
+    if left_out and not path.endswith(".ipynb"):
+        source = parse(path, part)
+        if isinstance(source, Source):
+            try:
+                text = _decode(data)
+            except (SyntaxError, UnicodeDecodeError, LookupError):
+                return parse(path, data)
+            return dataclasses.replace(source, text=text, left_out=left_out, _lines=None)
+    return parse(path, data)
 
 
 def parse(path: str, data: bytes) -> Source | Unreadable:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.module import Module
 from pmapx.migrate.rules import Rule
+from pmapx.migrate.values import Confidence
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class NestedPmap(Rule):
@@ -69,5 +73,18 @@ class NestedPmap(Rule):
                     module.place(node),
                     "a pmapped function is called inside a function that is itself pmapped "
                     f"(its pmap is on line {call.mapped.site.line})",
+                    confidence=_confidence(module, node),
                     hint="one shard_map over a mesh with both axes, or pmapx.pmap, which nests",
                 )
+
+
+def _confidence(module: Module, node: ast.AST) -> Confidence:
+    """Doubts a call that may not be reached: a function may ask first whether it is mapped."""
+    is_conditional, parent = False, module.parent(node)
+    while not isinstance(parent, (*_FUNCTIONS, ast.Module)):
+        is_conditional |= isinstance(parent, (ast.If, ast.IfExp))
+        parent = module.parent(parent)
+    if not is_conditional:
+        return Confidence.HIGH
+    is_in_mapped = any(f in module.project.mapped for f in module.functions_around(node))
+    return Confidence.MEDIUM if is_in_mapped else Confidence.LOW
