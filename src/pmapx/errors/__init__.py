@@ -32,6 +32,10 @@ from pmapx.errors.arrays import (
     UnevenBatch,
     WrongLeadingAxis,
 )
+from pmapx.errors.audit import (
+    CannotAudit,
+    TopologyNeedsPmap,
+)
 from pmapx.errors.base import (
     CODES,
     PmapxError,
@@ -91,6 +95,7 @@ __all__ = [
     "BadCoordinator",
     "BarrierTimeout",
     "CallsDiffer",
+    "CannotAudit",
     "CannotStitch",
     "CannotUnstitch",
     "CompiledForAnotherShape",
@@ -132,6 +137,7 @@ __all__ = [
     "StaticArgumentMissing",
     "StitchDisagreement",
     "TooManyElements",
+    "TopologyNeedsPmap",
     "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
