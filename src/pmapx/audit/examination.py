@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from pmapx import describe, errors, placement
+from pmapx import errors, placement
 from pmapx.audit import (
     communication,
     dataflow,
@@ -50,18 +50,15 @@ def report_on(
     """Audits one function for one set of arguments."""
     if not callable(f):
         raise errors.CannotAudit(f)
-    devices = None
     if topology is not None:
-        from pmapx.audit.topology import devices_of  # type: ignore[import-not-found]
-
-        devices = devices_of(topology)
-    if subjects.is_pmapped(f):
-        subject = subjects.of_pmapped(f, args, kwargs, devices)
-        history = history_of(f.cache_info(), subject)
-    elif devices is not None:
-        raise errors.TopologyNeedsPmap(describe.function_name(f), str(topology))
+        subject = subjects.of_topology(f, args, kwargs, topology)
+    elif subjects.is_pmapped(f):
+        subject = subjects.of_pmapped(f, args, kwargs)
     else:
-        subject, history = subjects.of_jitted(f, args, kwargs), History(traces=None)
+        subject = subjects.of_jitted(f, args, kwargs)
+    history = History(traces=None)
+    if subjects.is_pmapped(f):
+        history = history_of(f.cache_info(), subject)
     return assemble([examine(subject, history)], topology=topology)
 
 

@@ -81,22 +81,15 @@ def is_pmapped(f: Any) -> bool:
     return isinstance(programs, Programs) and programs.user_function() is f
 
 
-def of_pmapped(
-    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: Sequence[Any] | None
-) -> Subject:
+def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
     """Compiles what ``pmapx.pmap`` returned anew, so that its own counts stay as they are."""
     theirs: Programs = f._pmapx
     options = theirs.options
     call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
-    if devices is not None:
-        axis_size = None if options.axis_size is None else len(devices)
-        options = dataclasses.replace(options, devices=tuple(devices), axis_size=axis_size)
     programs = Programs(theirs.fun, options, Record(theirs.parameters))
     programs.has_inner_pmaps = theirs.has_inner_pmaps
     with nesting.entered(None):
-        if devices is not None:
-            call = _resized(programs, call, len(devices))
-        elif programs.spans_processes():
+        if programs.spans_processes():
             call = spanning.over_all_processes(programs, call)
         signature = call.signature
         program, traced = programs.traced(signature, programs.mesh_around(signature))
@@ -145,8 +138,7 @@ def of_executable(
 def of_jitted(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
     """Compiles what ``jax.jit`` returned; any other function as ``jax.jit`` of it."""
     jitted = f if hasattr(f, "trace") and hasattr(f, "lower") else jax.jit(f)
-    traced = jitted.trace(*args, **kwargs)
-    return of_traced(f, traced, args, kwargs)
+    return of_traced(f, jitted.trace(*args, **kwargs), args, kwargs)
 
 
 def of_traced(
@@ -157,47 +149,60 @@ def of_traced(
     started = time.perf_counter()
     compiled = lowered.compile()
     seconds = time.perf_counter() - started
+    return _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
+
+
+def of_topology(
+    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str
+) -> Subject:
+    """Compiles a function for devices that are not there, its mapped axis grown to them."""
+    from pmapx.audit.elsewhere import compile_for
+
+    there = compile_for(f, args, topology, kwargs=kwargs)
+    subject = _of_stages(
+        f,
+        there.traced,
+        there.lowered,
+        there.compiled,
+        there.args,
+        dict(there.kwargs),
+        there.compile_seconds,
+    )
+    return dataclasses.replace(subject, kind="pmapx.pmap") if is_pmapped(f) else subject
+
+
+def _of_stages(
+    f: Any,
+    traced: jax.stages.Traced,
+    lowered: jax.stages.Lowered,
+    compiled: jax.stages.Compiled,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    compile_seconds: float,
+) -> Subject:
     infos, tree = jax.tree.flatten(lowered.args_info)
     dynamic, positions = _dynamic(args, kwargs, tree)
     in_shardings = _flat_shardings(compiled.input_shardings, len(infos))
     mesh = _mesh_of(traced.jaxpr, in_shardings)
-    in_shardings = shardings_on(mesh, in_shardings, [info.shape for info in infos])
-    fun = inspect.unwrap(f) if callable(f) else f
-    names = describe.parameter_names(f)
-    written = list(variation.shard_maps(traced.jaxpr.jaxpr))
+    paths = leaf_paths(dynamic, positions, describe.parameter_names(f))
+    has_maps = any(True for _ in variation.shard_maps(traced.jaxpr.jaxpr))
     return Subject(
         name=describe.function_name(f),
-        kind="jit of shard_map" if written else "jit",
-        place=definition(fun),
+        kind="jit of shard_map" if has_maps else "jit",
+        place=definition(f),
         jaxpr=traced.jaxpr,
         compiled=compiled,
         mesh=mesh,
         values=jax.tree.leaves(dynamic),
         arguments=dynamic,
-        in_paths=(paths := leaf_paths(dynamic, positions, names)),
+        in_paths=paths,
         in_names=paths,
         in_types=[jax.ShapeDtypeStruct(info.shape, info.dtype) for info in infos],
-        in_shardings=in_shardings,
+        in_shardings=shardings_on(mesh, in_shardings, [info.shape for info in infos]),
         donated=[info.donated for info in infos],
         out_types=traced.out_info,
-        compile_seconds=seconds,
+        compile_seconds=compile_seconds,
     )
-
-
-def _resized(programs: Programs, call: Call, size: int) -> Call:
-    """Returns a call whose mapped axis has another size, its leaves shapes."""
-    flat_axes, _ = programs.in_axes(call.signature)
-    leaves = tuple(
-        leaf if axis is None
-        else leaf._replace(shape=(*leaf.shape[:axis], size, *leaf.shape[axis + 1 :]))
-        for leaf, axis in zip(call.signature.leaves, flat_axes, strict=True)
-    )  # fmt: skip
-    signature = call.signature._replace(leaves=leaves)
-    shapes: list[Any] = [
-        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type) for leaf in leaves
-    ]
-    args, kwargs = jax.tree.unflatten(signature.tree, shapes)
-    return Call(signature, args, kwargs, shapes)
 
 
 def leaf_paths(arguments: Any, positions: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -139,12 +139,9 @@ class Watch:
             return None
         programs = mapped._programs
         if self._topology is not None:
-            from pmapx.audit.topology import devices_of  # type: ignore[import-not-found]
-
-            devices = devices_of(self._topology)
-            return subjects.of_pmapped(programs.user_function(), args, kwargs, devices)
+            return subjects.of_topology(programs.user_function(), args, kwargs, self._topology)
         if programs.spans_processes():
-            return subjects.of_pmapped(programs.user_function(), args, kwargs, None)
+            return subjects.of_pmapped(programs.user_function(), args, kwargs)
         call = mapped._reader.read(args, kwargs)
         executable = mapped.executable_for(call)
         return subjects.of_executable(programs, call, executable, executable.program.trace())
@@ -159,6 +156,8 @@ class Watch:
             traced = jitted.trace(*args, **kwargs)
             if not any(True for _ in variation.shard_maps(traced.jaxpr.jaxpr)):
                 return None
+            if self._topology is not None:
+                return subjects.of_topology(jitted, args, kwargs, self._topology)
             return subjects.of_traced(jitted, traced, args, kwargs)
 
         return WatchedJit(jitted, lambda args, kw: self._before(watched, args, kw, of_call))

@@ -34,7 +34,6 @@ from pmapx.errors.arrays import (
 )
 from pmapx.errors.audit import (
     CannotAudit,
-    TopologyNeedsPmap,
 )
 from pmapx.errors.base import (
     CODES,
@@ -85,6 +84,14 @@ from pmapx.errors.processes import (
     TracedAcrossProcesses,
     UnevenShares,
 )
+from pmapx.errors.topology import (
+    CannotRebuild,
+    NoCompiler,
+    NoTopologyFromCompiler,
+    TooFewCpuDevices,
+    UnevenTopology,
+    UnknownTopology,
+)
 
 __all__ = [
     "CODES",
@@ -96,6 +103,7 @@ __all__ = [
     "BarrierTimeout",
     "CallsDiffer",
     "CannotAudit",
+    "CannotRebuild",
     "CannotStitch",
     "CannotUnstitch",
     "CompiledForAnotherShape",
@@ -109,10 +117,12 @@ __all__ = [
     "NestedDevices",
     "NestingTooLarge",
     "NoCluster",
+    "NoCompiler",
     "NoDevices",
     "NoLeadingAxis",
     "NoLocalDevices",
     "NoSuchRow",
+    "NoTopologyFromCompiler",
     "NotAnArray",
     "NotAnArrayLeaf",
     "NotCallable",
@@ -136,14 +146,16 @@ __all__ = [
     "ShardsNotASequence",
     "StaticArgumentMissing",
     "StitchDisagreement",
+    "TooFewCpuDevices",
     "TooManyElements",
-    "TopologyNeedsPmap",
     "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
     "UnevenShares",
+    "UnevenTopology",
     "UnhashableStatic",
     "UnknownOption",
+    "UnknownTopology",
     "VaryingOutput",
     "WrongLeadingAxis",
     "explain",
