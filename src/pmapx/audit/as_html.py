@@ -45,7 +45,7 @@ def _content(report: AuditReport) -> dict[str, Any]:
 
 def _variants(report: AuditReport) -> Iterator[tuple[AuditedFunction, str | None]]:
     """Yields each function with what tells it from others of its name and line."""
-    places = [(function.name, function.place) for function in report.functions]
+    places = [(each.name, each.place, each.mapped_at) for each in report.functions]
     for index, function in enumerate(report.functions):
         total, number = places.count(places[index]), 1 + places[:index].count(places[index])
         yield function, f"signature {number} of {total}" if total > 1 else None
@@ -57,6 +57,9 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
         "name": function.name,
         "kind": function.kind,
         "place": place(function.place),
+        "mappedAt": place(function.mapped_at)
+        if function.mapped_at and function.mapped_at != function.place
+        else None,
         "axisSizes": dict(function.axis_sizes),
         "deviceKind": function.device_kind,
         "devices": function.device_count,

@@ -37,6 +37,8 @@ def _nothing(report: AuditReport) -> str:
 def _function(function: AuditedFunction) -> Iterator[str]:
     mesh = ", ".join(f"{name}={size}" for name, size in function.axis_sizes.items()) or "no mesh"
     where = f" ({place(function.place)})" if function.place else ""
+    if function.mapped_at and function.mapped_at != function.place:
+        where += f", mapped at {place(function.mapped_at)}"
     yield f"{function.name}{where}: {function.kind} on {mesh} ({function.device_kind})"
     yield f"  {_history(function)}"
     for reason in function.history.reasons[1:]:

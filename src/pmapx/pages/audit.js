@@ -103,6 +103,7 @@
         {},
         element("h2", {}, foreign(made.name, "span")),
         foreign(made.place, "code", { class: "place" }),
+        made.mappedAt ? element("span", { class: "place" }, "mapped at ", foreign(made.mappedAt, "code")) : null,
         made.variant ? element("span", { class: "place" }, made.variant) : null,
         element("p", { class: "words" }, `${made.kind} over `, foreign(mesh || "no mesh"), ` · ${made.deviceKind} · ${historyWords(made.history)}`),
       ),

@@ -35,7 +35,9 @@ class StateDrifts(Finding):
         drifting: dict[str | None, list[Leaf]] = {}
         for leaf, after in pairs:
             starts_equal = leaf.is_equal or not leaf.is_compared
-            is_state = _argument(leaf) in stays  # Not a batch that is returned in its shape.
+            # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
+            is_tree = leaf.path != _argument(leaf)
+            is_state = _argument(leaf) in stays or (stays and is_tree and leaf.is_compared)
             if leaf.is_split and starts_equal and is_state and not after.is_equal:
                 drifting.setdefault(after.since, []).append(leaf)
         for since, leaves in drifting.items():
