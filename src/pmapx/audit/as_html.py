@@ -7,7 +7,7 @@ from typing import Any
 
 from pmapx.audit import findings
 from pmapx.audit.as_text import across
-from pmapx.audit.quantities import place
+from pmapx.audit.quantities import arrays, place
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 from pmapx.pages import shell
 
@@ -92,6 +92,7 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
             {"path": each.path, "isUsed": each.is_used, "reason": each.reason}
             for each in function.donations
         ],
+        "reused": arrays([each.path for each in function.donations if each.is_used]),
         "history": {
             "calls": function.history.calls,
             "traces": function.history.traces,

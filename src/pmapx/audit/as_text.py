@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pmapx.audit.quantities import counted, in_bytes, in_seconds, listed, place
+from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 
 SHOWN_LEAVES = 12
@@ -134,7 +134,7 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
         )
     used = [donation.path for donation in function.donations if donation.is_used]
     if used:
-        yield f"donated and reused: {listed(used)}"
+        yield f"donated and reused: {arrays(used)}"
     for donation in function.donations:
         if not donation.is_used:
             yield f"donated, not reused: {donation.path}: {donation.reason}"

@@ -58,7 +58,8 @@ const pictures = (() => {
     const isLong = rows > SHOWN_PARTS;
     const shown = isLong ? [...Array(SHOWN_PARTS / 2 - 1).keys(), null, rows - 1] : [...Array(rows).keys()];
     const depth = Math.min(columns, 4);
-    const wide = rows === 1 ? 208 : Math.max(24, Math.min(52, Math.floor(208 / shown.length)));
+    const longest = Math.max(1, ...holders.map((held) => ranges(held).length), `${rows * columns}`.length);
+    const wide = rows === 1 ? 208 : Math.max(7 * Math.min(longest, 4) + 10, Math.min(52, Math.floor(208 / shown.length)));
     const width = wide * shown.length;
     const words = [];
     const cells = shown.flatMap((row, at) => {

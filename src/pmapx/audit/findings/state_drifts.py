@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
-from pmapx.audit.quantities import listed
+from pmapx.audit.quantities import arrays
 from pmapx.audit.report import AuditedFunction, Leaf, Remark
 
 
@@ -42,7 +42,7 @@ class StateDrifts(Finding):
                 drifting.setdefault(after.since, []).append(leaf)
         for since, leaves in drifting.items():
             yield self.remark(
-                f"{listed([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
+                f"{arrays([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
                 "between devices after a call"
                 f"{f': varies since {since}' if since else ''}",
                 "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
