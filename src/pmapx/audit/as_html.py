@@ -150,8 +150,9 @@ def parts(leaf: Leaf, function: AuditedFunction) -> dict[str, Any] | None:
     columns = 1
     for count in counts[1:]:
         columns *= count
-    holders: list[list[int]] = [[] for _ in range(rows * columns)]
+    holders: list[list[int]] = []
     if function.device_count <= DRAWN_DEVICES:
+        holders = [[] for _ in range(rows * columns)]
         for device in range(function.device_count):
             place_on_axis = _coordinates(device, sizes)
             part = 0

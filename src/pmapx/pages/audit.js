@@ -85,7 +85,7 @@
       "Bytes by function",
       "Above: the memory that a call needs on a device. Below: what a device sends in a call.",
       element("p", { class: "legend" }, legend.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), name))),
-      pictures.byFunction(functions, goTo),
+      element("div", { class: "wide" }, pictures.byFunction(functions, goTo)),
     );
   }
 
