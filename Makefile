@@ -17,11 +17,15 @@ PEERS_JAX ?= jax==0.10.2
 PEERS_VENV ?= .venvs/peers
 PEERS_READY := $(PEERS_VENV)/.ready-peers
 
+# The compiler for TPUs, which needs none.
+TPU_VENV ?= .venvs/tpu
+TPU_READY := $(TPU_VENV)/.ready-tpu
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers bench bench-docs lint format docs clean
+.PHONY: help venv demo test test-slow test-peers test-tpu bench bench-docs bench-scaling lint format docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
 demo: $(READY) ## Train a small classifier on 8 virtual devices, three ways side by side
@@ -37,6 +41,10 @@ test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
 	  --verbose --durations 5 tests/peers $(ARGS)
 
+test-tpu: $(TPU_READY) ## Compile for pods of TPUs that are not there
+	$(TPU_VENV)/bin/python -m pytest --verbose --durations 5 tests/audit/test_topology.py \
+	  tests/audit/test_pods.py $(ARGS)
+
 bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
 	$(RUN) benchmarks/arrays.py $(ARGS)
@@ -47,6 +55,9 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
+
+bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
+	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)
 
 lint: $(READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .
@@ -87,4 +98,9 @@ $(DOCS_READY): $(READY)
 $(PEERS_READY): pyproject.toml
 	@$(MAKE) --no-print-directory venv VENV=$(PEERS_VENV) JAX="$(PEERS_JAX)"
 	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check install --group peers "$(PEERS_JAX)"
+	@touch $@
+
+$(TPU_READY): pyproject.toml
+	@$(MAKE) --no-print-directory venv VENV=$(TPU_VENV)
+	$(TPU_VENV)/bin/python -m pip --disable-pip-version-check install --editable ".[tpu]"
 	@touch $@

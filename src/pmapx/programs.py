@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from pmapx import axes, describe, hosts, layout, nesting, placement, shares
+from pmapx import axes, describe, hosts, layout, nesting, placement, replicas, shares
 from pmapx.axes import Axis, LeafNames, MappedAxis, Mapping
 from pmapx.calls import Call, Signature
 from pmapx.counts import Record
@@ -49,6 +49,7 @@ class Programs:
         """Forgets all programs."""
         self.in_context: dict[Any, Any] = {}
         self._programs: dict[Any, Program] = {}
+        self._chosen: dict[Signature, list[Axis]] = {}
 
     def resolve(self, signature: Signature) -> Mapping:
         """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
@@ -59,6 +60,10 @@ class Programs:
         )
         mesh_axis = axes.mesh_axis(options.axis_name)
         outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
+        if replicas.is_in(options.out_axes):
+            # All that lay this signature out find the same, and see what the others found.
+            chosen = self._chosen.setdefault(signature, [])
+            outermost = dataclasses.replace(outermost, chosen=chosen)
         levels = (outermost, *self.inner_levels(signature, outermost))
         return Mapping(signature.leaves, levels, sized_by, names)
 
