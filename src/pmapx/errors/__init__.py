@@ -32,6 +32,9 @@ from pmapx.errors.arrays import (
     UnevenBatch,
     WrongLeadingAxis,
 )
+from pmapx.errors.audit import (
+    CannotAudit,
+)
 from pmapx.errors.base import (
     CODES,
     PmapxError,
@@ -98,6 +101,7 @@ __all__ = [
     "BadCoordinator",
     "BarrierTimeout",
     "CallsDiffer",
+    "CannotAudit",
     "CannotRebuild",
     "CannotStitch",
     "CannotUnstitch",
