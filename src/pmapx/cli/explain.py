@@ -12,7 +12,15 @@ from pmapx.migrate import rules
 @click.argument("code", required=False)
 @click.pass_context
 def command(ctx: click.Context, code: str | None) -> None:
-    """Print the page of a CODE of an error, a warning or a rule of check, or list all codes."""
+    """Print the page of an error's or a rule's CODE.
+
+    Without a CODE, all of them are listed, one a line.
+
+    \b
+    Examples:
+      pmapx explain PMX101
+      pmapx explain | grep donat
+    """
     pages = _pages()
     if code is None:
         for known in sorted(pages):

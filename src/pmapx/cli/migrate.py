@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pmapx.migrate.migration import Migration
 
 
-@click.command("migrate")
+@click.command("migrate", short_help="Rewrite uses of pmap to jit of shard_map, in plain JAX.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option("--write", "is_written", is_flag=True, help="Change the files.")
 @click.option(
@@ -45,6 +45,11 @@ def command(
 
     Shows a diff and changes nothing, unless --write is given. Never imports or runs the code. Exits
     with 0 if nothing is to be done, 1 if something is shown, left or not read, 2 on an error.
+
+    \b
+    Examples:
+      pmapx migrate train.py
+      pmapx migrate . --exclude tests --write
     """
     try:
         from pmapx.migrate import migration, writing
