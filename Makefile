@@ -17,8 +17,12 @@ PEERS_JAX ?= jax==0.10.2
 PEERS_VENV ?= .venvs/peers
 PEERS_READY := $(PEERS_VENV)/.ready-peers
 
+# An environment with nothing in it, for what is released.
+WHEEL_RUN := .venvs/wheel/bin/python
+WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers bench bench-docs lint format docs clean
+.PHONY: help venv demo test test-slow test-peers test-wheel bench bench-docs lint format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +41,20 @@ test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
 	  --verbose --durations 5 tests/peers "tests/docs/test_examples.py::test_example_runs_to_its_end[mnist_flax.py]" \
 	  $(ARGS)
+
+test-wheel: $(READY) ## Build the wheel and the sdist, and try each in an empty environment
+	$(PIP) install --quiet --group release
+	rm -rf dist .venvs/wheel
+	$(RUN) -m build --outdir dist
+	$(RUN) tests/release/contents.py dist/*.whl dist/*.tar.gz
+	$(RUN) -m venv .venvs/wheel
+	$(WHEEL_PIP) install --quiet $(if $(JAX),"$(JAX)") dist/*.whl
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py --core
+	$(WHEEL_PIP) install --quiet "pmapx[tools] @ file://$(CURDIR)/$$(ls dist/*.whl)"
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py wheel
+	$(WHEEL_PIP) uninstall --quiet --yes pmapx
+	$(WHEEL_PIP) install --quiet --no-deps dist/*.tar.gz
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py sdist
 
 bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
