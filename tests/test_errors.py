@@ -17,6 +17,8 @@ import pmapx
 from oracle import assert_same
 from pmapx import errors
 from pmapx.agreement import Difference
+from pmapx.audit.elsewhere import compile_for
+from pmapx.audit.topology import devices_of
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)
@@ -249,6 +251,29 @@ MISTAKES = {
             np.zeros((1, 1))
         ),
         ("devices", "'inner'", "'outer'"),
+    ),
+    "PMX211": Mistake(lambda: devices_of("v5e:3d"), ("'v5e:3d'", "family:shape", "v5e:16x16")),
+    "PMX212": Mistake(
+        lambda: throw(errors.NoCompiler("v5e:4x4", "libtpu", "pip install 'pmapx[tpu]'")),
+        ("'v5e:4x4'", "libtpu", "pip install"),
+        RuntimeError,
+    ),
+    "PMX213": Mistake(
+        lambda: throw(errors.NoTopologyFromCompiler("v5e:4x4", "it is busy", "wait.")),
+        ("'v5e:4x4'", "it is busy", "wait"),
+        RuntimeError,
+    ),
+    "PMX214": Mistake(
+        lambda: throw(errors.TooFewCpuDevices(64, 8)),
+        ("'cpu:64'", "has 8", "device_count=64"),
+        RuntimeError,
+    ),
+    "PMX215": Mistake(lambda: compile_for(np.sin, [1.0], jax.devices()), ("sin", "build=")),
+    "PMX216": Mistake(
+        lambda: compile_for(
+            pmapx.pmap(pmapx.pmap(lambda x: x)), [np.ones((1, 5))], jax.devices()[:1]
+        ),
+        ("5 devices", "1 devices"),
     ),
     "PMX301": Mistake(
         lambda: pmapx.pmap(step, reshard="error")(ROWS, {"image": elsewhere()}),

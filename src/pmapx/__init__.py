@@ -9,6 +9,8 @@ from pmapx._version import __version__
 
 if TYPE_CHECKING:
     from pmapx.arrays import device_put_replicated, device_put_sharded, replicate, shard_batch
+    from pmapx.audit import audit
+    from pmapx.audit.report import AuditReport
     from pmapx.counts import CacheInfo, Move
     from pmapx.errors import PmapxError, PmapxWarning
     from pmapx.legacy import Installation, install, uninstall
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pmapx.stitching import stitch, unstitch
 
 __all__ = [
+    "AuditReport",
     "CacheInfo",
     "Cluster",
     "Installation",
@@ -27,6 +30,7 @@ __all__ = [
     "PmapxError",
     "PmapxWarning",
     "__version__",
+    "audit",
     "barrier",
     "device_put_replicated",
     "device_put_sharded",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AuditReport": "audit.report",
     "CacheInfo": "counts",
     "Cluster": "processes",
     "Installation": "legacy",
@@ -52,6 +57,7 @@ _HOMES = {
     "Pmapped": "pmap",
     "PmapxError": "errors",
     "PmapxWarning": "errors",
+    "audit": "audit",
     "barrier": "processes",
     "device_put_replicated": "arrays",
     "device_put_sharded": "arrays",

@@ -15,6 +15,8 @@ Each piece here is looked for at import, has a public twin, and both are tested.
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
+- ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
+- ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -22,7 +24,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
+import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -127,6 +131,52 @@ def gloo_on_loopback() -> None:
     make = getattr(_native, "make_gloo_tcp_collectives", None) if HAS_ARRAYS else None
     if make is not None and "hostname" in (make.__doc__ or ""):
         _native.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
+
+
+def more_cpu_devices(count: int) -> tuple[jax.Device, ...] | None:
+    """Returns virtual CPU devices beside those that JAX has; None when only JAX can make them.
+
+    They belong to a client of their own, which lives as long as they do.
+    """
+    make = getattr(_native, "get_tfrt_cpu_client", None) if HAS_ARRAYS else None
+    if make is None or "num_devices" not in (make.__doc__ or ""):
+        return None
+    return tuple(make(asynchronous=True, num_devices=count).devices())
+
+
+def pmap_options(function: Any) -> dict[str, Any] | None:
+    """Returns what ``jax.pmap`` was told when it made a function; None when it does not show.
+
+    Without this, ``jax.pmap`` is known under ``install()`` alone.
+    """
+    if not HAS_ARRAYS or not isinstance(function, types.FunctionType):
+        return None
+    told = inspect.getclosurevars(function).nonlocals.get("infer_params")
+    if not isinstance(told, types.FunctionType):
+        return None
+    seen = inspect.getclosurevars(told).nonlocals
+    if not _PMAP_CLOSURE.issubset(seen):
+        return None
+    static = tuple(seen["static_broadcasted_tuple"])
+    count = len(static) + 1 + max(seen["donate_tuple"], default=0)
+    dynamic = [position for position in range(count) if position not in static]
+    internal = seen["axis_name"] == "_internal_pmap_axis_name"
+    return {
+        "axis_name": None if internal else seen["axis_name"],
+        "in_axes": seen["in_axes"],
+        "out_axes": jax.tree.unflatten(seen["out_axes_tree"], seen["out_axes_flat"]),
+        "static_argnums": static,
+        "donated_argnums": tuple(dynamic[index] for index in seen["donate_tuple"]),
+        "devices": seen["devices"],
+        "backend": seen["backend"],
+        "axis_size": seen["axis_size"],
+    }
+
+
+_PMAP_CLOSURE = {
+    *("axis_name", "axis_size", "backend", "devices", "donate_tuple", "in_axes", "out_axes_flat"),
+    *("out_axes_tree", "static_broadcasted_tuple"),
+}
 
 
 def array_type() -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 import pmapx
 from pmapx import cli, errors
+from pmapx.audit.findings import all_findings
 from pmapx.migrate.rules import all_rules
 
 click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
@@ -32,8 +33,16 @@ def test_explain_prints_the_page_of_each_rule(code):
     assert result.stdout.strip() == all_rules()[code].page().strip()
 
 
-def test_no_rule_has_the_code_of_an_error():
-    assert not set(errors.CODES) & set(all_rules())
+@pytest.mark.parametrize("code", sorted(all_findings()))
+def test_explain_prints_the_page_of_each_finding_of_audit(code):
+    result = run("explain", code)
+    assert result.exit_code == 0
+    assert result.stdout.strip() == all_findings()[code].page().strip()
+
+
+def test_no_rule_or_finding_has_the_code_of_another():
+    codes = [*errors.CODES, *all_rules(), *all_findings()]
+    assert len(codes) == len(set(codes))
 
 
 def test_explain_takes_a_code_in_lower_case():
@@ -42,7 +51,9 @@ def test_explain_takes_a_code_in_lower_case():
 
 def test_explain_without_a_code_lists_all_of_them_one_a_line():
     lines = run("explain").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == sorted([*errors.CODES, *all_rules()])
+    assert [line.split()[0] for line in lines] == sorted(
+        [*errors.CODES, *all_rules(), *all_findings()]
+    )
     assert all(len(line.split()) > 2 for line in lines)
 
 

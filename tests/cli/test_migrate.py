@@ -123,3 +123,33 @@ def test_changes_that_git_does_not_hold_are_warned_about(program, monkeypatch):
     monkeypatch.chdir(program.parent)
     subprocess.run(["git", "init", "-q"], check=True)
     assert "train.py" in migrate("train.py", "--write").stderr
+
+
+def test_a_report_is_one_page_with_every_site(program):
+    page = program.parent / "out.html"
+    program.write_text(PROGRAM + "last = jax.pmap(abs, out_axes=-1)\n")
+    result = migrate(program, "--report", page)
+    assert result.exit_code == 1
+    written = page.read_text()
+    assert written.startswith("<!doctype html>")
+    assert all(word in written for word in ("train.py", '"rewritten"', '"left"', "one_row_each"))
+    assert program.read_text().startswith(PROGRAM)
+
+
+def test_a_report_says_which_file_was_not_written(program, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writing, "write", fail)
+    page = program.parent / "out.html"
+    assert migrate(program, "--write", "--report", page).exit_code == 2
+    assert "the file was not written: no space left on device" in page.read_text()
+
+
+@pytest.mark.parametrize("where", ["missing/out.html", "."])
+def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_done(program, where):
+    result = migrate(program, "--write", "--report", program.parent / where)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pmapx: cannot write")
+    assert result.stderr.count("\n") == 1
+    assert program.read_text() == PROGRAM

@@ -36,6 +36,7 @@ class Collective:
       times: how often it runs in one call; None where a loop's length is not known.
       place: where in the user's code it comes from, as ``file.py:12``.
       operation: JAX's name for what became it, e.g. ``jit(step)/psum``.
+      name: the instruction's name in the program.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Collective:
     times: int | None
     place: str | None
     operation: str | None
+    name: str = ""
 
     @property
     def sent_in_a_call(self) -> int:
@@ -68,10 +70,11 @@ def collectives(text: str, axis_sizes: Mapping[str, int]) -> list[Collective]:
     >>> found[0].kind, found[0].axes, found[0].payload, found[0].sent
     ('all-reduce', ('data',), 16, 16)
     """
-    return list(_found(hlo.parse(text), axis_sizes))
+    return list(collectives_of(hlo.parse(text), axis_sizes))
 
 
-def _found(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Collective]:
+def collectives_of(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Collective]:
+    """Yields the collectives of a program that was read."""
     device_count = math.prod(axis_sizes.values())
     for instruction, times in module.executed():
         kind = instruction.opcode.removesuffix("-start")
@@ -91,6 +94,7 @@ def _found(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Collective
             times=times,
             place=module.place(instruction),
             operation=module.operation(instruction),
+            name=instruction.name,
         )
 
 

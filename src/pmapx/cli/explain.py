@@ -1,10 +1,11 @@
-"""``pmapx explain``: the page of an error's or a rule's code."""
+"""``pmapx explain``: the page of an error's, a rule's or a finding's code."""
 
 import difflib
 
 import click
 
 from pmapx import errors
+from pmapx.audit.findings import all_findings
 from pmapx.migrate import rules
 
 
@@ -12,9 +13,9 @@ from pmapx.migrate import rules
 @click.argument("code", required=False)
 @click.pass_context
 def command(ctx: click.Context, code: str | None) -> None:
-    """Print the page of an error's or a rule's CODE.
+    """Print the page of a CODE, or list all codes.
 
-    Without a CODE, all of them are listed, one a line.
+    Codes are those of errors and warnings, of the rules of check, and of the findings of audit.
 
     \b
     Examples:
@@ -38,7 +39,8 @@ def command(ctx: click.Context, code: str | None) -> None:
 def _pages() -> dict[str, str]:
     """The page of every code."""
     pages = {code: errors.explain(code) for code in errors.CODES}
-    return pages | {code: rule.page() for code, rule in rules.all_rules().items()}
+    pages |= {code: rule.page() for code, rule in rules.all_rules().items()}
+    return pages | {code: finding.page() for code, finding in all_findings().items()}
 
 
 def _likeness(known: str, code: str) -> float:

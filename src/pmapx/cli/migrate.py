@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="stacked keeps every shape: one row a device.",
 )
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(),
+    metavar="FILE.html",
+    help="Write a page with every site, what became of it, and the code before and after.",
+)
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
 @click.pass_context
@@ -38,6 +45,7 @@ def command(
     is_written: bool,
     is_shown: bool | None,
     style: str,
+    page: str | None,
     exclude: tuple[str, ...],
     color: bool | None,
 ) -> None:
@@ -55,12 +63,17 @@ def command(
         from pmapx.migrate import migration, writing
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
+    from pmapx.migrate import report
+    from pmapx.pages import writing as pages
+
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
         fail(ctx, f"no such file or folder: {missing[0]}")
     try:
+        if page is not None:
+            pages.check(page)
         wanted = settings.make(settings.load(paths), exclude=exclude)
-    except settings.SettingsError as error:
+    except (settings.SettingsError, pages.UnwritableError) as error:
         fail(ctx, str(error))
     with Bar("Reading") as bar:
         done = migration.migrate(paths, exclude=wanted.exclude, progress=bar.advance)
@@ -77,6 +90,12 @@ def command(
             except OSError as error:
                 failed[file.path] = (error.strerror or str(error)).lower()
     _echo(_summary(done, is_written, failed), is_coloured)
+    if page is not None:
+        try:
+            shown = report.report(done, is_written=is_written, failed=failed)
+            pages.write(page, report.render(shown))
+        except pages.UnwritableError as error:
+            fail(ctx, str(error))
     if failed:
         ctx.exit(2)
     is_open = done.left or done.unreadable or (done.changed and not is_written)

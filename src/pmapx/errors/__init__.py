@@ -32,6 +32,9 @@ from pmapx.errors.arrays import (
     UnevenBatch,
     WrongLeadingAxis,
 )
+from pmapx.errors.audit import (
+    CannotAudit,
+)
 from pmapx.errors.base import (
     CODES,
     PmapxError,
@@ -81,6 +84,14 @@ from pmapx.errors.processes import (
     TracedAcrossProcesses,
     UnevenShares,
 )
+from pmapx.errors.topology import (
+    CannotRebuild,
+    NoCompiler,
+    NoTopologyFromCompiler,
+    TooFewCpuDevices,
+    UnevenTopology,
+    UnknownTopology,
+)
 
 __all__ = [
     "CODES",
@@ -91,6 +102,8 @@ __all__ = [
     "BadCoordinator",
     "BarrierTimeout",
     "CallsDiffer",
+    "CannotAudit",
+    "CannotRebuild",
     "CannotStitch",
     "CannotUnstitch",
     "CompiledForAnotherShape",
@@ -104,10 +117,12 @@ __all__ = [
     "NestedDevices",
     "NestingTooLarge",
     "NoCluster",
+    "NoCompiler",
     "NoDevices",
     "NoLeadingAxis",
     "NoLocalDevices",
     "NoSuchRow",
+    "NoTopologyFromCompiler",
     "NotAnArray",
     "NotAnArrayLeaf",
     "NotCallable",
@@ -131,13 +146,16 @@ __all__ = [
     "ShardsNotASequence",
     "StaticArgumentMissing",
     "StitchDisagreement",
+    "TooFewCpuDevices",
     "TooManyElements",
     "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
     "UnevenShares",
+    "UnevenTopology",
     "UnhashableStatic",
     "UnknownOption",
+    "UnknownTopology",
     "VaryingOutput",
     "WrongLeadingAxis",
     "explain",

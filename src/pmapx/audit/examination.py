@@ -1,0 +1,283 @@
+"""An audit from top to bottom: a function is made ready, its program read, findings drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from pmapx import errors, placement
+from pmapx.audit import (
+    communication,
+    dataflow,
+    donations,
+    findings,
+    hlo,
+    layouts,
+    links,
+    subjects,
+    variation,
+)
+from pmapx.audit.report import (
+    AuditedFunction,
+    AuditReport,
+    Exchange,
+    History,
+    Leaf,
+    Memory,
+    MovedInput,
+    RowRead,
+)
+from pmapx.audit.subjects import Subject
+from pmapx.counts import CacheInfo
+
+COLLECTIVES = (
+    "psum", "psum2", "psum_invariant", "pmax", "pmin", "pmean", "all_gather",
+    "all_gather_invariant", "all_gather_reduced", "all_to_all", "ragged_all_to_all", "ppermute",
+    "pshuffle", "psum_scatter", "reduce_scatter", "pbroadcast", "pgather", "unreduced_psum",
+    "unreduced_reduce_scatter",
+)  # fmt: skip
+"""What JAX calls the collectives that users write."""
+
+
+def report_on(
+    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str | None
+) -> AuditReport:
+    """Audits one function for one set of arguments."""
+    if not callable(f):
+        raise errors.CannotAudit(f)
+    if topology is not None:
+        subject = subjects.of_topology(f, args, kwargs, topology)
+    elif subjects.is_pmapped(f):
+        subject = subjects.of_pmapped(f, args, kwargs)
+    else:
+        subject = subjects.of_jitted(f, args, kwargs)
+    history = History(traces=None)
+    if subjects.is_pmapped(f):
+        history = history_of(f.cache_info(), subject)
+    return assemble([examine(subject, history)], topology=topology)
+
+
+def examine(
+    subject: Subject, history: History, equal: Sequence[bool | None] | None = None
+) -> AuditedFunction:
+    """Reads a compiled program; ``equal`` says what was known of its arguments before the call."""
+    if equal is None:
+        equal = [
+            layouts.holds_the_same_everywhere(value, sharding)
+            for value, sharding in zip(subject.values, subject.in_shardings, strict=False)
+        ]
+    arguments, outputs = _leaves(subject, equal)
+    function = AuditedFunction(
+        name=subject.name,
+        kind=subject.kind,
+        place=subject.place,
+        axis_sizes=subject.axis_sizes,
+        device_kind=subject.device_kind,
+        arguments=tuple(arguments),
+        outputs=tuple(outputs),
+        exchanges=tuple(exchanges(subject)),
+        memory=_memory(subject.compiled),
+        donations=tuple(donations.donations(subject.donated, arguments, outputs)),
+        history=history,
+        compile_seconds=subject.compile_seconds,
+    )
+    return dataclasses.replace(function, findings=findings.about(function))
+
+
+def assemble(
+    functions: Sequence[AuditedFunction],
+    row_reads: Sequence[RowRead] = (),
+    topology: str | None = None,
+    skipped: Sequence[str] = (),
+) -> AuditReport:
+    """Puts what was found of each function together."""
+    kinds = dict.fromkeys(function.device_kind for function in functions)
+    report = AuditReport(
+        functions=tuple(functions),
+        row_reads=tuple(row_reads),
+        assumptions=tuple(line for kind in kinds for line in links.assumptions(kind)),
+        jax_version=jax.__version__,
+        topology=topology,
+        skipped=tuple(skipped),
+    )
+    return dataclasses.replace(report, findings=findings.all_in(report))
+
+
+def history_of(info: CacheInfo, subject: Subject) -> History:
+    """Returns what ``cache_info()`` tells, in the report's words."""
+    known = dict(zip(subject.in_names, range(len(subject.in_names)), strict=True))
+    moved = []
+    for move in info.moved:
+        path, size, index = move.argument, None, known.get(move.argument)
+        if index is not None:
+            path, kind = subject.in_paths[index], subject.in_types[index]
+            size = layouts.size_in_bytes(kind.shape, kind.dtype)
+        moved.append(MovedInput(path, move.reason, move.count, size))
+    return History(info.calls, info.traces, info.compiles, info.reasons, tuple(moved))
+
+
+def exchanges(subject: Subject) -> Iterator[Exchange]:
+    """Yields the collectives of the compiled program, each with an estimate of its time."""
+    link = links.link_of(subject.device_kind)
+    module = hlo.parse(subject.compiled.as_text() or "")
+    sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
+    for found in communication.collectives_of(module, subject.axis_sizes):
+        origin = dataflow.origin(module, found.name)
+        names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
+        yield Exchange(
+            kind=found.kind,
+            axes=found.axes,
+            group_size=found.group_size,
+            payload=found.payload,
+            sent=found.sent,
+            times=found.times,
+            place=origin.place,
+            operation=", ".join(dict.fromkeys(names)) or None,
+            # XLA puts collectives together; one of them may be nobody's.
+            is_written=bool(names) and all(name in COLLECTIVES for name in names),
+            seconds=links.seconds(link, found.kind, found.sent, found.group_size),
+            argument=sources.get(found.name),
+            merges_with=together.get(found.name),
+        )
+
+
+def _leaves(subject: Subject, equal: Sequence[bool | None]) -> tuple[list[Leaf], list[Leaf]]:
+    pairs = donations.carried(subject.arguments, subject.out_types)
+    carried = dict(pairs)
+    out_paths = subjects.output_paths(subject.out_types)
+    # What was passed tells more than types do; shapes alone tell what stays equal if it starts so.
+    kept = variation.kept_equal(subject.jaxpr, pairs, subject.varying)
+    has_batch = any(
+        axes and index not in kept
+        for index, axes in enumerate(variation.of_program(subject.jaxpr).inputs)
+    )
+    assumed = {
+        index
+        for index, known in enumerate(equal)
+        if (known if known is not None else index in kept and has_batch)
+    }
+    found = variation.of_program(subject.jaxpr, assumed, subject.in_paths, subject.varying)
+    # A state that varies since it varied says nothing; what made it vary in a first call does.
+    if_all = variation.of_program(
+        subject.jaxpr, assumed.union(carried), subject.in_paths, subject.varying
+    )
+    arguments = [
+        dataclasses.replace(
+            _argument(subject, index, found.inputs[index], index in assumed),
+            is_compared=equal[index] is not None,
+            carried=out_paths[carried[index]] if index in carried else None,
+        )
+        for index in range(len(subject.in_types))
+    ]
+    out_types = jax.tree.leaves(subject.out_types)
+    out_shardings = subjects.shardings_on(
+        subject.mesh, _flat(subject.compiled.output_shardings), [kind.shape for kind in out_types]
+    )
+    outputs = [
+        _output(path, kind, sharding, held, first)
+        for path, kind, sharding, held, first in zip(
+            out_paths,
+            out_types,
+            out_shardings,
+            found.outputs,
+            if_all.outputs,
+            strict=True,
+        )
+    ]
+    return arguments, outputs
+
+
+def _argument(
+    subject: Subject, index: int, axes_of_specs: frozenset[Any], is_assumed: bool
+) -> Leaf:
+    kind, sharding = subject.in_types[index], subject.in_shardings[index]
+    leaf = _leaf(subject.in_paths[index], kind, sharding)
+    named = tuple(axis for axes in leaf.axes_by_dimension for axis in axes)
+    if subject.varying is not None:
+        axes_of_specs = subject.varying[index]
+    varies = () if is_assumed else named or tuple(map(str, axes_of_specs))
+    value = subject.values[index] if index < len(subject.values) else None
+    moved = reason_to_move(value, sharding)
+    return _with_copies(dataclasses.replace(leaf, varies_over=varies, moved=moved))
+
+
+def reason_to_move(x: Any, wanted: Any) -> str | None:
+    """Says why an array has to be moved to where a program wants it; None if it has not.
+
+    What comes from the host has to be sent in any case.
+    """
+    if not isinstance(x, jax.Array) or wanted is None or x.is_deleted():
+        return None
+    if not placement.is_placed(x, wanted):
+        return placement.reason_to_move(x, wanted)
+    found = x.sharding
+    if found.num_devices == 1 < wanted.num_devices and not found.is_equivalent_to(wanted, x.ndim):
+        (device,) = found.device_set
+        return f"it lies on {device} alone"
+    return None
+
+
+def _output(
+    path: str,
+    kind: Any,
+    sharding: Any,
+    held: variation.Held | None,
+    first: variation.Held | None,
+) -> Leaf:
+    leaf = _leaf(path, kind, sharding)
+    if held is None:
+        split = tuple(axis for axes in leaf.axes_by_dimension for axis in axes)
+        return dataclasses.replace(leaf, varies_over=split)
+    varies = tuple(sorted(map(str, held.axes)))
+    since = first.since if first is not None and first.since and varies else held.since
+    return _with_copies(dataclasses.replace(leaf, varies_over=varies, since=since))
+
+
+def _leaf(path: str, kind: Any, sharding: Any) -> Leaf:
+    held = layouts.shard_shape(kind.shape, sharding)
+    return Leaf(
+        path=path,
+        shape=tuple(kind.shape),
+        dtype=str(kind.dtype),
+        shard_shape=held,
+        axes_by_dimension=layouts.axes_by_dimension(kind.shape, sharding),
+        bytes_a_device=layouts.size_in_bytes(held, kind.dtype),
+    )
+
+
+def _with_copies(leaf: Leaf) -> Leaf:
+    if not leaf.is_stacked_copies:
+        return leaf
+    parts = math.prod(
+        whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
+    )
+    return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
+
+
+def _flat(shardings: Any) -> list[Any]:
+    return [
+        each if isinstance(each, jax.sharding.Sharding) else None
+        for each in jax.tree.leaves(
+            shardings, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.Sharding)
+        )
+    ]
+
+
+def _memory(compiled: jax.stages.Compiled) -> Memory | None:
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, RuntimeError, ValueError):  # Not every backend counts.
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
+    )

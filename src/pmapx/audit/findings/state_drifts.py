@@ -1,0 +1,54 @@
+"""State that is equal on all devices before a step and not after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pmapx.audit.findings import Finding
+from pmapx.audit.quantities import listed
+from pmapx.audit.report import AuditedFunction, Leaf, Remark
+
+
+class StateDrifts(Finding):
+    """A part of the state starts equal on all devices, and differs between them after the step.
+
+    Where the rest of the state is reduced and stays equal, this is most often a reduction that was
+    forgotten: batch statistics, a moving average or a counter that each device updates from its own
+    batch. ``x[0]`` then keeps one device's value, and a checkpoint loses the others.
+
+    What to do: reduce what it is updated with, ``jax.lax.pmean(x, axis_name)``. If it is meant to
+    differ, as a random state is, nothing is wrong.
+    """
+
+    code = "PMX609"
+
+    def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
+        """One remark for each cause."""
+        outputs = {leaf.path: leaf for leaf in function.outputs}
+        pairs = [
+            (leaf, outputs[leaf.carried])
+            for leaf in function.arguments
+            if leaf.carried in outputs and leaf.dtype.startswith(("float", "bfloat", "complex"))
+        ]
+        stays = {_argument(leaf) for leaf, after in pairs if after.is_equal and leaf.is_split}
+        drifting: dict[str | None, list[Leaf]] = {}
+        for leaf, after in pairs:
+            starts_equal = leaf.is_equal or not leaf.is_compared
+            is_state = _argument(leaf) in stays  # Not a batch that is returned in its shape.
+            if leaf.is_split and starts_equal and is_state and not after.is_equal:
+                drifting.setdefault(after.since, []).append(leaf)
+        for since, leaves in drifting.items():
+            yield self.remark(
+                f"{listed([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
+                "between devices after a call"
+                f"{f': varies since {since}' if since else ''}",
+                "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
+                function,
+                function.place,
+            )
+
+
+def _argument(leaf: Leaf) -> str:
+    """Returns the name of the argument that a leaf belongs to."""
+    return re.split(r"[\[.]", leaf.path, maxsplit=1)[0]

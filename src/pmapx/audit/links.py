@@ -1,0 +1,127 @@
+"""How long a collective takes, by the published figures of what connects the devices.
+
+The model is the one that is usual on paper: a ring through the devices of a group, both of its
+directions in use, and nothing else on the wires. It leaves out what it cannot know (congestion,
+overlap with computation, how XLA lays a mesh axis on the wires) and says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What connects devices of one kind.
+
+    Attributes:
+      pattern: what the kind's name, as JAX has it, looks like.
+      name: what the link is called.
+      bytes_a_second: what a device can send along one ring in one second, both directions of the
+        ring together.
+      reach: how many devices it connects; None where any number.
+      hop_seconds: the time from one device to the next, where it is published.
+      figure: the published figure that this comes from.
+      source: where it is published.
+    """
+
+    pattern: str
+    name: str
+    bytes_a_second: float
+    reach: int | None
+    hop_seconds: float
+    figure: str
+    source: str
+
+
+_TPU = "https://cloud.google.com/tpu/docs"
+_CACM = "https://doi.org/10.1145/3360307"
+_HOP = 1e-6  # "about 1us per hop": https://jax-ml.github.io/scaling-book/sharding/
+
+LINKS = (
+    Link(r"TPU v2", "ICI", 2 * 62e9, None, _HOP, "496 Gbit/s a link and direction", _CACM),
+    Link(r"TPU v3", "ICI", 2 * 82e9, None, _HOP, "656 Gbit/s a link and direction", _CACM),
+    Link(r"TPU v4", "ICI", 2 * 50e9, None, _HOP, "2400 Gbit/s a chip, 6 links", f"{_TPU}/v4"),
+    Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, None, _HOP,
+         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e"),
+    Link(r"TPU v5p?$", "ICI", 2 * 100e9, None, _HOP, "4800 Gbit/s a chip, 6 links",
+         f"{_TPU}/v5p"),
+    Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, None, _HOP,
+         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e"),
+    Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, None, _HOP,
+         "1200 GB/s a chip, both directions, 6 links", f"{_TPU}/tpu7x"),
+    Link(r"V100-SXM", "NVLink 2", 150e9, 8, 0.0, "300 GB/s a GPU, both directions",
+         "https://www.nvidia.com/en-us/data-center/v100/"),
+    Link(r"A100-SXM", "NVLink 3", 300e9, 8, 0.0, "600 GB/s a GPU, both directions",
+         "https://www.nvidia.com/en-us/data-center/a100/"),
+    Link(r"H100(?!.*PCIe)", "NVLink 4", 450e9, 8, 0.0, "900 GB/s a GPU, both directions",
+         "https://www.nvidia.com/en-us/data-center/h100/"),
+    Link(r"H200(?!.*NVL)", "NVLink 4", 450e9, 8, 0.0, "900 GB/s a GPU, both directions",
+         "https://www.nvidia.com/en-us/data-center/h200/"),
+    Link(r"B200", "NVLink 5", 900e9, 8, 0.0, "1800 GB/s a GPU, both directions",
+         "https://www.nvidia.com/en-us/data-center/dgx-b200/"),
+)  # fmt: skip
+"""On a TPU a ring uses two of a chip's links, one for each direction of travel; through an NVSwitch
+a GPU sends to any other with all it has."""
+
+
+def link_of(device_kind: str) -> Link | None:
+    """Returns what connects devices of a kind, if its figures are published.
+
+    >>> link_of("TPU v5 lite").name
+    'ICI'
+    >>> link_of("cpu") is None
+    True
+    """
+    return next((link for link in LINKS if re.search(link.pattern, device_kind, re.I)), None)
+
+
+def seconds(link: Link | None, kind: str, sent: int, group_size: int) -> float | None:
+    """Estimates the time of one collective; None where no estimate can be made.
+
+    >>> from pmapx.audit.links import link_of
+    >>> round(1e6 * seconds(link_of("TPU v5 lite"), "all-reduce", 175_000_000, 8))
+    1758
+    """
+    if link is None or (link.reach is not None and group_size > link.reach):
+        return None
+    hops = group_size // 2  # The farthest device, either way around.
+    if kind == "all-reduce":
+        hops *= 2
+    if kind in ("collective-permute", "collective-broadcast"):
+        hops = 1
+    if kind.endswith("all-to-all") and link.reach is None:
+        sent = max(sent, sent * group_size // 4)  # Others' parts pass through each device.
+    return sent / link.bytes_a_second + hops * link.hop_seconds
+
+
+def assumptions(device_kind: str) -> list[str]:
+    """Says what the estimates for devices of a kind rest on.
+
+    >>> assumptions("cpu")
+    ['cpu: no time is estimated; virtual devices of one machine have no interconnect.']
+    """
+    link = link_of(device_kind)
+    if link is None:
+        why = (
+            "virtual devices of one machine have no interconnect."
+            if device_kind.lower() == "cpu"
+            else "no published figures of its links are known here."
+        )
+        return [f"{device_kind}: no time is estimated; {why}"]
+    rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
+    said = [
+        f"{device_kind}: {link.name} sends {rate} a device along a ring, both directions in use "
+        f"({link.figure}: {link.source})."
+    ]
+    if link.hop_seconds:
+        said.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of the ring.")
+    else:
+        said.append("No latency is added: that of small messages is larger than their estimate.")
+    if link.reach is not None:
+        said.append(f"Groups of more than {link.reach} devices have no estimate: they leave a box.")
+    else:
+        said.append("All devices are of one slice, and the ring closes on itself.")
+    said.append("Collectives run one after the other, and nothing is computed meanwhile.")
+    return said

@@ -1,0 +1,72 @@
+"""Bytes, times and places as people read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+
+def in_bytes(count: int) -> str:
+    """Writes a number of bytes with three digits.
+
+    >>> in_bytes(96), in_bytes(1536), in_bytes(5 * 2**30)
+    ('96 B', '1.50 KiB', '5.00 GiB')
+    """
+    size, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    if unit == "B":
+        return f"{count} B"
+    return f"{size:.{2 if size < 10 else 1 if size < 100 else 0}f} {unit}"
+
+
+def in_seconds(seconds: float | None) -> str:
+    """Writes a time with its unit; a dash where none is known.
+
+    >>> in_seconds(0.00123), in_seconds(None)
+    ('1.23 ms', '-')
+    """
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1e9, "ns"), (1e6, "us"), (1e3, "ms")):
+        value = seconds * factor
+        if value < 1000:
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+def place(path: str | None) -> str:
+    """Writes a line of code as seen from here: below this folder, or the file's name alone.
+
+    >>> place("/somewhere/else/train.py:12")
+    'train.py:12'
+    """
+    if not path:
+        return "-"
+    file, colon, line = path.rpartition(":")
+    if not colon:
+        return path
+    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    return f"{os.path.basename(file) if relative.startswith('..') else relative}:{line}"
+
+
+def counted(count: int, word: str) -> str:
+    """Writes a count with its word.
+
+    >>> counted(1, "call"), counted(1024, "call")
+    ('1 call', '1,024 calls')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """Writes a few of many.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    if len(words) <= most + 1:
+        return ", ".join(words)
+    return f"{', '.join(words[:most])} and {len(words) - most} more"

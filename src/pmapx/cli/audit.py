@@ -1,0 +1,84 @@
+"""``pmapx audit``: what a program's mapped functions replicate, send and hold."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from pmapx import attached
+from pmapx.audit import merging
+from pmapx.cli._terminal import fail
+
+HOOKS = (attached.INSTALL, "pmapx.audit.watching:start")
+
+
+@click.command(
+    "audit",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--devices", type=click.IntRange(min=1), metavar="N", help="Run on N virtual CPU devices."
+)
+@click.option(
+    "--topology",
+    metavar="T",
+    help="Compile for devices that are not there, such as v5e:16x16; the program itself runs here.",
+)
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False), help="Write the report as JSON."
+)
+@click.option(
+    "--html", "html_path", type=click.Path(dir_okay=False), help="Write the report as a page."
+)
+@click.option("--quiet", is_flag=True, help="Print no report.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    devices: int | None,
+    topology: str | None,
+    json_path: str | None,
+    html_path: str | None,
+    quiet: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Run PROGRAM as it is, and audit the mapped functions that it calls.
+
+    What pmap (in the legacy mode, as with pmapx run) and jax.jit of jax.shard_map made is examined
+    at the first call of each signature; calls, moved inputs and x[0] are counted over the run. The
+    program's output and exit status stay its own; the report comes on standard error when it has
+    ended, also if it crashed.
+
+    \b
+    Examples:
+      pmapx audit -- python train.py --config=small
+      pmapx audit --devices 8 --html audit.html -- python train.py
+      pmapx audit --topology v5e:16x16 --json audit.json -- python -m trainer
+    """
+    for path in filter(None, (json_path, html_path)):
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            fail(ctx, f"no such folder: {folder}; make it first")
+    env = {**os.environ, "PMAPX_AUDIT_TOPOLOGY": topology or ""}
+    with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
+        try:
+            done = attached.run(program, HOOKS, records, devices=devices, env=env)
+        except FileNotFoundError as error:
+            fail(ctx, str(error))
+        except PermissionError:
+            fail(ctx, f"{program[0]} is not a program; for Python files: pmapx audit -- python ...")
+        report = merging.of_records(records, " ".join(program), done.returncode)
+    try:
+        if json_path is not None:
+            report.to_json(json_path)
+        if html_path is not None:
+            report.to_html(html_path)
+    except OSError as error:
+        fail(ctx, f"cannot write {error.filename}: {(error.strerror or str(error)).lower()}")
+    if not quiet:
+        click.echo(f"\n{report}", err=True)
+    # Of a program that a signal ended, what a shell says of it.
+    ctx.exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
