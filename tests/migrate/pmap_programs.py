@@ -182,4 +182,73 @@ def f(x):
     return i, turned, best, jax.lax.all_gather(x, "i"), jax.lax.psum_scatter(jnp.ones(8) * i, "i")
 RESULT = f(ROWS)
 """,
+    "negative_axes": """
+LAST = -1
+f = jax.pmap(lambda a, b: (a, {"x": a + b["x"].sum(), "y": b["y"]}),
+             in_axes=(LAST, {"x": -2, "y": None}), out_axes=(-1, {"x": 0, "y": None}))
+RESULT = f(ROWS.T, {"x": ROWS, "y": np.float32(3)}), jax.pmap(lambda x: x * 2, out_axes=-1)(ROWS)
+""",
+    "nested": """
+def f(x):
+    return x * jax.lax.axis_index("i"), jax.lax.psum(x, ("i", "j")), jax.lax.pmean(x, "j")
+g = jax.pmap(jax.pmap(f, axis_name="j"), axis_name="i")
+RESULT = g(ROWS.reshape(4, 2, 4)), g(ROWS.reshape(2, 4, 4))
+""",
+    "nested_axes": """
+inner = jax.pmap(lambda w, x: (w * x, jax.lax.psum(x, "j")), "j", in_axes=(None, 1), out_axes=1)
+outer = jax.pmap(lambda w, x: inner(w, x), "i", in_axes=(None, 0), out_axes=0)
+RESULT = outer(W[0], ROWS.reshape(2, 4, 4).transpose(0, 2, 1)), inner(W[0], ROWS.T)
+""",
+    "nested_by_decorators": """
+@functools.partial(jax.pmap, axis_name="i")
+@functools.partial(jax.pmap, axis_name="j", donate_argnums=())
+def f(x):
+    return jax.lax.psum(x, "i") - jax.lax.pmax(x, "j")
+RESULT = f(ROWS.reshape(2, 4, 4))
+""",
+    "nested_by_calls": """
+inner = jax.pmap(lambda x: (x ** 2, jax.lax.psum(x, "i")), axis_name="j")
+def shifted(x):
+    return inner(x + 1)
+@functools.partial(jax.pmap, axis_name="i", in_axes=(0, None))
+def outer(x, w):
+    squares, total = shifted(x)
+    return jax.lax.pmean(squares.sum(0), "i") * w, total
+RESULT = outer(ROWS.reshape(4, 2, 4), 3.0), inner.lower, jax.pmap(abs)(ROWS)
+RESULT = RESULT[0], RESULT[2]
+""",
+    "three_deep": """
+f = lambda x: x + jax.lax.psum(x, ("a", "c")) * jax.lax.axis_index("b")
+RESULT = jax.pmap(jax.pmap(jax.pmap(f, "c"), "b"), "a")(ROWS.reshape(2, 2, 2, 4))
+""",
+    "options_in_each_call": """
+TRACES = []
+def square(x):
+    TRACES.append(1)
+    return x * x
+def run(x):
+    return jax.pmap(square, devices=jax.devices(), in_axes=[0], out_axes={"y": 0}["y"])(x)
+for _ in range(3):
+    y = run(ROWS)
+RESULT = y
+""",
+    "wrapper_in_each_call": """
+TRACES = []
+class Model:
+    def step(self, x):
+        TRACES.append(1)
+        return {"y": x * x}
+def my_pmap(f, **options):
+    return jax.pmap(f, axis_name="batch", **options)
+model = Model()
+for _ in range(3):
+    y = my_pmap(model.step, out_axes={"y": 1}, donate_argnums=())(ROWS)
+RESULT = y
+""",
+    "lambda_in_a_loop": """
+scale = []
+for k in range(3):
+    scale.append(jax.pmap(lambda x: x * k)(ROWS))
+RESULT = scale
+""",
 }

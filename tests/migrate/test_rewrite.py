@@ -28,8 +28,11 @@ def test_a_migrated_program_gives_the_same_to_the_bit(runs, name):
     assert_same(before[name], after[name])
 
 
-def test_a_function_that_is_mapped_in_each_call_is_traced_once(runs):
-    assert runs[1]["at_once_in_a_function traces"] == 1
+@pytest.mark.parametrize(
+    "name", ["at_once_in_a_function", "options_in_each_call", "wrapper_in_each_call"]
+)
+def test_a_function_that_is_mapped_in_each_call_is_traced_once(runs, name):
+    assert runs[1][f"{name} traces"] == 1
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -42,24 +45,24 @@ def test_every_use_is_rewritten_and_a_second_run_changes_nothing(tmp_path, name)
 
 
 LEFT = {
-    "nested": ("f = jax.pmap(jax.pmap(abs, axis_name='j'), axis_name='i')\n", "nested"),
-    "nested by a call": (
-        "inner = jax.pmap(abs)\n@jax.pmap\ndef outer(x):\n    return inner(x)\n",
-        "nested",
+    "nested, with values of the outer": (
+        "@jax.pmap\ndef outer(x):\n    return jax.pmap(lambda y: y * x)(x)\n",
+        "pass them as arguments",
     ),
-    "negative axis": ("f = jax.pmap(abs, out_axes=-1)\n", "from the end"),
-    "negative axis by name": ("LAST = -1\nf = jax.pmap(abs, in_axes=LAST)\n", "from the end"),
     "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
     "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
-    "remade": (
-        "def run(x):\n    return jax.pmap(train_step, devices=jax.devices())(x)\n",
-        "compile anew",
-    ),
     "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
     "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
     "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),
-    "several processes": ("jax.distributed.initialize()\nf = jax.pmap(abs)\n", "processes"),
+    "lowered in several processes": (
+        "jax.distributed.initialize()\nf = jax.pmap(abs)\ng = f.lower(ROWS).compile()\n",
+        "lowered ahead",
+    ),
+    "nested in several processes": (
+        "jax.process_index()\nf = jax.pmap(jax.pmap(abs, 'j'), 'i')\n",
+        "several processes",
+    ),
 }
 
 
@@ -75,10 +78,10 @@ def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
 
 def test_only_sites_with_a_plan_change_beside_one_that_is_left(tmp_path):
     after, outcomes = rewritten(
-        tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, out_axes=-1)\n"
+        tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, axis_name=0)\n"
     )
     lines = after.decode().splitlines()
-    assert lines[-2:] == ["f = jax.jit(one_row_each(abs))", "g = jax.pmap(abs, out_axes=-1)"]
+    assert lines[-2:] == ["f = jax.jit(one_row_each(abs))", "g = jax.pmap(abs, axis_name=0)"]
     assert [bool(each.reason) for each in outcomes] == [False, True]
 
 
@@ -156,7 +159,7 @@ def test_everything_else_stays_to_the_byte(tmp_path):
     before = (text + "f = jax.pmap(abs)\n# the end").encode("latin-1")
     after, _ = rewritten(tmp_path, before)
     added = after.decode("latin-1")
-    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef one_row_each(")
+    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef each_leaf(")
     assert added.endswith(
         around.partition("\n")[0] + around[around.index("\n") :] + "z='\xe9'\n"
         "f = jax.jit(one_row_each(abs))\n# the end"

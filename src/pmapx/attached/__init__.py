@@ -58,7 +58,7 @@ def run(
     """
     inherited = with_devices(os.environ if env is None else env, devices)
     return subprocess.run(
-        [_found(command[0], inherited), *command[1:]],
+        [find_program(command[0], inherited), *command[1:]],
         env=environment(inherited, hooks, records),
         cwd=cwd,
         stdout=subprocess.PIPE if quiet else None,
@@ -83,7 +83,8 @@ def environment(
     }
 
 
-def _found(program: str, env: Mapping[str, str]) -> str:
+def find_program(program: str, env: Mapping[str, str]) -> str:
+    """Returns where a command is, ``python`` being this one where there is no other."""
     found = shutil.which(program, path=env.get("PATH"))
     if found is None and program in ("python", "python3"):
         found = sys.executable

@@ -66,3 +66,28 @@ class Bar:
         progress.start()
         self._progress = progress
         self._show = lambda done, total: progress.update(task, completed=done, total=total)
+
+
+class Seconds:
+    """One line on standard error that counts the seconds of something whose length nobody knows."""
+
+    def __init__(self, doing: str) -> None:
+        """Shows nothing yet; ``doing`` has a place for what is done now."""
+        self._doing = doing
+        self._width = 0
+
+    def __enter__(self) -> Seconds:
+        """Waits for the first second."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Takes the line away."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+
+    def show(self, now: str, passed: float) -> None:
+        """Shows what is done now, and for how long."""
+        if sys.stderr.isatty() and passed >= PATIENCE:
+            text = f"{self._doing.format(now)}: {passed:.0f} s"
+            self._width = max(self._width, len(text))
+            click.echo(f"\r{text:<{self._width}}", nl=False, err=True)

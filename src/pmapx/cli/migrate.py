@@ -5,18 +5,20 @@ from __future__ import annotations
 import collections
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pmapx.cli._terminal import Bar, colour, fail
+from pmapx.cli._command_line import WithCommandLine, verify_options
+from pmapx.cli._terminal import Bar, Seconds, colour, fail
 from pmapx.migrate import settings
 
 if TYPE_CHECKING:
     from pmapx.migrate.migration import Migration
+    from pmapx.migrate.report import Verdict
 
 
-@click.command("migrate", short_help="Rewrite uses of pmap to jit of shard_map, in plain JAX.")
+@click.command("migrate", cls=WithCommandLine)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option("--write", "is_written", is_flag=True, help="Change the files.")
 @click.option(
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
     metavar="FILE.html",
     help="Write a page with every site, what became of it, and the code before and after.",
 )
+@click.option(
+    "--verify",
+    "is_verified",
+    is_flag=True,
+    help="Run the command after -- on both versions first, and write only what does the same.",
+)
+@verify_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
 @click.pass_context
@@ -46,18 +55,27 @@ def command(
     is_shown: bool | None,
     style: str,
     page: str | None,
+    is_verified: bool,
+    devices: int | None,
+    rtol: float | None,
+    atol: float | None,
+    calls: int,
+    timeout: float,
+    strict: bool,
     exclude: tuple[str, ...],
     color: bool | None,
 ) -> None:
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
-    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code. Exits
-    with 0 if nothing is to be done, 1 if something is shown, left or not read, 2 on an error.
+    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code, but
+    for a command that is given with --verify. Exits with 0 if nothing is to be done, 1 if something
+    is shown, left, not read or different, 2 on an error.
 
     \b
     Examples:
-      pmapx migrate train.py
-      pmapx migrate . --exclude tests --write
+      pmapx migrate .
+      pmapx migrate src --write --report migration.html
+      pmapx migrate . --write --verify -- python train.py --steps 3
     """
     try:
         from pmapx.migrate import migration, writing
@@ -66,6 +84,10 @@ def command(
     from pmapx.migrate import report
     from pmapx.pages import writing as pages
 
+    if is_verified and not ctx.obj:
+        fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
+    if ctx.obj is not None and not is_verified:
+        fail(ctx, "a command is run with --verify only")
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
         fail(ctx, f"no such file or folder: {missing[0]}")
@@ -81,6 +103,12 @@ def command(
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
             _echo(_coloured(migration.diff(file)), is_coloured)
+    verdicts, code = None, 0
+    if is_verified and done.changed:
+        options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
+        options |= {"exclude": wanted.exclude, "tolerance": (rtol, atol)}
+        verdicts, code = _verify(ctx, done, options, strict, is_coloured)
+        is_written = is_written and not code
     failed: dict[str, str] = {}
     if is_written:
         _warn_of_changes([file.path for file in done.changed])
@@ -92,14 +120,40 @@ def command(
     _echo(_summary(done, is_written, failed), is_coloured)
     if page is not None:
         try:
-            shown = report.report(done, is_written=is_written, failed=failed)
+            shown = report.report(done, is_written=is_written, failed=failed, verdicts=verdicts)
             pages.write(page, report.render(shown))
         except pages.UnwritableError as error:
             fail(ctx, str(error))
-    if failed:
-        ctx.exit(2)
+    if failed or code:
+        ctx.exit(2 if failed else code)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(1 if is_open else 0)
+
+
+def _verify(
+    ctx: click.Context,
+    done: Migration,
+    options: dict[str, Any],
+    is_strict: bool,
+    is_coloured: bool | None,
+) -> tuple[dict[tuple[str, int], Verdict], int]:
+    """Shows what the command says of the change; returns it for the report, and the exit code."""
+    from pmapx.migrate.verify.migrated import verify_migration
+    from pmapx.migrate.verify.running import CannotRunError
+    from pmapx.migrate.verify.showing import as_text
+    from pmapx.migrate.verify.tolerance import Tolerance
+
+    options["tolerance"] = Tolerance(*options["tolerance"])
+    try:
+        with Seconds("Running the version {}") as seconds:
+            found, verdicts = verify_migration(done, ctx.obj, progress=seconds.show, **options)
+    except CannotRunError as error:
+        fail(ctx, str(error))
+    _echo(as_text(found), is_coloured)
+    code = found.exit_code(is_strict=is_strict)
+    if code:
+        _echo("Nothing is written: the change is not verified.", is_coloured)
+    return verdicts, code
 
 
 def _echo(text: str, is_coloured: bool | None) -> None:

@@ -9,13 +9,14 @@ import libcst as cst
 import libcst.matchers as m
 
 from pmapx.migrate import emitted
+from pmapx.migrate.emitted import Manner
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import Named
 
 
-def is_emitted(node: ast.AST, name: str) -> bool:
+def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
     """Tells whether a function is the one that an earlier run wrote."""
-    found = ast.parse(emitted.TEXTS[name]).body[-1]
+    found = ast.parse(emitted.source(name, manner)).body[-1]
     return ast.dump(found) == ast.dump(node)
 
 
@@ -25,31 +26,26 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
 
-def add(tree: cst.Module, used: set[str], module: Module) -> cst.Module:
+def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst.Module:
     """Returns the file with the functions that it uses, and without imports that would fail."""
     if not used:
         return tree
     here = {
         node.name
         for node in module.source.tree.body
-        if isinstance(node, ast.FunctionDef) and node.name in emitted.TEXTS
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in emitted.TEXTS
     }
-    here |= {
-        target.id
-        for node in module.source.tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    wanted = [name for name in emitted.with_needs(used) if name not in here]
+    wanted = [name for name in emitted.with_needs(used, manner) if name not in here]
     tree = _without_removed(tree, used)
     at = _end_of_imports(tree.body, used)
-    lines = []
-    if "kept_one_row_each" in wanted and not _is_imported(tree.body[:at], "functools"):
-        lines.append("import functools\n")
+    lines = [
+        f"{line}\n"
+        for line in emitted.imports(wanted, manner)
+        if not _is_imported(tree.body[:at], line)
+    ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         lines.append("import jax\n")
-    texts = [emitted.text(name, tree.default_indent) for name in wanted]
+    texts = [emitted.text(name, tree.default_indent, manner) for name in wanted]
     return _inserted(tree, at, lines, texts) if lines or texts else tree
 
 
@@ -125,20 +121,31 @@ def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
     written = [
         position
         for position, statement in enumerate(body, start=1)
-        if isinstance(statement, cst.FunctionDef) and statement.name.value in emitted.TEXTS
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+        and statement.name.value in emitted.TEXTS
     ]
     # Behind what an earlier run wrote, since the new may use it.
     return max([end, *written])
 
 
-def _is_imported(body: Sequence[cst.BaseStatement], name: str) -> bool:
-    wanted = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(m.Name(name), None), m.ZeroOrMore()])
+def _is_imported(body: Sequence[cst.BaseStatement], line: str) -> bool:
+    """Tells whether one of these statements binds what a line with one import binds."""
+    module, _, name = line.removeprefix("from ").rpartition("import ")
     return any(
-        m.matches(small, wanted)
-        for statement in body
-        if isinstance(statement, cst.SimpleStatementLine)
-        for small in statement.body
+        alias.asname is None and alias.evaluated_name == name
+        for each in body
+        if isinstance(each, cst.SimpleStatementLine)
+        for small in each.body
+        if isinstance(small, (cst.Import, cst.ImportFrom))
+        if _module_of(small) == module.strip() and not isinstance(small.names, cst.ImportStar)
+        for alias in small.names
     )
+
+
+def _module_of(statement: cst.Import | cst.ImportFrom) -> str:
+    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
+        return ""
+    return cst.Module([]).code_for_node(statement.module)
 
 
 def _is_import(statement: cst.BaseStatement) -> bool:

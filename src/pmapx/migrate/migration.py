@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Sequence
 
-from pmapx.migrate import plans, sources
+from pmapx.migrate import nestings, sources
 from pmapx.migrate.discovery import Unreadable, files_below
 from pmapx.migrate.project import Project
 from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
@@ -47,25 +47,25 @@ def migrate(
         unreadable.append(item) if isinstance(item, Unreadable) else given.append(item)
     project = Project(given)
     texts: dict[str, bytes] = {}
+    in_processes = False
     for number, path in enumerate(given):
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
             unreadable.append(data)
-        elif sources.mentions(data) and (sources.has_uses(data) or b"distributed" in data):
+            continue
+        in_processes = in_processes or sources.is_of_processes(data)
+        if sources.mentions(data) and sources.has_uses(data):
             texts[path] = data
             project.module(path, data=data)
         if progress is not None:
             progress(number, len(given))
     unreadable += [Unreadable(path, why) for path, why in project.unreadable.items()]
-    modules = [(path, project.module(path)) for path in texts]
-    in_processes = any(plans.starts_processes(module) for _, module in modules if module)
-    nested = frozenset(
-        place for _, module in modules if module is not None for place in plans.nested(module)
-    )
+    modules = [(path, module) for path in texts if (module := project.module(path)) is not None]
+    nested = nestings.nestings(module for _, module in modules)
     files = [
         rewrite(module, texts[path], nested=nested, in_processes=in_processes)
         for path, module in modules
-        if module is not None and not path.endswith(".pyi")
+        if not path.endswith(".pyi")
     ]
     return Migration(tuple(file for file in files if file.outcomes), tuple(unreadable), len(given))
 

@@ -12,16 +12,27 @@ import dataclasses
 from collections.abc import Iterable, Set
 
 from pmapx.migrate.module import Module
+from pmapx.migrate.nestings import Nesting
 from pmapx.migrate.sites import Site
-from pmapx.migrate.values import Exported, Function, Mapped, Named, Place, constant
+from pmapx.migrate.values import Exported, Function, Named, constant
 
-NESTED = "nested in another pmap: it becomes one shard_map over a mesh of two axes, by hand"
-NEGATIVE = "an axis that counts from the end, which the original refused: count from the front"
+NESTED = (
+    "nested in a pmap of another file: both have to share one mesh of two axes, which takes both "
+    "in one file"
+)
+NESTED_CLOSED = (
+    "nested in another pmap whose values the inner function uses, which shard_map does not take "
+    "from around it: pass them as arguments"
+)
+NESTED_IN_PROCESSES = (
+    "nested in another pmap, in a program of several processes: it becomes one shard_map over a "
+    "mesh of two axes, by hand"
+)
 NO_STRING = "its axis_name is no string, which a mesh needs"
 REMOVED_OPTION = "global_arg_shapes was removed from JAX: drop it first"
-REMADE = (
-    "made and called at once with options that cannot be kept, so that each call would compile "
-    "anew: give the mapped function a name outside"
+LOWERED = (
+    "lowered ahead of time in a program of several processes, where each process has only its own "
+    "rows: stitch them to global arrays first"
 )
 COMPARED = "compared with or changed, not called: nothing takes its place"
 CONSTRUCTED = "called without a function: jax.pmap is no decorator factory"
@@ -29,76 +40,92 @@ CONSTRUCTED = "called without a function: jax.pmap is no decorator factory"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How a site is rewritten; ``is_kept`` if the same function is mapped again and again."""
+    """How a site is rewritten; ``is_kept`` if the same function is mapped again and again.
+
+    ``is_inner`` if it is what another site maps, so that one ``jax.jit`` does for both.
+    """
 
     site: Site
     form: str
     is_kept: bool = False
+    is_nested: bool = False
+    is_inner: bool = False
 
 
 def plan(
-    module: Module, sites: Iterable[Site], nested: Set[Place] = frozenset()
+    module: Module,
+    sites: Iterable[Site],
+    nestings: Set[Nesting] = frozenset(),
+    *,
+    in_processes: bool = False,
 ) -> list[Plan | tuple[Site, str]]:
     """Returns a plan for each site, or the site and why it is left."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
     plans: list[Plan | tuple[Site, str]] = []
     for site in sites:
-        reason = _reason(module, site, nodes[site.name], nested)
-        plans.append((site, reason) if reason else _plan_one(module, site, nodes[site.name]))
+        node = nodes[site.name]
+        around = [each for each in nestings if each.has(site)]
+        reason = _reason(module, site, node) or _reason_of_nesting(module, around, in_processes)
+        if not reason and in_processes and set(module.facts.lowerings.values()) & site.places:
+            reason = LOWERED
+        if reason:
+            plans.append((site, reason))
+        elif in_processes:
+            plans.append(Plan(site, "name"))
+        else:
+            plans.append(_plan_one(module, site, node, around))
     return plans
 
 
-def _reason(module: Module, site: Site, node: ast.AST, nested: Set[Place]) -> str:
+def _reason_of_nesting(module: Module, around: list[Nesting], in_processes: bool) -> str:
+    if around and in_processes:
+        return NESTED_IN_PROCESSES
+    if any(place.path != module.path for each in around for place in (each.inner, each.outer)):
+        return NESTED
+    return NESTED_CLOSED if any(each.may_close for each in around) else ""
+
+
+def _reason(module: Module, site: Site, node: ast.AST) -> str:
     parent = module.parent(node)
     if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
         return COMPARED
     if isinstance(parent, (ast.Compare, ast.Attribute)):
         return COMPARED
-    if site.is_nested or nested & {site.name, site.whole}:
-        return NESTED
     if site.kind == "partial" and isinstance(parent, ast.Call) and parent.func is node:
         return CONSTRUCTED
     if site.option("global_arg_shapes") is not None:
         return REMOVED_OPTION
-    if any(_has_negative(site.option(axes)) for axes in ("in_axes", "out_axes")):
-        return NEGATIVE
     for making in module.facts.makings.values():
         if making.site not in (site.name, site.whole):
             continue
-        axes = [constant(making.options.get(k, frozenset())) for k in ("in_axes", "out_axes")]
-        if any(_has_negative(repr(axis)) for axis in axes if axis is not ...):
-            return NEGATIVE
         axis_name = constant(making.options.get("axis_name", frozenset()))
         if axis_name is not ... and not isinstance(axis_name, (str, type(None))):
             return NO_STRING
-    if _may_be_remade(module, site, node) and site.is_called_at_once and not _is_keepable(site):
-        return REMADE
     return ""
 
 
-def _plan_one(module: Module, site: Site, node: ast.AST) -> Plan:
+def _plan_one(module: Module, site: Site, node: ast.AST, around: list[Nesting]) -> Plan:
     is_plain = not site.has_unpacked_options and not _is_starred(module, node)
+    is_nested = bool(around)
     if site.kind == "decorator" and is_plain:
-        return Plan(site, "decorator")
+        return Plan(site, "decorator", is_nested=is_nested)
     if site.kind in ("call", "wrapper") and is_plain and _can_repeat(site):
-        is_kept = _may_be_remade(module, site, node) and _is_keepable(site)
-        return Plan(site, "jit", is_kept)
-    return Plan(site, "name")
+        is_kept = _may_be_remade(module, site, node)
+        return Plan(site, "jit", is_kept, is_nested, _is_mapped_there(module, site, around))
+    return Plan(site, "name", is_nested=is_nested)
 
 
-def nested(module: Module) -> frozenset[Place]:
-    """Returns the pmaps that are inside another, and those around them."""
-    found: set[Place] = set()
-    for making in module.facts.makings.values():
-        if making.is_nested:
-            found |= {making.site, *(f.site for f in making.function if isinstance(f, Mapped))}
-    for call in module.facts.invocations.values():
-        if call.is_under_map:
-            found.add(call.mapped.site)
-            mapped = module.project.mapped
-            around = module.functions_around(call.node)
-            found |= {mapped[function] for function in around if function in mapped}
-    return frozenset(found)
+def _is_mapped_there(module: Module, site: Site, around: list[Nesting]) -> bool:
+    """Tells whether a pmap is written as the function of another, with no option for jit."""
+    if site.option("donate_argnums") or site.option("static_broadcasted_argnums"):
+        return False
+    return any(
+        making.is_nested
+        and isinstance(making.node, ast.Call)
+        and making.node.args
+        and module.place(making.node.args[0]) == site.whole
+        for making in module.facts.makings.values()
+    )
 
 
 def _is_starred(module: Module, node: ast.AST) -> bool:
@@ -119,22 +146,6 @@ def _can_repeat(site: Site) -> bool:
     """The static positions are written twice, so that they must be plain."""
     text = site.option("static_broadcasted_argnums")
     return text is None or _literal(text) is not ... or text.isidentifier()
-
-
-def _is_keepable(site: Site) -> bool:
-    """Tells whether all options can be keys, so that a function is mapped once with them."""
-    if site.has_unpacked_options:
-        return False
-    for name, text in site.options:
-        if name in ("donate_argnums", "axis_size"):
-            # These are jit's, or dropped.
-            continue
-        found = _literal(text)
-        if found is ... and not (name == "axis_name" and text.replace(".", "").isidentifier()):
-            return False
-        if found is not ... and not _is_hashable(found):
-            return False
-    return True
 
 
 def _may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
@@ -194,30 +205,3 @@ def _literal(text: str) -> object:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return ...
-
-
-def _is_hashable(literal: object) -> bool:
-    try:
-        hash(literal)
-    except TypeError:
-        return False
-    return True
-
-
-def _has_negative(text: str | None) -> bool:
-    try:
-        tree = ast.parse(text.strip(), mode="eval") if text else None
-    except (SyntaxError, ValueError):
-        return False
-    return tree is not None and any(
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub)
-        and isinstance(node.operand, ast.Constant)
-        for node in ast.walk(tree)
-    )
-
-
-def starts_processes(module: Module) -> bool:
-    """Tells whether the program is made to run in several processes."""
-    references = module.facts.references.values()
-    return any(reference.name == "jax.distributed.initialize" for reference in references)

@@ -13,17 +13,15 @@ from libcst.metadata import MetadataWrapper
 from pmapx.migrate import emitted, imports, plans, sources, suppressions
 from pmapx.migrate.changer import Changer
 from pmapx.migrate.discovery import Unreadable
+from pmapx.migrate.emitted import Manner
 from pmapx.migrate.module import Module
+from pmapx.migrate.nestings import Nesting, nestings
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.sites import Site, find_sites
 from pmapx.migrate.values import Named, Place
 
 Planned = Sequence[Plan | tuple[Site, str]]
 REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
-PROCESSES = (
-    "the program starts several processes (jax.distributed.initialize): shard_map takes global "
-    "arrays there, and what each process loads has to be stitched"
-)
 NOTEBOOK = "in a notebook: move the code to a module, or change the cell by hand"
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 JAX_TAKEN = "the name jax means something else in this file"
@@ -59,12 +57,13 @@ def rewrite(
     module: Module,
     data: bytes,
     *,
-    nested: frozenset[Place] = frozenset(),
+    nested: frozenset[Nesting] = frozenset(),
     in_processes: bool = False,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
-    ``nested`` are the pmaps of the whole program that are inside another or around one.
+    ``nested`` are the pmaps of the whole program that are inside another; ``in_processes`` if
+    several processes may run it, each with rows of its own.
 
     >>> from pmapx.migrate.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -78,16 +77,15 @@ def rewrite(
         for site in find_sites(module)
         if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
     ]
-    planned = plans.plan(module, sites, nested | plans.nested(module))
+    planned = plans.plan(module, sites, nested | nestings([module]), in_processes=in_processes)
+    manner = _manner(planned, in_processes)
     removed = _removed_names(module)
     left = functools.partial(_left, module, data, planned, removed)
     if not removed and not any(isinstance(each, Plan) for each in planned):
         return left("")
     if module.source.cells:
         return left(NOTEBOOK)
-    if in_processes:
-        return left(PROCESSES)
-    reason = _obstacle(module, _wanted(planned, removed))
+    reason = _obstacle(module, _wanted(planned, removed), manner)
     if reason:
         return left(reason)
     try:
@@ -99,7 +97,7 @@ def rewrite(
     changer = Changer([each for each in planned if isinstance(each, Plan)], removed)
     try:
         wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
-        after = imports.add(wrapper.visit(changer), changer.used, module).bytes
+        after = imports.add(wrapper.visit(changer), changer.used, module, manner).bytes
     except (RecursionError, cst.ParserSyntaxError, cst.CSTValidationError) as error:
         return left(f"the file cannot be rewritten: {_line(error)}")
     broken = sources.parse(module.path, after)
@@ -141,12 +139,19 @@ def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
     return forms | set(removed.values())
 
 
-def _obstacle(module: Module, wanted: set[str]) -> str:
+def _manner(planned: Planned, in_processes: bool) -> Manner:
+    if in_processes:
+        return Manner.PROCESSES
+    is_nested = any(isinstance(each, Plan) and each.is_nested for each in planned)
+    return Manner.NESTED if is_nested else Manner.PLAIN
+
+
+def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
     """Returns why no site of the file can be rewritten, if so."""
     bound = module.env.find("jax")
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
-    names = emitted.with_needs(wanted)
+    names = emitted.with_needs(wanted, manner)
     for node in ast.walk(module.source.tree):
         name = ""
         if isinstance(node, ast.Attribute) and node.attr == "__wrapped__":
@@ -157,13 +162,13 @@ def _obstacle(module: Module, wanted: set[str]) -> str:
             name = node.arg
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             name = node.name
-            if name in names and imports.is_emitted(node, name):
+            if name in names and imports.is_emitted(node, name, manner):
                 name = ""
         elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
             name = node.asname or node.name
         if name == "jax" and not isinstance(node, ast.alias):
             return JAX_TAKEN
-        if name in names and not (name == "kept_one_row_each" and isinstance(node, ast.Name)):
+        if name in names:
             return TAKEN.format(name)
     return ""
 

@@ -49,6 +49,11 @@ class Site:
     function_at: Place | None = None
     is_nested: bool = False
 
+    @property
+    def places(self) -> frozenset[Place]:
+        """Where it stands: its name, and the whole of it."""
+        return frozenset({self.name, self.whole})
+
     def option(self, name: str) -> str | None:
         """Returns an option's text, or None if it is not given."""
         return dict(self.options).get(name)

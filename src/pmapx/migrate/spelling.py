@@ -60,9 +60,10 @@ class Spelling:
         line = self._lines[plan.site.whole.line - 1]
         indent = line[: len(line) - len(line.lstrip())]
         mapped = f"{helper}({', '.join(inner)})"
-        text = f"jax.jit({', '.join([mapped, *outer])})"
+        text = mapped if plan.is_inner else f"jax.jit({', '.join([mapped, *outer])})"
         column, rest = plan.site.whole.column, self._rest_of_line(plan)
-        if column + len(text.partition("\n")[0]) + len(rest) > self._width:
+        is_long = column + len(text.partition("\n")[0]) + len(rest) > self._width
+        if is_long and not plan.is_inner:
             text = self._broken(helper, inner, outer, block, indent.removeprefix(block))
         made = self._expression(text)
         return made.with_changes(lpar=call.lpar, rpar=call.rpar)

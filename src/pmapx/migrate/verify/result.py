@@ -1,0 +1,117 @@
+"""What was verified: a result for each site, and for all of them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from typing import Any
+
+VERIFIED = "verified"
+DIFFERENT = "different"
+UNVERIFIED = "unverified"
+STATES = (DIFFERENT, UNVERIFIED, VERIFIED)
+
+EQUAL = "equal to the bit"
+WITHIN = "equal within tolerance"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SiteResult:
+    """What became of one site, for one function that was mapped there.
+
+    Attributes:
+      path: the file, from the folder of the version before on.
+      line: the line of the site in it.
+      function: the name of the mapped function.
+      state: ``verified``, ``different`` or ``unverified``.
+      agreement: how its calls agree, if they were compared and do.
+      detail: what differs and by how much, or why it is not verified.
+      calls: how many calls were compared.
+      after: where it was made in the migrated code, as ``file:line``.
+      notes: what else is worth knowing, such as shapes that differ though the values do not.
+      order: when its first difference came, among all recorded calls.
+
+    Example:
+      >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
+      'verified'
+    """
+
+    path: str
+    line: int
+    function: str
+    state: str
+    agreement: str = ""
+    detail: str = ""
+    calls: int = 0
+    after: str = ""
+    notes: tuple[str, ...] = ()
+    order: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verification:
+    """The results of all sites.
+
+    Attributes:
+      sites: one result a site and function, in the order of the files.
+      differences: what differs between the two runs as a whole, such as their exit status.
+      errors: why nothing, or not everything, could be compared.
+      tolerance: the tolerance in words.
+      command: what was run.
+
+    Example:
+      >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
+      >>> found = Verification((site,))
+      >>> found.exit_code(), found.at("./train.py", 12).detail
+      (1, 'call 0: about 8 times')
+    """
+
+    sites: tuple[SiteResult, ...]
+    differences: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    tolerance: str = ""
+    command: tuple[str, ...] = ()
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether anything is different."""
+        return bool(self.differences) or any(site.state == DIFFERENT for site in self.sites)
+
+    @property
+    def first(self) -> SiteResult | None:
+        """The site that differed first while the program ran: where to look."""
+        different = [site for site in self.sites if site.state == DIFFERENT]
+        return min(different, key=lambda site: site.order, default=None)
+
+    def at(self, path: str, line: int) -> SiteResult | None:
+        """Returns the worst result of the functions that are mapped at a line."""
+        path = os.path.normpath(path)
+        found = [s for s in self.sites if os.path.normpath(s.path) == path and s.line == line]
+        return min(found, key=lambda site: STATES.index(site.state), default=None)
+
+    def exit_code(self, *, is_strict: bool = False) -> int:
+        """Returns 0 if all is well, 1 if something is different or must not be open, 2 on errors.
+
+        Nothing verified at all is not well either. With ``is_strict`` no site may be unverified.
+        """
+        counts = collections.Counter(site.state for site in self.sites)
+        if self.has_differences:
+            return 1
+        if self.errors:
+            return 2
+        return 1 if not counts[VERIFIED] or (is_strict and counts[UNVERIFIED]) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns it as what JSON can hold."""
+        counts = collections.Counter(site.state for site in self.sites)
+        return {
+            "version": 1,
+            "command": list(self.command),
+            "tolerance": self.tolerance,
+            "summary": {state: counts[state] for state in (VERIFIED, DIFFERENT, UNVERIFIED)},
+            "errors": list(self.errors),
+            "differences": list(self.differences),
+            "first": dataclasses.asdict(self.first) if self.first is not None else None,
+            "sites": [dataclasses.asdict(site) for site in self.sites],
+        }

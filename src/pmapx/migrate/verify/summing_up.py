@@ -1,0 +1,205 @@
+"""From two runs to a result for each site, and what is to be said of the runs themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from pmapx.migrate.verify.comparing import Grade
+from pmapx.migrate.verify.judging import Side, judge
+from pmapx.migrate.verify.matching import match
+from pmapx.migrate.verify.records import Function, Records
+from pmapx.migrate.verify.result import (
+    DIFFERENT,
+    EQUAL,
+    STATES,
+    UNVERIFIED,
+    VERIFIED,
+    WITHIN,
+    SiteResult,
+    Verification,
+)
+from pmapx.migrate.verify.running import Run
+from pmapx.migrate.verify.tolerance import Tolerance
+from pmapx.migrate.verify.uses import Use
+
+NEVER = "the command never reached it"
+NOT_CALLED = "it was made and never called"
+UNSEEN = (
+    "called only while JAX traced something around it that is not watched, so that its values "
+    "could not be seen: call it once outside"
+)
+GONE = "it is not called in the migrated code"
+NEW = "it is called in the migrated code only"
+
+
+def sum_up(
+    before: Run,
+    after: Run,
+    uses: Sequence[Use],
+    tolerance: Tolerance,
+    command: tuple[str, ...] = (),
+) -> Verification:
+    """Returns what two runs of a command come to."""
+    old, new = before.watched, after.watched
+    sites: list[SiteResult] = []
+    if old is not None and new is not None:
+        sites = _Sites(old, new, uses, tolerance, has_ended=after.status is not None).all()
+    else:
+        sites = [_unreached(use) for use in uses]
+    sites.sort(key=lambda site: (site.path, site.line, site.function))
+    return Verification(
+        tuple(sites),
+        tuple(_differences(before, after)),
+        tuple(_errors(before, after)),
+        str(tolerance),
+        command,
+    )
+
+
+def _errors(before: Run, after: Run) -> Iterator[str]:
+    """Gives reasons for which nothing, or not all, could be compared."""
+    if before.status is None:
+        yield f"the command did not end on the version before within {before.seconds:.0f} s"
+    elif before.status:
+        what = "on both versions" if after.status == before.status else "on the version before"
+        yield f"the command fails {what}, {_status(before)}"
+    elif not before.processes:
+        yield "the command never imports JAX: give the one that runs the program"
+    for name, run in (("before", before), ("after", after)):
+        count = max([run.callers, *(process.processes for process in run.processes)])
+        if count > 1:
+            yield (
+                f"the program calls its maps in {count} processes on the version {name}: "
+                "verify compares programs of one process"
+            )
+        strangers = [path for process in run.processes for path in process.strangers]
+        if strangers:
+            yield (
+                f"the run of the version {name} imported {strangers[0]}, a file of the other: "
+                "run it where it imports its own, for example with PYTHONPATH=. or PYTHONPATH=src"
+            )
+
+
+def _differences(before: Run, after: Run) -> Iterator[str]:
+    """Gives what differs between the runs as a whole."""
+    if before.status is None or before.status:
+        return
+    if after.status is None:
+        yield (
+            f"the command did not end on the version after within {after.seconds:.0f} s; before, "
+            f"it took {before.seconds:.0f} s"
+        )
+    elif after.status != before.status:
+        yield f"the command fails on the version after, {_status(after)}"
+    elif before.processes and not after.processes:
+        yield "the command imports JAX on the version before only"
+
+
+def _status(run: Run) -> str:
+    assert run.status is not None
+    how = f"exit status {run.status}" if run.status > 0 else f"signal {-run.status}"
+    lines = [line.strip() for line in run.output.splitlines() if line.strip()]
+    # JAX ends its errors with a line on its traceback, under a rule of dashes.
+    lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
+    return how + (f": {lines[-1][:200]}" if lines else "")
+
+
+def _unreached(use: Use) -> SiteResult:
+    return SiteResult(use.path, use.line, use.function or use.kind, UNVERIFIED, detail=NEVER)
+
+
+class _Sites:
+    """The results of two recorded runs."""
+
+    def __init__(
+        self,
+        before: Records,
+        after: Records,
+        uses: Sequence[Use],
+        tolerance: Tolerance,
+        *,
+        has_ended: bool,
+    ) -> None:
+        self._before = before
+        self._after = after
+        self._uses = uses
+        self._tolerance = tolerance
+        self._has_ended = has_ended
+        self._reached: set[Use] = set()
+
+    def all(self) -> list[SiteResult]:
+        """Returns the results of functions that were called, then of the rest."""
+        called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
+        results = []
+        by_number = {}
+        for old, new in match(*called):
+            result = self._of_pair(old, new)
+            results.append(result)
+            if old is not None:
+                by_number[old.number] = result
+        for function in self._before.functions.values():
+            if function.kind == "pmap" and not function.calls:
+                results.append(self._of_uncalled(function, by_number))
+        results += [_unreached(use) for use in self._uses if use not in self._reached]
+        return results
+
+    @property
+    def _sides(self) -> tuple[Records, Records]:
+        return self._before, self._after
+
+    def _of_pair(self, old: Function | None, new: Function | None) -> SiteResult:
+        if old is None:
+            assert new is not None
+            return SiteResult(new.file, new.line, new.name, DIFFERENT, detail=NEW, after=_at(new))
+        site = self._site(old)
+        if new is None:
+            return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
+        found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)
+        if -1 in old.inside:
+            found.note("it was also called where its values could not be seen")
+        is_different = found.grade == Grade.DIFFERENT
+        return dataclasses.replace(
+            site,
+            state=DIFFERENT if is_different else VERIFIED,
+            agreement="" if is_different else (EQUAL, WITHIN)[found.grade],
+            detail=found.detail,
+            calls=found.compared,
+            after=_at(new),
+            notes=tuple(found.notes),
+            order=found.order,
+        )
+
+    def _of_uncalled(self, function: Function, by_number: dict[int, SiteResult]) -> SiteResult:
+        """A map that was only traced is as good as the functions that it was traced inside."""
+        site = self._site(function)
+        around = [by_number[number] for number in sorted(function.inside) if number in by_number]
+        if not around:
+            reason = UNSEEN if function.inside else NOT_CALLED
+            return dataclasses.replace(site, state=UNVERIFIED, detail=reason)
+        worst = min(around, key=lambda result: STATES.index(result.state))
+        where = f"inside {worst.function} ({worst.path}:{worst.line})"
+        return dataclasses.replace(
+            worst,
+            path=site.path,
+            line=site.line,
+            function=site.function,
+            detail=f"{where}: {worst.detail}" if worst.detail else where,
+        )
+
+    def _site(self, function: Function) -> SiteResult:
+        """Returns an empty result at the use of pmap that made a function."""
+        own = [use for use in self._uses if use.covers(function.file, function.line)]
+        if not own and function.kind == "pmap":
+            # Made through a partial, or where pmap was passed to.
+            passed = [use for use in self._uses if use.is_passed_on]
+            own = [use for use in passed if use.path == function.file] or passed
+            self._reached.update(own)
+            own = own if len(own) == 1 else []
+        self._reached.update(own)
+        path, line = (own[0].path, own[0].line) if own else (function.file, function.line)
+        return SiteResult(path, line, function.name, UNVERIFIED)
+
+
+def _at(function: Function) -> str:
+    return f"{function.file}:{function.line}"
