@@ -28,8 +28,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
-demo: $(READY) ## Train a small classifier on 8 virtual devices, three ways side by side
-	$(RUN) examples/train_classifier.py $(ARGS)
+demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified and audited in three minutes
+	@$(RUN) examples/demo/story.py $(ARGS)
 
 test: $(READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
