@@ -22,10 +22,10 @@ WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers test-wheel bench bench-docs lint format docs clean
+.PHONY: help venv demo test test-slow test-peers test-wheel bench bench-docs conformance-docs pictures lint format docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
 demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified and audited in three minutes
@@ -66,6 +66,12 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
+
+conformance-docs: $(READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
+	$(RUN) tests/peers/make_conformance.py
+
+pictures: $(READY) ## Make the README's pictures again from real runs (needs Chromium)
+	$(RUN) docs/make_pictures.py
 
 lint: $(READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .
