@@ -302,6 +302,7 @@ MISTAKES = {
         ("process 1", "nowhere", "host:port"),
         RuntimeError,
     ),
+    "PMX691": Mistake(lambda: pmapx.audit(ROWS, ROWS), ("ndarray|Array", "function"), TypeError),
     "PMX901": Mistake(
         lambda: pmapx.pmap(step, reshard="warn")(ROWS, {"image": elsewhere()}),
         (r"argument 1 'batch' at \['image'\]", shape(N, 4)),

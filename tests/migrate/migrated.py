@@ -15,13 +15,15 @@ SRC = Path(__file__).parents[2] / "src"
 RUNNER = """
 import pathlib, pickle, runpy, sys, warnings
 is_before, folder, out = sys.argv[1] == "before", *map(pathlib.Path, sys.argv[2:])
+is_small_step = sys.argv[1] == "small step"
 import jax, numpy as np
 if is_before:
     import pmapx
     pmapx.install()
 else:
-    # Nothing of pmapx can be imported, and JAX's own pmap may not be used either.
-    sys.modules["pmapx"] = None
+    # JAX's own pmap may not be used, and of pmapx nothing can be imported but in the small step.
+    if not is_small_step:
+        sys.modules["pmapx"] = None
     def forbidden(*args, **kwargs):
         raise AssertionError("jax.pmap is still used")
     jax.pmap = forbidden
@@ -58,7 +60,7 @@ def run_all(folder, which):
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
     }
-    if which == "before":
+    if which in ("before", "small step"):
         environment["PYTHONPATH"] = str(SRC)
     command = [sys.executable, str(runner), which, str(folder), str(out)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)

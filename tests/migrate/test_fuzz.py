@@ -1,68 +1,121 @@
-"""Random changes to real Python files: check ends, and says nothing outside the file."""
+"""Random changes to real Python files: check and migrate end, and nothing is broken by them.
 
-import keyword
-import random
+`PMAPX_FUZZ_CASES=20000` runs as many cases in the slow suite; `mutations.case(seed)` is one.
+"""
+
+import ast
+import os
 import re
+import warnings
 from pathlib import Path
 
 import pytest
+from mutations import case
 
-import pmapx
 from pmapx.migrate.check import check
 from pmapx.migrate.settings import make
 
-ROOT = Path(__file__).parents[2]
-FILES = [
-    *sorted(Path(pmapx.__file__).parent.glob("*.py")),
-    *sorted((ROOT / "tests").glob("test_*.py")),
-    *sorted((ROOT / "examples").glob("*.py")),
-]
-NAMES = ("jax", "pmap", "self", "f", "x", "jax.pmap", "jax.tree.map", "step", "jax.jit", "None")
-LINES = (
-    "f = jax.pmap(f)", "jax = jax.pmap(jax)", "x = jax.tree.map(jax.tree.map, x)", "del x",
-    "self.x = self.x(self)", "for x in x: x = x(x)", "class A(A): x = A", "x = [x] * 3 + [x]",
-    "def f(f=f, *a, **k): return f(f, *a, **k)", "x[x] = x", "x, *f = f, x", "yield f", "global x",
-    "x = jax.pmap(x, in_axes=-1, donate_argnums=(0, 0))(x)[0]", "from . import *",
-    "lambda: (yield)",
-    "x = (x := x)[0]", "while x: x = x(x)[x]", "x = {**x, 'x': x}", "import jax as x",
-)  # fmt: skip
+migration = pytest.importorskip("pmapx.migrate.migration", reason="needs pmapx[tools]")
+
+SETTINGS = make({"confidence": "low"})
+SLOW_CASES = int(os.environ.get("PMAPX_FUZZ_CASES", "4000"))
+CHUNK = 100
 
 
-def changed(text, draw):
-    """Renames a few names and adds a few lines, so that most results still parse."""
-    for _ in range(draw.randint(1, 5)):
-        lines = text.splitlines(keepends=True)
-        at = draw.randrange(len(lines))
-        words = [
-            word
-            for word in re.finditer(r"[A-Za-z_][\w.]*", lines[at])
-            if not keyword.iskeyword(word[0])
+def parsed(data, compiles=False):
+    """Return the tree, or None if Python does not read (or compile) it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if compiles:
+                return compile(data, "case", "exec", dont_inherit=True)
+            return ast.parse(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def lines_of(data):
+    """Cut at what Python takes for the end of a line."""
+    return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", data)
+
+
+def statement_lines(tree, outcomes):
+    """Return the lines of the statements that hold an outcome: of a block only its head."""
+    touched = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            # An import of a removed name goes.
+            touched.update(range(node.lineno, node.end_lineno + 1))
+        if not isinstance(node, (ast.stmt, ast.match_case, ast.ExceptHandler)):
+            continue
+        parts = [
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, (ast.stmt, ast.match_case, ast.ExceptHandler))
         ]
-        if words and draw.random() < 0.6:
-            word = draw.choice(words)
-            line = lines[at]
-            lines[at] = line[: word.start()] + draw.choice(NAMES) + line[word.end() :]
-        elif draw.random() < 0.8:
-            indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-            lines.insert(at, f"{indent}{draw.choice(LINES)}\n")
-        else:
-            del lines[at : at + draw.randint(1, 3)]
-        text = "".join(lines) or "x\n"
-    return text
+        places = [part for part in parts for part in ast.walk(part) if hasattr(part, "lineno")]
+        head = {line for part in places for line in range(part.lineno, part.end_lineno + 1)}
+        head |= {node.lineno} if hasattr(node, "lineno") else set()
+        if any(outcome.place.line in head for outcome in outcomes):
+            touched |= set(range(min(head), max(head) + 2))
+    return touched
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_changed_files_are_survived(tmp_path, seed):
-    draw = random.Random(seed)
-    for number in range(10):
-        text = changed(draw.choice(FILES).read_text("utf-8"), draw)
-        (tmp_path / f"{number}.py").write_text("import jax\n" + text, "utf-8")
-    found = check([str(tmp_path)], make({"confidence": "low"})).findings
-    for finding in found:
-        lines = Path(finding.place.path).read_text("utf-8").count("\n") + 1
-        assert 1 <= finding.place.line <= finding.place.end_line <= lines
-    # Otherwise the parser is tested and nothing else.
-    assert sum(finding.code == "PMX500" for finding in found) < 9
+def complaint(path, data):
+    """Check and migrate one case; what is wrong with the result, in words."""
+    path.write_bytes(data)
+    count = len(lines_of(data)) + 1
+    for finding in check([str(path)], SETTINGS).findings:
+        if not 1 <= finding.place.line <= finding.place.end_line <= count:
+            return f"{finding.code} lies at {finding.place}, of {count} lines"
+    done = migration.migrate([str(path)])
+    tree = parsed(data)
+    for file in done.changed:
+        if tree is None:
+            return "a file that does not parse was changed"
+        if parsed(file.after) is None:
+            return f"the result does not parse:\n{file.after!r}"
+        if parsed(data, compiles=True) is not None and parsed(file.after, compiles=True) is None:
+            return f"the result does not compile:\n{file.after!r}"
+        changed = [each for each in file.outcomes if not each.reason]
+        touched = statement_lines(tree, changed)
+        after = iter(lines_of(file.after))
+        for number, line in enumerate(lines_of(data), start=1):
+            # What an untouched file says must come in the same order, to the byte.
+            if number not in touched and line.strip() and line not in after:
+                return (
+                    f"line {number} is lost: {line!r} in\n{file.after.decode('utf-8', 'replace')}"
+                )
+        path.write_bytes(file.after)
+        if migration.migrate([str(path)]).changed:
+            return f"a second run changes it again:\n{file.after!r}"
+    return ""
+
+
+def run(folder, seeds):
+    """Run cases; how many were changed by migrate. Fails with the first that went wrong."""
+    changed = 0
+    for seed in seeds:
+        data, path = case(seed), Path(folder) / "case.py"
+        try:
+            wrong = complaint(path, data)
+        except Exception as error:
+            error.add_note(f"mutations.case({seed}): {data!r}")
+            raise
+        assert not wrong, f"mutations.case({seed}): {wrong}\nfrom {data!r}"
+        changed += path.read_bytes() != data
+    return changed
+
+
+def test_changed_files_are_survived(tmp_path):
+    # Otherwise the parser is tested and little else.
+    assert run(tmp_path, range(300)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(300, 300 + SLOW_CASES, CHUNK))
+def test_many_changed_files_are_survived(tmp_path, first):
+    run(tmp_path, range(first, first + CHUNK))
 
 
 def test_hostile_flow_ends(tmp_path):

@@ -37,6 +37,7 @@ class Collective:
       place: where in the user's code it comes from, as ``file.py:12``.
       operation: JAX's name for what became it, e.g. ``jit(step)/psum``.
       name: the instruction's name in the program.
+      dtypes: the types of what it sends, as XLA names them.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Collective:
     place: str | None
     operation: str | None
     name: str = ""
+    dtypes: tuple[str, ...] = ()
 
     @property
     def sent_in_a_call(self) -> int:
@@ -95,6 +97,9 @@ def collectives_of(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Co
             place=module.place(instruction),
             operation=module.operation(instruction),
             name=instruction.name,
+            dtypes=tuple(
+                dict.fromkeys(array.dtype for array in module.operand_arrays(instruction))
+            ),
         )
 
 

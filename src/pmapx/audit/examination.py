@@ -59,7 +59,8 @@ def report_on(
     history = History(traces=None)
     if subjects.is_pmapped(f):
         history = history_of(f.cache_info(), subject)
-    return assemble([examine(subject, history)], topology=topology)
+    assumptions = links.fabric_of(subject.devices).assumptions()
+    return assemble([examine(subject, history)], topology=topology, assumptions=assumptions)
 
 
 def examine(
@@ -94,13 +95,13 @@ def assemble(
     row_reads: Sequence[RowRead] = (),
     topology: str | None = None,
     skipped: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
 ) -> AuditReport:
     """Puts what was found of each function together."""
-    kinds = dict.fromkeys(function.device_kind for function in functions)
     report = AuditReport(
         functions=tuple(functions),
         row_reads=tuple(row_reads),
-        assumptions=tuple(line for kind in kinds for line in links.assumptions(kind)),
+        assumptions=tuple(dict.fromkeys(assumptions)),
         jax_version=jax.__version__,
         topology=topology,
         skipped=tuple(skipped),
@@ -123,7 +124,7 @@ def history_of(info: CacheInfo, subject: Subject) -> History:
 
 def exchanges(subject: Subject) -> Iterator[Exchange]:
     """Yields the collectives of the compiled program, each with an estimate of its time."""
-    link = links.link_of(subject.device_kind)
+    fabric = links.fabric_of(subject.devices)
     module = hlo.parse(subject.compiled.as_text() or "")
     sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
     for found in communication.collectives_of(module, subject.axis_sizes):
@@ -140,9 +141,10 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
             operation=", ".join(dict.fromkeys(names)) or None,
             # XLA puts collectives together; one of them may be nobody's.
             is_written=bool(names) and all(name in COLLECTIVES for name in names),
-            seconds=links.seconds(link, found.kind, found.sent, found.group_size),
+            seconds=fabric.seconds(found.kind, found.sent, found.group_size),
             argument=sources.get(found.name),
             merges_with=together.get(found.name),
+            dtypes=found.dtypes,
         )
 
 
@@ -171,6 +173,7 @@ def _leaves(subject: Subject, equal: Sequence[bool | None]) -> tuple[list[Leaf],
             _argument(subject, index, found.inputs[index], index in assumed),
             is_compared=equal[index] is not None,
             carried=out_paths[carried[index]] if index in carried else None,
+            is_kept_equal=index in kept,
         )
         for index in range(len(subject.in_types))
     ]

@@ -8,7 +8,10 @@ overlap with computation, how XLA lays a mesh axis on the wires) and says so.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,51 +80,100 @@ def link_of(device_kind: str) -> Link | None:
     return next((link for link in LINKS if re.search(link.pattern, device_kind, re.I)), None)
 
 
-def seconds(link: Link | None, kind: str, sent: int, group_size: int) -> float | None:
-    """Estimates the time of one collective; None where no estimate can be made.
+@dataclasses.dataclass(frozen=True)
+class Fabric:
+    """The devices of a mesh and what connects them.
 
-    >>> from pmapx.audit.links import link_of
-    >>> round(1e6 * seconds(link_of("TPU v5 lite"), "all-reduce", 175_000_000, 8))
-    1758
+    Attributes:
+      kind: what the devices are, as JAX names it.
+      count: how many there are.
+      torus: the lengths of the rings along which all of them lie; () where that is not known.
+      slices: how many parts there are that only a network connects.
     """
-    if link is None or (link.reach is not None and group_size > link.reach):
-        return None
-    hops = group_size // 2  # The farthest device, either way around.
-    if kind == "all-reduce":
-        hops *= 2
-    if kind in ("collective-permute", "collective-broadcast"):
-        hops = 1
-    if kind.endswith("all-to-all") and link.reach is None:
-        sent = max(sent, sent * group_size // 4)  # Others' parts pass through each device.
-    return sent / link.bytes_a_second + hops * link.hop_seconds
+
+    kind: str
+    count: int
+    torus: tuple[int, ...] = ()
+    slices: int = 1
+
+    @property
+    def link(self) -> Link | None:
+        """What connects them, if its figures are published."""
+        return link_of(self.kind)
+
+    def seconds(self, kind: str, sent: int, group_size: int) -> float | None:
+        """Estimates the time of one collective; None where no estimate can be made.
+
+        >>> fabric = Fabric("TPU v5 lite", 256, torus=(16, 16))
+        >>> round(1e6 * fabric.seconds("all-reduce", 200_000_000, 256))
+        1032
+        >>> round(1e6 * fabric.seconds("all-reduce", 200_000_000, 16))
+        2016
+        """
+        link = self.link
+        is_whole = group_size == self.count
+        if link is None or (link.reach is not None and group_size > link.reach):
+            return None
+        if self.slices > 1 and group_size > self.count // self.slices:
+            return None
+        rings = self.torus if is_whole and self.torus else (group_size,)
+        hops = sum(length // 2 for length in rings)  # To the farthest device, either way around.
+        if kind == "all-reduce":
+            hops *= 2
+        rate = link.bytes_a_second * len(rings)
+        if kind in ("collective-permute", "collective-broadcast"):
+            hops, rate = 1, link.bytes_a_second
+        if kind.endswith("all-to-all") and link.reach is None:
+            sent = max(sent, sent * max(rings) // 4)  # Others' parts pass through each device.
+        return sent / rate + hops * link.hop_seconds
+
+    def assumptions(self) -> list[str]:
+        """Says what the estimates rest on.
+
+        >>> Fabric("cpu", 8).assumptions()
+        ['cpu: no time is estimated; virtual devices of one machine have no interconnect.']
+        """
+        link = self.link
+        if link is None:
+            why = (
+                "virtual devices of one machine have no interconnect."
+                if self.kind.lower() == "cpu"
+                else "no published figures of its links are known here."
+            )
+            return [f"{self.kind}: no time is estimated; {why}"]
+        rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
+        said = [
+            f"{self.kind}: {link.name} sends {rate} a device along a ring, both directions in use "
+            f"({link.figure}: {link.source})."
+        ]
+        if link.hop_seconds:
+            said.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of a ring.")
+        else:
+            said.append("No latency is added; small messages take longer than their estimate.")
+        if link.reach is not None:
+            said.append(f"Groups of more than {link.reach} devices leave a box: no estimate.")
+        elif len(self.torus) > 1:
+            shape = " x ".join(map(str, self.torus))
+            said.append(
+                f"A collective of all {self.count} devices uses the rings of all dimensions of the "
+                f"torus of {shape}; one of a part of them uses one ring. All rings are closed."
+            )
+        else:
+            said.append("One ring goes through all devices of a group, and is closed.")
+        if self.slices > 1:
+            said.append(f"Between the {self.slices} slices is a network: no estimate.")
+        said.append("Collectives run one after the other, and nothing is computed meanwhile.")
+        return said
 
 
-def assumptions(device_kind: str) -> list[str]:
-    """Says what the estimates for devices of a kind rest on.
-
-    >>> assumptions("cpu")
-    ['cpu: no time is estimated; virtual devices of one machine have no interconnect.']
-    """
-    link = link_of(device_kind)
-    if link is None:
-        why = (
-            "virtual devices of one machine have no interconnect."
-            if device_kind.lower() == "cpu"
-            else "no published figures of its links are known here."
-        )
-        return [f"{device_kind}: no time is estimated; {why}"]
-    rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
-    said = [
-        f"{device_kind}: {link.name} sends {rate} a device along a ring, both directions in use "
-        f"({link.figure}: {link.source})."
-    ]
-    if link.hop_seconds:
-        said.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of the ring.")
-    else:
-        said.append("No latency is added: that of small messages is larger than their estimate.")
-    if link.reach is not None:
-        said.append(f"Groups of more than {link.reach} devices have no estimate: they leave a box.")
-    else:
-        said.append("All devices are of one slice, and the ring closes on itself.")
-    said.append("Collectives run one after the other, and nothing is computed meanwhile.")
-    return said
+def fabric_of(devices: Sequence[Any]) -> Fabric:
+    """Reads off devices how they are connected."""
+    first = devices[0]
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    places = {tuple(getattr(device, "coords", None) or ()) for device in devices}
+    torus: tuple[int, ...] = ()
+    if slices == 1 and () not in places and link_of(str(first.device_kind)):
+        spans = [max(axis) - min(axis) + 1 for axis in zip(*places, strict=True)]
+        is_full = len(places) == math.prod(spans)
+        torus = tuple(span for span in spans if span > 1) if is_full else ()
+    return Fabric(str(first.device_kind), len(devices), torus, slices)

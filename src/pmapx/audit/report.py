@@ -12,8 +12,9 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
+
+from pmapx.pages import writing
 
 FORMAT = 1
 """The version of what ``to_dict`` gives; one is added when a name in it goes or changes."""
@@ -37,6 +38,7 @@ class Leaf:
       stacked_copies: the bytes, over all devices, that repeat what another device's row holds.
       moved: why it has to be moved before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
+      is_kept_equal: whether that output is proven equal on all devices if this comes in so.
     """
 
     path: str
@@ -51,6 +53,7 @@ class Leaf:
     stacked_copies: int = 0
     moved: str | None = None
     carried: str | None = None
+    is_kept_equal: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -105,6 +108,7 @@ class Exchange:
       seconds: an estimate of its time, once; None where none is made.
       argument: the argument that it sends as it came in, if it does.
       merges_with: a number that it shares with collectives that could run as one with it.
+      dtypes: the types of what it sends.
     """
 
     kind: str
@@ -119,6 +123,7 @@ class Exchange:
     seconds: float | None = None
     argument: str | None = None
     merges_with: int | None = None
+    dtypes: tuple[str, ...] = ()
 
     @property
     def sent_in_a_call(self) -> int:
@@ -323,13 +328,13 @@ class AuditReport:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Writes what ``to_dict`` returns to a file, whole or not at all."""
-        write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        writing.write(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs nothing else, with pictures, whole or not at all."""
         from pmapx.audit import as_html
 
-        write_whole(path, as_html.render(self))
+        writing.write(os.fspath(path), as_html.render(self))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -340,17 +345,6 @@ class AuditReport:
         """
         built: Self = _built(cls, {k: v for k, v in content.items() if k != "format"})
         return built
-
-
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file, or leaves what was there."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _built(kind: Any, value: Any) -> Any:

@@ -69,10 +69,14 @@ class Subject:
         return {} if mesh is None else {str(name): size for name, size in mesh.shape.items()}
 
     @property
+    def devices(self) -> list[Any]:
+        """Its devices, in the order of its mesh."""
+        return list(self.mesh.devices.flat) if isinstance(self.mesh, Mesh) else jax.devices()
+
+    @property
     def device_kind(self) -> str:
         """What its devices are."""
-        devices = self.mesh.devices.flat if isinstance(self.mesh, Mesh) else jax.devices()
-        return str(next(iter(devices)).device_kind)
+        return str(self.devices[0].device_kind)
 
 
 def is_pmapped(f: Any) -> bool:
@@ -152,9 +156,7 @@ def of_traced(
     return _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
 
 
-def of_topology(
-    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str
-) -> Subject:
+def of_topology(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str) -> Subject:
     """Compiles a function for devices that are not there, its mapped axis grown to them."""
     from pmapx.audit.elsewhere import compile_for
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pmapx.audit import examination, findings, layouts
+from pmapx.audit import examination, findings, layouts, links
 from pmapx.audit.report import AuditedFunction, History, MovedInput
 from pmapx.audit.subjects import Subject
 from pmapx.counts import Record
@@ -65,6 +65,10 @@ class WatchedFunction:
         if said not in self.skipped:
             self.skipped.append(said)
 
+    def assumptions(self) -> list[str]:
+        """Returns what the estimates of time rest on."""
+        return [line for signature in self._order for line in signature.assumptions]
+
     def audited(self) -> list[AuditedFunction]:
         """Returns what was found, each signature with the history of the function."""
         done = []
@@ -104,6 +108,7 @@ class _Signature:
         self.key = key
         self.reason = "first call" if before is None else _difference(before.key, key, subject)
         self.function = examination.examine(subject, History(), equal)
+        self.assumptions = links.fabric_of(subject.devices).assumptions()
         # The arrays of the call are not kept alive; what remains is names, types and places.
         self.subject = dataclasses.replace(
             subject, values=(), arguments=((), {}), compiled=None, jaxpr=None

@@ -64,7 +64,8 @@ class Watch:
             )
             skipped = [line for function in self._functions for line in function.skipped]
             rows = list(self._rows.values())
-            report = examination.assemble(audited, rows, self._topology, skipped)
+            assumed = [line for function in self._functions for line in function.assumptions()]
+            report = examination.assemble(audited, rows, self._topology, skipped, assumed)
             self._written_at = time.monotonic()
             report.to_json(self._records / f"audit-{os.getpid()}.json")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 
 import click
 
 from pmapx import attached
 from pmapx.audit import merging
 from pmapx.cli._terminal import fail
+from pmapx.pages import writing
 
 HOOKS = (attached.INSTALL, "pmapx.audit.watching:start")
 
@@ -58,10 +58,11 @@ def command(
       pmapx audit --devices 8 --html audit.html -- python train.py
       pmapx audit --topology v5e:16x16 --json audit.json -- python -m trainer
     """
-    for path in filter(None, (json_path, html_path)):
-        folder = Path(path).absolute().parent
-        if not folder.is_dir():
-            fail(ctx, f"no such folder: {folder}; make it first")
+    try:
+        for path in filter(None, (json_path, html_path)):
+            writing.check(path)
+    except writing.UnwritableError as error:
+        fail(ctx, str(error))
     env = {**os.environ, "PMAPX_AUDIT_TOPOLOGY": topology or ""}
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:
@@ -76,8 +77,8 @@ def command(
             report.to_json(json_path)
         if html_path is not None:
             report.to_html(html_path)
-    except OSError as error:
-        fail(ctx, f"cannot write {error.filename}: {(error.strerror or str(error)).lower()}")
+    except writing.UnwritableError as error:
+        fail(ctx, str(error))
     if not quiet:
         click.echo(f"\n{report}", err=True)
     # Of a program that a signal ended, what a shell says of it.

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     "--diff/--no-diff", "is_shown", default=None, help="Show the change; on unless --write."
 )
 @click.option(
+    "--to",
+    type=click.Choice(["shard_map", "pmapx"]),
+    default="shard_map",
+    show_default=True,
+    help="shard_map writes plain JAX; pmapx is the small step, the same code with our functions.",
+)
+@click.option(
     "--style",
     type=click.Choice(["stacked"]),
     default="stacked",
@@ -53,6 +60,7 @@ def command(
     paths: tuple[str, ...],
     is_written: bool,
     is_shown: bool | None,
+    to: str,
     style: str,
     page: str | None,
     is_verified: bool,
@@ -98,7 +106,7 @@ def command(
     except (settings.SettingsError, pages.UnwritableError) as error:
         fail(ctx, str(error))
     with Bar("Reading") as bar:
-        done = migration.migrate(paths, exclude=wanted.exclude, progress=bar.advance)
+        done = migration.migrate(paths, exclude=wanted.exclude, to=to, progress=bar.advance)
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:

@@ -54,6 +54,9 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     results = frozenset(fact.of for fact in held if isinstance(fact, Result))
     if results:
         frame.module.facts.results[node] = results
+    kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
+    if kept:
+        frame.module.facts.add_holder(node, kept)
     return held
 
 

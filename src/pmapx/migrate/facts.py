@@ -87,6 +87,9 @@ class Facts:
         self.reductions: dict[ast.AST, Gradient] = {}
         self.lowerings: dict[ast.AST, Place] = {}
         self.jitted_maps: dict[ast.AST, Mapped] = {}
+        # What each call calls, and the expressions that hold mapped functions and objects.
+        self.callees: dict[ast.AST, Value] = {}
+        self.holders: dict[ast.AST, Value] = {}
         # Which known counts and calls an expression stands for, such as jax.device_count.
         self.results: dict[ast.AST, frozenset[str]] = {}
 
@@ -100,6 +103,14 @@ class Facts:
         seen.args = [join(before, now) for before, now in zip(seen.args, call.args, strict=False)]
         for name, held in call.keywords.items():
             seen.keywords[name] = join(seen.keywords.get(name, UNKNOWN), held)
+
+    def add_callee(self, node: ast.AST, callee: Value) -> None:
+        """Notes what a call calls; one met again keeps all that it may be."""
+        self.callees[node] = join(self.callees.get(node, UNKNOWN), callee)
+
+    def add_holder(self, node: ast.AST, held: Value) -> None:
+        """Notes the mapped functions and objects that an expression may be."""
+        self.holders[node] = join(self.holders.get(node, UNKNOWN), held)
 
     def add_making(self, making: Making) -> None:
         """Notes a use of pmap; a reading that knows the function counts more."""

@@ -7,10 +7,13 @@ import difflib
 import os
 from collections.abc import Callable, Sequence
 
-from pmapx.migrate import nestings, sources
+from pmapx.migrate import nestings, sources, to_pmapx
 from pmapx.migrate.discovery import Unreadable, files_below
 from pmapx.migrate.project import Project
+from pmapx.migrate.replicated import style as replicated
+from pmapx.migrate.replicated.evidence import Evidence
 from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
+from pmapx.migrate.spans import Origins, applied
 
 Progress = Callable[[int, int], None]
 
@@ -22,6 +25,9 @@ class Migration:
     files: tuple[Rewriting, ...]
     unreadable: tuple[Unreadable, ...]
     read: int
+    # In the replicated style: what is replicated now, and what stays stacked.
+    gains: tuple[replicated.Gain, ...] = ()
+    stays: tuple[replicated.Stay, ...] = ()
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
@@ -38,36 +44,112 @@ def migrate(
     paths: Sequence[str],
     *,
     exclude: Sequence[str] = (),
+    to: str = "shard_map",
+    style: str = "stacked",
+    evidence: Evidence | None = None,
+    named: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Migration:
-    """Returns every file below the paths as it would be; nothing is imported, run or written."""
+    """Returns every file below the paths as it would be; nothing is imported, run or written.
+
+    Args:
+      paths: files and folders.
+      exclude: patterns of files and folders to leave out.
+      to: ``shard_map``, plain JAX, or ``pmapx``, the same code with pmapx's functions.
+      style: ``stacked`` keeps a row a device; ``replicated`` takes it off what is equal on all.
+      evidence: for the replicated style, what a run of the program showed.
+      named: for the replicated style, what the user calls replicated, as ``function:argument``.
+      progress: told how many of how many files are read.
+
+    Raises:
+      NamingError: if a name in ``named`` leads to nothing.
+    """
     unreadable: list[Unreadable] = []
     given: list[str] = []
     for item in files_below(paths, exclude=exclude):
         unreadable.append(item) if isinstance(item, Unreadable) else given.append(item)
-    project = Project(given)
-    texts: dict[str, bytes] = {}
-    in_processes = False
+    program = Program(given)
     for number, path in enumerate(given):
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
             unreadable.append(data)
-            continue
-        in_processes = in_processes or sources.is_of_processes(data)
-        if sources.mentions(data) and sources.has_uses(data):
-            texts[path] = data
-            project.module(path, data=data)
+        else:
+            program.add(path, data)
         if progress is not None:
             progress(number, len(given))
-    unreadable += [Unreadable(path, why) for path, why in project.unreadable.items()]
-    modules = [(path, module) for path in texts if (module := project.module(path)) is not None]
-    nested = nestings.nestings(module for _, module in modules)
-    files = [
-        rewrite(module, texts[path], nested=nested, in_processes=in_processes)
-        for path, module in modules
-        if not path.endswith(".pyi")
-    ]
-    return Migration(tuple(file for file in files if file.outcomes), tuple(unreadable), len(given))
+    unreadable += [Unreadable(path, why) for path, why in program.project.unreadable.items()]
+    gains: tuple[replicated.Gain, ...] = ()
+    stays: tuple[replicated.Stay, ...] = ()
+    if style == "replicated":
+        restyled = program.restyled(evidence or Evidence(), named)
+        gains, stays = restyled.gains, restyled.stays
+        files = program.rewritten_after(restyled, to)
+    else:
+        files = program.rewritten(to)
+    kept = tuple(file for file in files if file.outcomes or file.is_changed)
+    return Migration(kept, tuple(unreadable), len(given), gains, stays)
+
+
+class Program:
+    """Files that are read together, and what becomes of each."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Knows the paths; nothing is read yet."""
+        self.project = Project(paths)
+        self.in_processes = False
+        self._paths = paths
+        self._texts: dict[str, bytes] = {}
+
+    def add(self, path: str, data: bytes) -> None:
+        """Reads a file, if it may have something to change."""
+        self.in_processes = self.in_processes or sources.is_of_processes(data)
+        if (sources.has_uses(data) and sources.mentions(data)) or b"common_utils" in data:
+            self._texts[path] = data
+            self.project.module(path, data=data)
+
+    def rewritten(self, to: str) -> list[Rewriting]:
+        """Returns each file as it would be."""
+        modules = [
+            (path, module)
+            for path in self._texts
+            if (module := self.project.module(path)) is not None and not path.endswith(".pyi")
+        ]
+        if to == "pmapx":
+            return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
+        nested = nestings.nestings(module for _, module in modules)
+        return [
+            rewrite(module, self._texts[path], nested=nested, in_processes=self.in_processes)
+            for path, module in modules
+        ]
+
+    def restyled(self, evidence: Evidence, named: Sequence[str]) -> replicated.Restyled:
+        """Returns what becomes of the state in the replicated style."""
+        left = {
+            outcome.place: f"it is left as it is: {outcome.reason}"
+            for file in self.rewritten("shard_map")
+            for outcome in file.outcomes
+            if outcome.reason
+        }
+        modules = [module for module in self.project.modules.values() if module is not None]
+        return replicated.restyle(modules, evidence, named, left, in_processes=self.in_processes)
+
+    def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
+        """Returns each file rewritten after it was restyled, with places of the file as it was."""
+        changed = Program(self._paths)
+        for path, data in self._texts.items():
+            changed.add(path, applied(data, restyled.edits.get(os.path.normpath(path), ())))
+        changed.in_processes = self.in_processes
+        files = []
+        for file in changed.rewritten(to):
+            data = self._texts[file.path]
+            edits = restyled.edits.get(os.path.normpath(file.path), ())
+            origins = Origins(data, edits)
+            outcomes = tuple(
+                dataclasses.replace(outcome, place=origins.place(outcome.place))
+                for outcome in file.outcomes
+            )
+            files.append(dataclasses.replace(file, before=data, outcomes=outcomes))
+        return files
 
 
 def diff(file: Rewriting) -> str:

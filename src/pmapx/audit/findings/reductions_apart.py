@@ -15,11 +15,11 @@ class ReductionsApart(Finding):
     """Several reductions over the same axis do not need each other's results, and run apart.
 
     Each collective costs a round of messages whatever its size, and small ones cost little else.
-    ``jax.lax.pmean`` of a tree is one reduction of all its leaves; two calls, or a ``tree_map``
-    over ``pmean``, may stay several. XLA merges some of them on GPU and TPU, none on CPU; what is
-    reported is what it left.
+    XLA puts reductions of one type into one, up to a size. It leaves apart those of different
+    types, as a ``float32`` loss and an ``int32`` count of examples are.
 
-    What to do: reduce them in one call, ``grads, loss = jax.lax.pmean((grads, loss), "i")``.
+    What to do: give them one type and reduce them in one call,
+    ``loss, count = jax.lax.psum((loss, count.astype(loss.dtype)), "i")``.
     """
 
     code = "PMX603"
@@ -35,11 +35,15 @@ class ReductionsApart(Finding):
             if len(exchanges) < 2:
                 continue
             axes = exchanges[0].axes or ()
-            sizes = listed([in_bytes(exchange.payload) for exchange in exchanges])
+            sizes = listed(
+                [f"{in_bytes(each.payload)} {'+'.join(each.dtypes)}" for each in exchanges]
+            )
+            is_mixed = len({each.dtypes for each in exchanges}) > 1
             yield self.remark(
                 f"{counted(len(exchanges), exchanges[0].kind)} over {', '.join(axes) or 'devices'} "
                 f"({sizes}) that could be one, from {listed(list(lines))}",
-                "reduce a tree of all of them in one call, as jax.lax.pmean((a, b), axis_name)",
+                f"{'cast them to one type and ' if is_mixed else ''}reduce them in one call, as "
+                "jax.lax.pmean((a, b), axis_name)",
                 function,
                 exchanges[0].place,
             )

@@ -30,10 +30,12 @@ class StackedReplicas(Finding):
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         """One remark for all such arguments together."""
-        stacked = [leaf for leaf in function.arguments if leaf.is_stacked_copies]
-        varying = [leaf for leaf in function.arguments if leaf.is_split and not leaf.is_equal]
-        # Where every argument is equal, the data may have been made up for the audit.
-        if not stacked or not (varying or any(leaf.carried for leaf in stacked)):
+        split = [leaf for leaf in function.arguments if leaf.is_split]
+        stacked = [leaf for leaf in split if leaf.is_equal]
+        if len(stacked) == len(split):
+            # Data may have been made up for the audit; a state beside a batch is one all the same.
+            stacked = [leaf for leaf in split if leaf.carried and leaf.is_kept_equal]
+        if not stacked or len(stacked) == len(split):
             return
         copies = sum(leaf.stacked_copies for leaf in stacked)
         how = "were compared" if all(leaf.is_compared for leaf in stacked) else "stay equal"

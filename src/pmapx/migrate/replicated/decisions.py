@@ -1,0 +1,217 @@
+"""Which values lose their axis of devices: those whose every place agrees, with proof.
+
+The proof is an induction. What ``replicate`` makes is equal on all devices. A result of a pmap is,
+if the analysis of its program says that it differs by nothing but arguments which are equal. So the
+largest set of groups is looked for in which each result rests on arguments of the set.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator, Set
+
+from pmapx.migrate.replicated.flow import Flow
+from pmapx.migrate.replicated.groups import WHOLE, Change, Element, Position
+from pmapx.migrate.replicated.maps import Map, SiteKey
+from pmapx.migrate.replicated.passing import passed_on
+from pmapx.migrate.values import Place
+
+NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+NOT_REACHED = "the command never called it"
+NOT_SETTLED = "where its values go could not be followed to the end"
+NONE_LEFT = "no other argument would tell how many devices there are"
+COUNTS = "it is called with different numbers of arguments"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stay:
+    """Something that keeps a row a device, where, and why."""
+
+    place: Place
+    what: str
+    reason: str
+
+
+@dataclasses.dataclass(slots=True)
+class Decisions:
+    """What changes, and what stays as it is."""
+
+    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    changes: list[tuple[Change, bool]] = dataclasses.field(default_factory=list)
+    stays: list[Stay] = dataclasses.field(default_factory=list)
+
+
+def decide(flow: Flow, named: Set[Position]) -> Decisions:
+    """Returns the changes of all groups that have a proof, or that the user named."""
+    judge = _Judge(flow, named)
+    groups = [group for group in flow.graph.groups() if any(each.position for each in group)]
+    open_groups, refused = [], []
+    for group in groups:
+        reason = judge.first_reason(group)
+        refused.append((group, reason)) if reason else open_groups.append(group)
+    while True:
+        converted = {
+            each.position for group in open_groups for each in group if each.position is not None
+        }
+        kept = []
+        for group in open_groups:
+            found = judge.proof_fails(group, converted)
+            refused.append((group, found)) if found else kept.append(group)
+        if len(kept) == len(open_groups):
+            break
+        open_groups = kept
+    decisions = Decisions()
+    for group in open_groups:
+        _convert(flow, group, decisions)
+    decisions.stays = list(_stays(flow, judge, refused, decisions))
+    return decisions
+
+
+Reason = tuple[Place, str]
+
+
+class _Judge:
+    def __init__(self, flow: Flow, named: Set[Position]) -> None:
+        self.flow = flow
+        self.named = named
+        self.passed_on = passed_on(flow)
+
+    def first_reason(self, group: list[Element]) -> Reason | None:
+        """Returns why a group stays, from where its values go."""
+        if not self.flow.is_settled:
+            return self._site(group).made_at, NOT_SETTLED
+        found = [(place, why) for each in group for place, why in each.reasons.items()]
+        found += [self.passed_on[each] for each in group if each in self.passed_on]
+        found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
+        return found[0] if found else None
+
+    def _site(self, group: list[Element]) -> Map:
+        position = next(each.position for each in group if each.position is not None)
+        return self.flow.maps.by_key(position.site)
+
+    def proof_fails(self, group: list[Element], converted: Set[Position]) -> Reason | None:
+        """Returns why a group stays, from what its pmaps do with it."""
+        positions = sorted(each.position for each in group if each.position is not None)
+        is_named = any(position in self.named for position in positions)
+        for position in positions:
+            each = self.flow.maps.by_key(position.site)
+            reason = self._obstacle(each, converted) or self._unproven(
+                each, position, converted, is_named
+            )
+            if reason:
+                return each.made_at, reason
+        return None
+
+    def _obstacle(self, each: Map, converted: Set[Position]) -> str:
+        if each.obstacle:
+            return each.obstacle
+        if each.reasons:
+            return next(iter(each.reasons.values()))
+        if len(each.counts) > 1 or -1 in each.counts:
+            return COUNTS
+        count = next(iter(each.counts), 0)
+        taken = {p.index for p in converted if p.site == each.key and not p.is_output}
+        left = [
+            index
+            for index in range(count)
+            if index not in taken | each.static and each.in_axis(index) is not None
+        ]
+        return NONE_LEFT if taken and not left and not each.has_keywords else ""
+
+    def _unproven(
+        self, each: Map, position: Position, converted: Set[Position], is_named: bool
+    ) -> str:
+        record = each.record
+        if record is None or record.problem:
+            if is_named:
+                return ""
+            if record is not None:
+                return record.problem
+            if self.flow.maps.evidence.has_run:
+                return NOT_REACHED
+            return NOT_RUN.format(f"{each.name}:{argument_name(each, position)}")
+        if not position.is_output:
+            return _said(record.unequal.get(str(position.index)), "its rows differed at ")
+        key = "whole" if position.index == WHOLE else str(position.index)
+        if key in record.varies:
+            return record.varies[key]
+        for argument, outputs in record.with_.items():
+            is_equal = argument.isdigit() and (
+                Position.of(each.made_at, int(argument), is_output=False) in converted
+            )
+            if key in outputs and not is_equal:
+                return outputs[key]
+        return ""
+
+
+def _said(text: str | None, before: str) -> str:
+    return f"{before}{text}" if text else ""
+
+
+def argument_name(each: Map, position: Position) -> str:
+    """Returns how the user names an argument or a result.
+
+    Results are ``return``, or ``return[1]`` of several.
+    """
+    if position.is_output:
+        return "return" if position.index == WHOLE else f"return[{position.index}]"
+    names = each.parameters
+    return names[position.index] if position.index < len(names) else str(position.index)
+
+
+def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
+    is_donated = False
+    for each in group:
+        if each.position is not None:
+            site = flow.maps.by_key(each.position.site)
+            into = decisions.results if each.position.is_output else decisions.arguments
+            into.setdefault(site.key, set()).add(each.position.index)
+            is_donated |= not each.position.is_output and each.position.index in site.donated
+    seen: dict[ast.AST, Change] = {}
+    for each in group:
+        seen.update(each.changes)
+    decisions.changes += [(change, is_donated) for change in seen.values()]
+
+
+def _stays(
+    flow: Flow,
+    judge: _Judge,
+    refused: list[tuple[list[Element], Reason]],
+    decisions: Decisions,
+) -> Iterator[Stay]:
+    """Returns what a reader would ask about: state that stays, and pmaps where nothing changed."""
+    told: set[SiteKey] = set()
+    for group, (place, reason) in refused:
+        positions = sorted(each.position for each in group if each.position is not None)
+        is_state = any(each.is_made for each in group) or any(p in judge.named for p in positions)
+        if not is_state:
+            continue
+        told |= {position.site for position in positions}
+        site = flow.maps.by_key(positions[0].site)
+        words = [
+            argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
+        ]
+        where = "" if place == site.made_at else f" ({_where(place, site.made_at)})"
+        yield Stay(site.made_at, f"{site.name}: {', '.join(words)}", reason + where)
+    for each in flow.maps:
+        if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
+            continue
+        yield Stay(each.made_at, each.name, _why(flow, each, refused))
+
+
+def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
+    if each.record is None and flow.maps.evidence.has_run:
+        return NOT_REACHED
+    if each.record is not None and each.record.problem:
+        return each.record.problem
+    for group, (place, reason) in refused:
+        if any(one.position is not None and one.position.site == each.key for one in group):
+            where = "" if place == each.made_at else f" ({_where(place, each.made_at)})"
+            return reason + where
+    return "nothing that it takes or gives is followed here"
+
+
+def _where(place: Place, near: Place) -> str:
+    return f"line {place.line}" if place.path == near.path else f"{place.path}:{place.line}"

@@ -1,0 +1,179 @@
+"""The texts of what loses its axis: pmaps with ``None`` among their axes, and calls that go."""
+
+from __future__ import annotations
+
+import ast
+import os
+
+from pmapx.migrate import moved_imports
+from pmapx.migrate.module import Module
+from pmapx.migrate.replicated.decisions import Decisions
+from pmapx.migrate.replicated.groups import WHOLE, Change
+from pmapx.migrate.replicated.maps import Map, Maps
+from pmapx.migrate.spans import Edit, between, ends, replacing, starts
+
+HELPER = "on_every_device"
+TEXT = '''\
+def on_every_device(tree, devices=None):
+    """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
+    mesh = jax.sharding.Mesh(jax.devices() if devices is None else devices, ("devices",))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    # A copy: a step that reuses the memory of its state must not take it from the caller's.
+    return jax.device_put(tree, everywhere, may_alias=False)
+'''
+# What these make of an array holds none of its memory.
+_READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
+_READING_OUTSIDE = ("jax.device_get", "numpy.")
+_SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
+
+
+def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
+    """Returns the changes to each file, by its path."""
+    found: dict[Module, list[Edit]] = {}
+    gone: dict[Module, set[ast.AST]] = {}
+    placing: set[Module] = set()
+    for change, is_donated in decisions.changes:
+        made = _changed(change, is_donated)
+        found.setdefault(change.module, []).extend(made)
+        gone.setdefault(change.module, set()).add(change.node)
+        if change.kind == "place":
+            placing.add(change.module)
+    for key in sorted({*decisions.arguments, *decisions.results}):
+        each = maps.by_key(key)
+        taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
+        found.setdefault(each.module, []).extend(_options(each, taken, given))
+    for module, replaced in gone.items():
+        found[module] += moved_imports.edits(module, replaced, {}, needs=False)
+    for module in placing:
+        if not has_helper(module):
+            found[module].append(_helper(module))
+    return {os.path.normpath(module.path): made for module, made in found.items()}
+
+
+def _changed(change: Change, is_donated: bool) -> list[Edit]:
+    module, node = change.module, change.node
+    whole = module.place(node)
+    if change.kind == "index":
+        assert isinstance(node, ast.Subscript)
+        return _without_index(module, node, is_donated)
+    assert change.kept is not None
+    kept = module.place(change.kept)
+    if change.kind == "place":
+        devices = "" if change.devices is None else f", {_text(module, change.devices)}"
+        return [
+            between(starts(whole), starts(kept), f"{HELPER}("),
+            between(ends(kept), ends(whole), f"{devices})"),
+        ]
+    before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
+    if is_donated and _is_kept(module, node):
+        before, after = "jax.tree.map(jax.numpy.copy, ", ")"
+    return [
+        between(starts(whole), starts(kept), before),
+        between(ends(kept), ends(whole), after),
+    ]
+
+
+def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> list[Edit]:
+    """Takes the index off ``x[0]``."""
+    whole, value = module.place(node), module.place(node.value)
+    line, column = whole.end_line, whole.end_column
+    # Between the value and its index may be brackets that close around it.
+    while True:
+        text = module.source.line(line)[:column]
+        found = text.rfind("[")
+        if found >= 0 and (line, found) >= ends(value):
+            break
+        line, column = line - 1, len(module.source.line(line - 1))
+    index = between((line, found), ends(whole))
+    if is_donated and _is_kept(module, node):
+        copy = between(starts(whole), starts(whole), "jax.numpy.copy(")
+        return [copy, between((line, found), ends(whole), ")")]
+    return [index]
+
+
+def _needs_brackets(module: Module, node: ast.expr) -> bool:
+    place = module.place(node)
+    return place.line != place.end_line or not isinstance(node, _SIMPLE)
+
+
+def _is_kept(module: Module, node: ast.AST) -> bool:
+    """Tells whether what a row was taken for may outlive the state that it was taken of."""
+    parent = module.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)):
+        node, parent = parent, module.parent(parent)
+    if isinstance(parent, ast.FormattedValue | ast.Compare | ast.BinOp | ast.UnaryOp):
+        return False
+    if isinstance(parent, ast.Call) and node in parent.args:
+        if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
+            return False
+        called = module.facts.calls.get(parent)
+        names = called.names if called is not None else frozenset()
+        return not names or not all(name.startswith(_READING_OUTSIDE) for name in names)
+    is_method = isinstance(parent, ast.Call) and parent.func is node
+    return not is_method
+
+
+def _options(each: Map, taken: set[int], given: set[int]) -> list[Edit]:
+    """Writes ``in_axes`` and ``out_axes`` with None for what is replicated."""
+    call = each.node
+    assert isinstance(call, ast.Call)
+    texts: dict[str, str] = {}
+    if taken:
+        count = next(iter(each.counts))
+        axes = [
+            None if index in taken or index in each.static else each.in_axis(index)
+            for index in range(count)
+        ]
+        texts["in_axes"] = repr(tuple(axes))
+    if WHOLE in given:
+        texts["out_axes"] = "None"
+    elif given:
+        results = range(each.arity or 0)
+        axes = [None if index in given else each.out_axis(index) for index in results]
+        texts["out_axes"] = "None" if set(axes) == {None} else repr(tuple(axes))
+    found = []
+    for keyword in call.keywords:
+        if keyword.arg in texts:
+            found.append(replacing(each.module.place(keyword.value), texts.pop(keyword.arg)))
+    if texts:
+        last = [*call.args, *(keyword.value for keyword in call.keywords)][-1]
+        end = _after_brackets(each.module, call, last)
+        new = "".join(f", {name}={text}" for name, text in texts.items())
+        found.append(between(end, end, new))
+    return found
+
+
+def _after_brackets(module: Module, call: ast.Call, last: ast.expr) -> tuple[int, int]:
+    """Returns the point behind the last argument, and the brackets that close around it."""
+    place, end = module.place(last), ends(module.place(last))
+    whole = module.place(call)
+    if place.end_line != whole.end_line:
+        return end
+    rest = module.source.line(place.end_line)[place.end_column : whole.end_column - 1]
+    closed = len(rest) - len(rest.lstrip(") "))
+    return (place.end_line, place.end_column + len(rest[:closed].rstrip()))
+
+
+def _text(module: Module, node: ast.AST) -> str:
+    return module.source.segment(module.place(node))
+
+
+def has_helper(module: Module) -> bool:
+    """Tells whether a file has the function that puts a tree on all devices."""
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == HELPER
+        for node in module.source.tree.body
+    )
+
+
+def _helper(module: Module) -> Edit:
+    """Puts the function behind the imports at the top."""
+    line = moved_imports.end_of_imports(module)
+    is_imported = module.env.find("jax") is not None
+    text = TEXT if is_imported else f"import jax\n\n\n{TEXT}"
+    end = (line, len(module.source.line(line))) if line else (1, 0)
+    if not line:
+        return between(end, end, f"{text}\n\n")
+    following = module.source.line(line + 1).strip()
+    gap = "" if not following else "\n"
+    return between(end, end, f"\n\n\n{text}{gap}".rstrip("\n") + gap)

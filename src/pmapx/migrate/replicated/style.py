@@ -1,0 +1,106 @@
+"""``--style replicated`` from end to end: from modules and evidence to the texts of files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from pmapx.migrate.module import Module
+from pmapx.migrate.replicated import decisions, editing, naming
+from pmapx.migrate.replicated.decisions import Stay
+from pmapx.migrate.replicated.evidence import Evidence
+from pmapx.migrate.replicated.flow import Flow
+from pmapx.migrate.replicated.groups import Position
+from pmapx.migrate.replicated.maps import Maps
+from pmapx.migrate.spans import Edit
+from pmapx.migrate.values import Place
+
+__all__ = ["Gain", "Restyled", "Stay", "restyle"]
+
+TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
+
+PROCESSES = "several processes may run it, each with rows of its own"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gain:
+    """A pmap with arguments or results that are replicated now."""
+
+    place: Place
+    what: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restyled:
+    """The changes to each file, what is replicated after them, and what stays stacked."""
+
+    edits: dict[str, list[Edit]]
+    gains: tuple[Gain, ...] = ()
+    stays: tuple[Stay, ...] = ()
+
+
+def restyle(
+    modules: Sequence[Module],
+    evidence: Evidence,
+    named: Sequence[str] = (),
+    left: Mapping[Place, str] | None = None,
+    *,
+    in_processes: bool = False,
+) -> Restyled:
+    """Returns what becomes of the state of a program, file by file.
+
+    Args:
+      modules: all modules that were read.
+      evidence: what a run of the program showed.
+      named: arguments that the user calls replicated, as ``function:argument``.
+      left: the uses of pmap that will not be rewritten, and why.
+      in_processes: whether several processes may run the program.
+
+    Raises:
+      NamingError: if a name leads to nothing.
+    """
+    maps = Maps(modules, evidence)
+    for each in maps:
+        for place, reason in (left or {}).items():
+            if _is_inside(place, each.made_at) or _is_inside(place, each.site):
+                each.obstacle = each.obstacle or reason
+        if not each.obstacle and _is_taken(each.module):
+            each.obstacle = TAKEN
+        if in_processes:
+            each.obstacle = PROCESSES
+    positions = naming.positions(maps, named)
+    flow = Flow(modules, maps)
+    flow.follow()
+    decided = decisions.decide(flow, positions)
+    gains = tuple(_gains(maps, decided))
+    return Restyled(editing.edits(maps, decided), gains, tuple(_in_order(decided.stays)))
+
+
+def _gains(maps: Maps, decided: decisions.Decisions) -> Collection[Gain]:
+    found = []
+    for key in sorted({*decided.arguments, *decided.results}):
+        each = maps.by_key(key)
+        words = [
+            decisions.argument_name(each, Position.of(each.made_at, index, is_output=is_output))
+            for table, is_output in ((decided.arguments, False), (decided.results, True))
+            for index in sorted(table.get(key, ()))
+        ]
+        found.append(Gain(each.made_at, f"{each.name}: {', '.join(words)}"))
+    return found
+
+
+def _in_order(stays: Sequence[Stay]) -> list[Stay]:
+    return sorted(stays, key=lambda stay: (stay.place.path, stay.place.line, stay.place.column))
+
+
+def _is_taken(module: Module) -> bool:
+    return module.env.find(editing.HELPER) is not None and not editing.has_helper(module)
+
+
+def _is_inside(place: Place, around: Place) -> bool:
+    return (
+        os.path.normpath(place.path) == os.path.normpath(around.path)
+        and (around.line, around.column) <= (place.line, place.column)
+        and (place.end_line, place.end_column) <= (around.end_line, around.end_column)
+    )

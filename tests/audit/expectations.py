@@ -1,0 +1,194 @@
+"""What an audit of programs of `tests/migrate/programs` must find, worked out by hand.
+
+Each entry is reasoned from the program's text, for its own sizes on 8 devices, never copied from a
+run.
+
+``given`` are the arguments that lie equal on all devices, though most of them are stacked: the
+question is what the function makes of them. ``replicated`` and ``varying`` are its outputs, by the
+path of a subtree in what it returns (`""` is all of it); every leaf is below exactly one of them.
+
+``sent`` says what is communicated in one call: by kind, bytes and times. The bytes are the payload
+of a device (what is reduced, sent, or held after a gather: `Collective.payload`), summed over all
+collectives of that kind that run that often: whether XLA makes one of several is its business.
+``times`` is None in a loop whose length is not known. What is not listed must not be there.
+
+Rules used: `psum` of a Python number is a number and sends nothing; `pmean` sends what `psum` does;
+the transpose of `psum` is a `psum`, of `all_to_all` an `all_to_all`; nothing is sent backwards for
+what is not differentiated. A float32 or int32 has 4 bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Collectives of one kind that run equally often."""
+
+    kind: str
+    bytes: int
+    times: int | None = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What is expected of one mapped function."""
+
+    given: tuple[str, ...] = ()
+    replicated: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()
+    sent: tuple[Sent, ...] = ()
+
+
+ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
+PERMUTE, ALL_TO_ALL = "collective-permute", "all-to-all"
+
+# By program, then by the name of the function that is mapped; by that of the result, where what is
+# mapped is a lambda or a partial.
+EXPECTED: dict[str, dict[str, Expected]] = {
+    "data_parallel_mlp": {
+        # Layers 3 -> 16 -> 1: 48 + 16 + 16 + 1 = 81 numbers, and the loss.
+        "update": Expected(
+            given=("params",),
+            replicated=("[0]", "[1]"),
+            sent=(Sent(ALL_REDUCE, 4 * 81 + 4),),
+        ),
+    },
+    "class_trainer": {
+        # w is 2 x 2, b has 2. The scalars are averaged once more, the norm of the averaged
+        # gradients among them.
+        "_update_fn": Expected(
+            given=("params", "velocity"),
+            replicated=("[0]", "[1]", "[2]"),
+            sent=(Sent(ALL_REDUCE, 4 * 6 + 4 * 2),),
+        ),
+        # The number of labels is a Python number; only the hits are summed.
+        "_accuracy_fn": Expected(
+            given=("params",), replicated=("[0]", "[1]"), sent=(Sent(ALL_REDUCE, 4),)
+        ),
+    },
+    "ema_and_evaluation": {
+        # w1 is 4 x 8, w2 8 x 2. The noise differs by device, but what comes of it is averaged; the
+        # key of the state is split alike on all.
+        "train_step": Expected(
+            given=("state",),
+            replicated=("[0]", "[1]"),
+            sent=(Sent(ALL_REDUCE, 4 * (32 + 16) + 4),),
+        ),
+        "ema_step": Expected(given=("state",), replicated=("",)),
+        "eval_step": Expected(given=("params",), replicated=("",), sent=(Sent(ALL_REDUCE, 4),)),
+    },
+    "masked_evaluation": {
+        # A batch of 32 is 4 examples a device: 4 x 5 logits and 4 of the mask, gathered from 8.
+        "evaluate_batch": Expected(
+            given=("params",),
+            replicated=("[0]", "[1]"),
+            sent=(Sent(ALL_REDUCE, 4 * 3), Sent(ALL_GATHER, 8 * 4 * (4 * 5 + 4))),
+        ),
+    },
+    "gradient_accumulation": {
+        # 5 x 8 and 8 x 3; once, behind the loop over pieces. The clip is made of what was averaged.
+        "train_step": Expected(
+            given=("params", "lr"),
+            replicated=("[0]", "[1]", "[2]"),
+            sent=(Sent(ALL_REDUCE, 4 * (40 + 24) + 4),),
+        ),
+    },
+    "evolution_strategies": {
+        # 2 x 4 returns of each device go to all; the direction has 6 numbers.
+        "es_step": Expected(
+            given=("theta", "key"),
+            replicated=("[0]", "[1]"),
+            sent=(Sent(ALL_GATHER, 8 * 4 * 8), Sent(ALL_REDUCE, 4 * 6)),
+        ),
+    },
+    "heat_halo_exchange": {
+        # In each of 25 steps one cell goes to either side, and the heat is summed.
+        "simulate": Expected(
+            replicated=("[1]",),
+            varying=("[0]",),
+            sent=(Sent(PERMUTE, 2 * 4, 25), Sent(ALL_REDUCE, 4, 25)),
+        ),
+    },
+    "kmeans": {
+        # 3 centres in 2 dimensions: sums and counts until they rest; then the inertia, once.
+        # The labels are of the points of each device. The number of iterations is the same for all,
+        # since what ends the loop is.
+        "fit": Expected(
+            given=("centres", "tolerance"),
+            replicated=("[0]", "[2]", "[3]"),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 * (6 + 3), None), Sent(ALL_REDUCE, 4)),
+        ),
+    },
+    "ring_attention": {
+        # Keys and values, 4 x 6 each, go on to the next device 8 times.
+        "ring_attention": Expected(varying=("",), sent=(Sent(PERMUTE, 2 * 4 * 24, 8),)),
+    },
+    "expert_parallel_moe": {
+        # 8 experts x 3 slots x 4: there, back, and backwards what came back. What was sent there
+        # depends on the tokens and on whole numbers only, so nothing of it is differentiated.
+        # Summed: the load of 8 experts, the router's 4 x 8, the loss.
+        "train_step": Expected(
+            given=("router",),
+            replicated=("[0]", "[2]", "[3]"),
+            varying=("[1]",),
+            sent=(
+                Sent(ALL_TO_ALL, 3 * 4 * 8 * 3 * 4),
+                Sent(ALL_REDUCE, 4 * 8 + 4 * 32 + 4),
+            ),
+        ),
+    },
+    "private_gradients": {
+        # 4 x 6 and 6 x 3, loss and share of clipped ones. The count is a Python number; the noise
+        # is of one key that all have.
+        "_update": Expected(
+            given=("params", "key"),
+            replicated=("[0]", "[1]"),
+            sent=(Sent(ALL_REDUCE, 4 * (24 + 18) + 2 * 4),),
+        ),
+    },
+    "dropout_streams": {
+        # w is 4 x 3. The loss is each device's own: nobody averages it.
+        "step": Expected(
+            given=("state",),
+            replicated=("[0]",),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 * 12),),
+        ),
+    },
+    "cross_replica_batch_norm": {
+        # Two means of 6 there and their gradients back; 18 + 6 + 6 + 6 parameters; the loss.
+        "global_step": Expected(
+            given=("params", "stats"),
+            replicated=("[0]", "[1]", "[2]"),
+            sent=(Sent(ALL_REDUCE, 4 * (12 + 12 + 36 + 1)),),
+        ),
+        # Without the means: the statistics are of each device's own batch from then on.
+        "local_step": Expected(
+            given=("params", "stats"),
+            replicated=("[0]", "[2]"),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 * (36 + 1)),),
+        ),
+        "sync_stats": Expected(replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 12),)),
+        "evaluate": Expected(given=("params", "stats"), varying=("",)),
+    },
+    "tensor_parallel": {
+        # 10 x 6 activations: summed forwards in both blocks, backwards only into the first, whose
+        # own input is data. Each device has its part of up and down; the bias gets the same
+        # gradient everywhere.
+        "train_step": Expected(
+            given=("params['bias']", "x", "y"),
+            replicated=("[0]['bias']", "[1]"),
+            varying=("[0]['up']", "[0]['down']"),
+            sent=(Sent(ALL_REDUCE, 3 * 4 * 60),),
+        ),
+    },
+    "deep_ensemble": {
+        # Members never speak.
+        "init": Expected(varying=("",)),
+        "fit": Expected(varying=("",)),
+    },
+}

@@ -1,0 +1,332 @@
+"""pmapx.audit of one function: arrays, collectives, memory, donations, history."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import pmapx
+from pmapx.audit.links import Fabric, link_of
+
+pytestmark = pytest.mark.needs_devices(8)
+N = 8
+
+
+def train_step(state, batch):
+    grads = jax.grad(lambda w: jnp.mean((batch["x"] @ w) ** 2))(state["w"])
+    grads = lax.pmean(grads, "i")
+    mean = 0.9 * state["mean"] + 0.1 * batch["x"].mean(0)
+    return {"w": state["w"] - grads, "mean": mean}, lax.pmean(jnp.sum(batch["x"]), "i")
+
+
+def make_arguments():
+    state = pmapx.replicate({"w": np.ones((4, 2), np.float32), "mean": np.ones(4, np.float32)})
+    return state, {"x": np.arange(N * 12, dtype=np.float32).reshape(N, 3, 4)}
+
+
+def shapes_of(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+def audited(f, *args, **kwargs):
+    (function,) = pmapx.audit(f, *args, **kwargs).functions
+    return function
+
+
+def by_path(leaves):
+    return {leaf.path: leaf for leaf in leaves}
+
+
+def codes(f, *args, **kwargs):
+    return [remark.code for remark in pmapx.audit(f, *args, **kwargs).findings]
+
+
+def mesh_of_all(*names):
+    shape = (N,) if len(names) == 1 else (4, 2)
+    return Mesh(np.array(jax.devices()[:N]).reshape(shape), names)
+
+
+@pytest.fixture(params=["arrays", "shapes"])
+def arguments(request):
+    return make_arguments() if request.param == "arrays" else shapes_of(make_arguments())
+
+
+def test_arguments_have_path_shape_spec_and_bytes(arguments):
+    leaves = by_path(audited(pmapx.pmap(train_step, "i"), *arguments).arguments)
+
+    assert list(leaves) == ["state['mean']", "state['w']", "batch['x']"]
+    weights = leaves["state['w']"]
+    assert (weights.type, weights.spec) == ("float32[8,4,2]", "P('i')")
+    assert (weights.shard_shape, weights.bytes_a_device) == ((1, 4, 2), 32)
+    assert weights.carried == "out[0]['w']"
+
+
+def test_a_state_that_stays_equal_counts_as_copies(arguments):
+    function = audited(pmapx.pmap(train_step, "i"), *arguments)
+
+    before, after = by_path(function.arguments), by_path(function.outputs)
+    assert before["state['w']"].stacked_copies == 7 * 32
+    assert after["out[0]['w']"].is_stacked_copies
+    assert after["out[1]"].is_equal
+    assert before["batch['x']"].varies_over == ("i",)
+
+
+def test_a_part_of_the_state_that_is_not_reduced_varies_since_the_batch(arguments):
+    function = audited(pmapx.pmap(train_step, "i"), *arguments)
+
+    mean = by_path(function.outputs)["out[0]['mean']"]
+    assert (mean.varies_over, mean.since) == (("i",), "batch['x']")
+    assert "PMX609" in [remark.code for remark in function.findings]
+
+
+def test_rows_that_differ_are_no_copies_whatever_the_types_allow():
+    state, batch = make_arguments()
+    state["w"] = jnp.arange(N * 8, dtype=jnp.float32).reshape(N, 4, 2)
+
+    leaves = by_path(audited(pmapx.pmap(train_step, "i"), state, batch).arguments)
+
+    assert leaves["state['w']"].varies_over == ("i",)
+    assert leaves["state['w']"].is_compared
+
+
+def test_an_argument_of_all_devices_is_replicated_and_not_stacked():
+    f = pmapx.pmap(lambda w, x: w * x, in_axes=(None, 0))
+
+    leaf = audited(f, np.ones(3, np.float32), np.ones((N, 3), np.float32)).arguments[0]
+
+    assert (leaf.spec, leaf.is_equal, leaf.stacked_copies) == ("P()", True, 0)
+
+
+def test_a_value_that_starts_to_vary_has_its_line():
+    def f(x):
+        return lax.psum(x, "i") + lax.axis_index("i")
+
+    (leaf,) = audited(pmapx.pmap(f, "i"), np.ones((N, 2), np.float32)).outputs
+
+    line = f.__code__.co_firstlineno + 1
+    assert leaf.since == f"`axis_index` at test_audit.py:{line}"
+
+
+def test_collectives_have_kind_axis_bytes_times_and_line():
+    def f(x):
+        def body(carry, _):
+            return carry + lax.psum(carry, "i"), None
+
+        return lax.scan(body, x, None, length=5)[0]
+
+    (exchange,) = audited(pmapx.pmap(f, "i"), np.ones((N, 6), np.float32)).exchanges
+
+    assert (exchange.kind, exchange.axes, exchange.times) == ("all-reduce", ("i",), 5)
+    assert (exchange.payload, exchange.sent_in_a_call) == (24, 5 * 42)
+    assert (exchange.operation, exchange.is_written) == ("psum", True)
+    line = f.__code__.co_firstlineno + 2
+    assert exchange.place.endswith(f"test_audit.py:{line}")
+
+
+def test_memory_and_reuse_are_those_of_the_compiler():
+    f = pmapx.pmap(lambda x: (x + 1, x.sum()), donate_argnums=0)
+
+    function = audited(f, np.ones((N, 100), np.float32))
+
+    assert function.memory.arguments == function.memory.aliases == 400
+    assert function.memory.outputs >= 404
+    assert [(each.path, each.is_used) for each in function.donations] == [("x", True)]
+
+
+@pytest.mark.parametrize(
+    ("fun", "reason"),
+    [
+        (lambda x: x.sum(), r"no output has its type, float32\[8,4\]"),
+        (lambda x: x.astype(jnp.bfloat16), "the output of its shape, out, is bfloat16"),
+    ],
+)
+def test_a_donation_that_cannot_be_used_says_why(fun, reason):
+    report = pmapx.audit(pmapx.pmap(fun, donate_argnums=0), np.ones((N, 4), np.float32))
+
+    (donation,) = report.functions[0].donations
+    assert not donation.is_used
+    assert "PMX607" in [remark.code for remark in report.findings]
+    assert re.fullmatch(reason, donation.reason)
+
+
+def test_the_history_is_what_was_called_and_the_audit_adds_nothing_to_it():
+    f = pmapx.pmap(lambda x: x + 1)
+    f(np.ones((N, 2), np.float32))
+    f(np.ones((N, 3), np.float32))
+    before = f.cache_info()
+
+    history = audited(f, np.ones((N, 3), np.float32)).history
+
+    assert f.cache_info() == before
+    assert (history.calls, history.traces, history.compiles) == (2, 2, 2)
+    assert history.reasons[1:] == ("argument 0 'x' was float32[8,2], is float32[8,3]",)
+
+
+def test_an_input_that_has_to_be_moved_says_why():
+    f = pmapx.pmap(lambda x: x + 1)
+    x = jax.device_put(np.ones((N, 2), np.float32), jax.devices()[1])
+
+    (leaf,) = audited(f, x).arguments
+
+    assert "committed to" in leaf.moved
+    assert codes(f, np.ones((N, 2), np.float32)) == []
+    assert codes(f, x) == ["PMX604"]
+
+
+def test_a_jit_of_a_shard_map_is_audited_by_the_names_of_its_mesh():
+    P = PartitionSpec
+    mesh = mesh_of_all("data", "model")
+
+    @jax.jit
+    def f(w, x):
+        body = lambda w, x: (lax.psum(x @ w, "model"), lax.pmean(x.sum(), ("data", "model")))
+        specs = (P("model"), P("data", "model"))
+        return jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=(P("data"), P()))(w, x)
+
+    w, x = np.ones((6, 4), np.float32), np.arange(48, dtype=np.float32).reshape(8, 6)
+    function = audited(f, w, x)
+
+    assert (function.kind, function.axis_sizes) == ("jit of shard_map", {"data": 4, "model": 2})
+    assert [leaf.spec for leaf in function.arguments] == ["P('model')", "P('data', 'model')"]
+    assert [leaf.spec for leaf in function.outputs] == ["P('data')", "P()"]
+    assert function.outputs[0].varies_over == ("data",)
+    assert function.outputs[1].is_equal
+    assert {exchange.axes for exchange in function.exchanges} == {("model",), ("data", "model")}
+
+
+def test_a_jit_takes_shapes_with_their_shardings_and_static_arguments():
+    mesh = mesh_of_all("i")
+    spec = NamedSharding(mesh, PartitionSpec("i"))
+
+    def f(x, power):
+        body = lambda x: lax.psum(x**power, "i")
+        P = PartitionSpec
+        return jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P())(x)
+
+    x = jax.ShapeDtypeStruct((16, 3), jnp.float32, sharding=spec)
+    function = audited(jax.jit(f, static_argnums=1), x, 2)
+
+    assert [(leaf.path, leaf.spec) for leaf in function.arguments] == [("x", "P('i')")]
+
+
+def test_todays_pmap_and_any_other_function_are_audited_too():
+    f = lambda x: lax.psum(x, "i")
+    rows = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
+
+    for mapped in (jax.pmap(f, "i"), lambda x: pmapx.pmap(f, "i")(x) * 2):
+        (exchange,) = audited(mapped, rows).exchanges
+        assert (exchange.kind, exchange.payload) == ("all-reduce", 8)
+
+
+def test_pmap_under_install_is_audited_as_pmapx():
+    with pmapx.install():
+        assert audited(jax.pmap(lambda x: x), np.ones((N, 2))).kind == "pmapx.pmap"
+
+
+def test_nested_maps_have_both_axes():
+    inner = pmapx.pmap(lambda x: lax.psum(x, "j") + lax.psum(x, ("i", "j")), "j")
+    f = pmapx.pmap(inner, "i")
+
+    function = audited(f, np.arange(8, dtype=np.float32).reshape(4, 2))
+
+    assert function.axis_sizes == {"i": 4, "j": 2}
+    assert {exchange.axes for exchange in function.exchanges} == {("j",), ("i", "j")}
+
+
+def test_more_elements_than_devices_are_audited():
+    f = pmapx.pmap(lambda x: lax.psum(x, "i"), "i", oversubscribe=True)
+
+    function = audited(f, np.ones((2 * N, 3), np.float32))
+
+    assert function.arguments[0].shard_shape == (2, 3)
+    assert [exchange.kind for exchange in function.exchanges] == ["all-reduce"]
+
+
+def test_a_report_is_read_back_as_it_was_written(tmp_path):
+    report = pmapx.audit(pmapx.pmap(train_step, "i"), *make_arguments())
+    path = tmp_path / "audit.json"
+
+    report.to_json(path)
+
+    written = json.loads(path.read_text())
+    assert written == report.to_dict()
+    assert written["format"] == 1
+    assert pmapx.AuditReport.from_dict(written) == report
+    assert [entry.name for entry in tmp_path.iterdir()] == ["audit.json"]
+
+
+def test_what_is_printed_has_every_part():
+    text = str(pmapx.audit(pmapx.pmap(train_step, "i", donate_argnums=0), *make_arguments()))
+
+    assert "train_step" in text.splitlines()[0]
+    for part in ("state['w']", "equal rows: 224 B of copies", "varies since batch['x']"):
+        assert part in text
+    for part in ("all-reduce", "memory a device", "donated and reused", "PMX601", "no time is"):
+        assert part in text
+
+
+def test_a_large_tree_is_summed_up_in_text_and_whole_as_data():
+    tree = {f"w{k}": np.ones((N, k + 1), np.float32) for k in range(40)}
+
+    report = pmapx.audit(pmapx.pmap(lambda tree: jax.tree.map(jnp.sin, tree)), tree)
+
+    assert "28 more" in str(report)
+    assert len(report.to_dict()["functions"][0]["arguments"]) == 40
+
+
+def test_the_links_of_devices_are_found_by_their_kind():
+    names = {"TPU v4": "ICI", "TPU v5": "ICI", "TPU v6 lite": "ICI", "NVIDIA H200": "NVLink 4"}
+    names |= {"NVIDIA A100-SXM4-40GB": "NVLink 3", "NVIDIA H100 80GB HBM3": "NVLink 4"}
+
+    assert {kind: link_of(kind).name for kind in names} == names
+    assert link_of("TPU v5 lite").bytes_a_second < link_of("TPU v5").bytes_a_second
+    for unknown in ("cpu", "NVIDIA H100 PCIe", "NVIDIA GeForce RTX 4090", "TPU v99"):
+        assert link_of(unknown) is None
+
+
+def test_times_follow_the_model_of_rings():
+    one, two = Fabric("TPU v4", 16, (16,)), Fabric("TPU v4", 16, (4, 4))
+    gigabyte = 10**9
+
+    assert one.seconds("all-gather", gigabyte, 16) == pytest.approx(0.01 + 8e-6)
+    assert two.seconds("all-gather", gigabyte, 16) == pytest.approx(0.005 + 4e-6)
+    assert two.seconds("all-gather", gigabyte, 4) == pytest.approx(0.01 + 2e-6)
+    assert Fabric("TPU v4", 32, (), slices=2).seconds("all-reduce", gigabyte, 32) is None
+    assert Fabric("NVIDIA H200", 16).seconds("all-reduce", gigabyte, 16) is None
+    assert Fabric("NVIDIA H200", 8).seconds("all-reduce", 450_000_000, 8) == pytest.approx(1e-3)
+    assert Fabric("cpu", 8).seconds("all-reduce", gigabyte, 8) is None
+
+
+def test_assumptions_name_the_figure_and_where_it_is_published():
+    text = " ".join(Fabric("TPU v5 lite", 256, (16, 16)).assumptions())
+
+    assert "https://cloud.google.com/tpu/docs/v5e" in text
+    assert "16 x 16" in text
+
+
+def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
+    printed = run_python(
+        "import sys, numpy as np, jax, pmapx\n"
+        "n = jax.device_count()\n"
+        "pmapx.pmap(lambda x: jax.lax.psum(x, 'i'), 'i', donate_argnums=0)(np.ones((n, 2)))\n"
+        "print(*sorted(m for m in sys.modules if m.startswith('pmapx.audit')))\n"
+        "print(callable(pmapx.audit), pmapx.audit.__name__)\n"
+    )
+    imported, function = printed.splitlines()
+    assert set(imported.split()) <= {"pmapx.audit", "pmapx.audit.replication"}
+    assert function == "True audit"
+
+
+def test_the_function_is_not_hidden_by_its_package(run_python):
+    printed = run_python(
+        "import pmapx.audit.report\n"
+        "from pmapx.audit import hlo\n"
+        "from pmapx import audit\n"
+        "print(type(pmapx.audit).__name__, audit is pmapx.audit, hlo.__name__)\n"
+    )
+    assert printed.split() == ["function", "True", "pmapx.audit.hlo"]

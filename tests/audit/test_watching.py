@@ -1,0 +1,207 @@
+"""pmapx audit -- COMMAND: the program runs as it is, and what it maps is audited."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pmapx
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+
+TRAIN = """
+import functools, os, sys
+import jax, jax.numpy as jnp, numpy as np
+
+@functools.partial(jax.pmap, axis_name="batch", donate_argnums=0)
+def step(state, batch):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((batch @ w) ** 2))(state["w"])
+    grads, loss = jax.lax.pmean((grads, loss), "batch")
+    return {"w": state["w"] - 0.1 * grads, "step": state["step"] + 1}, loss
+
+n = jax.device_count()
+state = jax.device_put_replicated({"w": jnp.ones((4, 2)), "step": 0}, jax.devices())
+for i in range(5):
+    batch = jax.device_put(np.arange(n * 12.0).reshape(n, 3, 4), jax.devices()[0])
+    state, loss = step(state, batch)
+    print("loss", i, loss[0].shape)
+"""
+SHARD_MAP = """
+from jax.sharding import Mesh, PartitionSpec as P
+
+@jax.jit
+@functools.partial(jax.shard_map, mesh=Mesh(np.array(jax.devices()), "i"), in_specs=P("i"),
+                   out_specs=P())
+def total(x):
+    return jax.lax.psum(x, "i")
+
+class Model:
+    @functools.partial(jax.jit, static_argnums=0)
+    def plain(self, x):
+        return x + 1
+
+print(total(np.ones((n, 2))).shape, total(np.ones((2 * n, 2))).shape, Model().plain(1).shape)
+"""
+
+
+def audit(tmp_path, code, *options, devices=2, command=None):
+    program = tmp_path / "train.py"
+    program.write_text(code)
+    report = tmp_path / "audit.json"
+    command = command or [sys.executable, str(program)]
+    home = str(Path(pmapx.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "pmapx", "audit", "--devices", str(devices), "--json", str(report)]
+        + [*options, "--", *command],
+        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+    )
+    found = None
+    if report.exists():
+        found = pmapx.AuditReport.from_dict(json.loads(report.read_text()))
+    return done, found
+
+
+def codes(report):
+    return {remark.code for remark in report.findings}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A program with a pmap, a shard_map and a plain jit, audited once for several tests."""
+    folder = tmp_path_factory.mktemp("watched")
+    page = folder / "audit.html"
+    done, report = audit(
+        folder, TRAIN + SHARD_MAP + "sys.exit(3)\n", "--html", str(page), devices=8
+    )
+    return done, report, page
+
+
+def test_output_and_status_are_the_programs_own(watched):
+    done, _, _ = watched
+
+    assert done.returncode == 3
+    lines = [f"loss {i} ()" for i in range(5)] + ["(1, 2) (2, 2) ()"]
+    assert done.stdout.splitlines() == lines
+    assert "step (train.py:5): pmapx.pmap on batch=8 (cpu)" in done.stderr
+
+
+def test_each_mapped_function_is_there_once_a_signature(watched):
+    _, report, _ = watched
+
+    found = [(each.name, each.kind, each.arguments[-1].type) for each in report.functions]
+    assert found == [
+        ("step", "pmapx.pmap", "float32[8,3,4]"),
+        ("total", "jit of shard_map", "float32[8,2]"),
+        ("total", "jit of shard_map", "float32[16,2]"),
+    ]
+
+
+def test_calls_traces_and_moves_are_counted_over_the_run(watched):
+    _, report, _ = watched
+    step, total, _ = report.functions
+
+    assert (step.history.calls, step.history.traces, step.history.compiles) == (5, 1, 1)
+    ((path, count),) = [(move.path, move.count) for move in step.history.moved]
+    assert (path, count) == ("batch", 5)
+    assert (total.history.calls, total.history.compiles) == (2, 2)
+    assert total.history.reasons[1] == "x was float32[8,2], is float32[16,2]"
+
+
+def test_rows_taken_are_counted_by_line(watched):
+    _, report, _ = watched
+
+    (read,) = report.row_reads
+    line = 1 + TRAIN.splitlines().index('    print("loss", i, loss[0].shape)')
+    assert read.place.endswith(f"train.py:{line}")
+    assert (read.index, read.count, read.bytes) == ("0", 5, 5 * 4 * 7)
+
+
+def test_findings_of_the_functions_and_of_the_run_are_told(watched):
+    done, report, _ = watched
+
+    assert {"PMX601", "PMX602", "PMX604", "PMX605"} <= codes(report)
+    assert all(code in done.stderr for code in codes(report))
+
+
+def test_values_are_compared_before_donation_deletes_them(watched):
+    _, report, _ = watched
+
+    state = {leaf.path: leaf for leaf in report.functions[0].arguments}["state['w']"]
+    assert state.is_compared
+    assert state.is_stacked_copies
+
+
+def test_the_page_is_written(watched):
+    _, _, page = watched
+
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_crash_leaves_the_report_of_what_was_met(tmp_path):
+    done, report = audit(tmp_path, TRAIN + "raise RuntimeError('out of luck')\n")
+
+    assert done.returncode == 1
+    assert "out of luck" in done.stderr
+    assert [each.name for each in report.functions] == ["step"]
+    assert report.functions[0].history.calls == 5
+
+
+def test_a_program_that_is_killed_leaves_it_too(tmp_path):
+    done, report = audit(tmp_path, TRAIN + "os.kill(os.getpid(), 9)\n")
+
+    assert done.returncode == 128 + 9
+    assert [each.name for each in report.functions] == ["step"]
+
+
+def test_a_program_that_maps_nothing_is_told_so(tmp_path):
+    done, report = audit(tmp_path, "import jax\nprint(jax.jit(lambda x: x + 1)(1))\n")
+
+    assert (done.returncode, done.stdout) == (0, "2\n")
+    assert report.functions == ()
+    assert "maps nothing" in done.stderr
+
+
+def test_a_function_that_is_mapped_anew_in_a_loop_is_told(tmp_path):
+    code = """
+import jax, numpy as np
+def double(x):
+    return 2 * x
+for _ in range(3):
+    jax.pmap(double)(np.ones((2, 3)))
+"""
+    _, report = audit(tmp_path, code)
+
+    (function,) = report.functions
+    assert (function.history.calls, function.history.compiles) == (3, 3)
+    assert "PMX605" in codes(report)
+
+
+def test_an_error_of_the_program_is_its_own(tmp_path):
+    code = "import jax, numpy as np\njax.pmap(lambda x: x)(np.ones((5, 1)))\n"
+
+    done, report = audit(tmp_path, code)
+
+    assert done.returncode == 1
+    assert "PMX201" in done.stderr
+    assert report.functions == ()
+
+
+def test_a_command_that_is_not_there_is_one_line(tmp_path):
+    done, report = audit(tmp_path, "", command=["no-such-program"])
+
+    assert (done.returncode, report) == (2, None)
+    assert done.stderr == "pmapx: no such command: no-such-program\n"
+
+
+def test_a_folder_that_is_not_there_is_told_before_the_program_runs(tmp_path):
+    done, _ = audit(tmp_path, "print('ran')", "--html", str(tmp_path / "missing" / "x.html"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1

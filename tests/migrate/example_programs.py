@@ -1,0 +1,99 @@
+"""The programs of `programs/`: what each needs, and what is expected of its migration."""
+
+import ast
+import dataclasses
+import functools
+import importlib.util
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "programs"
+SRC = HERE.parents[1] / "src"
+EXPECTED = tomllib.loads((FOLDER / "expected.toml").read_text())
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A file, or a folder with a `main.py`."""
+
+    name: str
+    path: Path
+
+    @property
+    def files(self):
+        return sorted(self.path.rglob("*.py")) if self.path.is_dir() else [self.path]
+
+    @functools.cached_property
+    def libraries(self):
+        """What it imports besides JAX, NumPy and Python's own."""
+        imported = set()
+        for file in self.files:
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                if isinstance(node, ast.Import):
+                    imported |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    imported.add(node.module.partition(".")[0])
+        own = {file.stem for file in self.files} | {file.parent.name for file in self.files}
+        return sorted(imported - own - {"jax", "numpy"} - sys.stdlib_module_names)
+
+    @property
+    def missing(self):
+        return [name for name in self.libraries if importlib.util.find_spec(name) is None]
+
+    def expected(self, key, style):
+        """Return an entry of `expected.toml`, for this style where it says so."""
+        found = EXPECTED.get(self.name, {}).get(key)
+        return found.get(style) if isinstance(found, dict) else found
+
+    def copied_to(self, folder):
+        """Copy it into a folder of its own; the copy."""
+        target = Path(folder) / self.name / self.path.name
+        if self.path.is_dir():
+            shutil.copytree(self.path, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(self.path, target)
+        return Program(self.name, target)
+
+    @property
+    def main(self):
+        return self.path / "main.py" if self.path.is_dir() else self.path
+
+
+PROGRAMS = {
+    path.stem: Program(path.stem, path)
+    for path in sorted(FOLDER.iterdir())
+    if path.suffix == ".py" or (path / "main.py").exists()
+}
+
+
+def run(programs, modes, out):
+    """Run programs in one process on 8 virtual devices; their results, or what they raised."""
+    jobs = [
+        {"name": program.name, "path": str(program.main), "mode": mode}
+        for program, mode in zip(programs, modes, strict=True)
+    ]
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(SRC),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, str(HERE / "program_runner.py"), str(out)],
+        input=json.dumps(jobs),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return pickle.loads(Path(out).read_bytes())
