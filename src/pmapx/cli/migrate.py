@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import subprocess
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,7 @@ from pmapx.migrate import settings
 
 if TYPE_CHECKING:
     from pmapx.migrate.migration import Migration
+    from pmapx.migrate.replicated.evidence import Evidence
     from pmapx.migrate.report import Verdict
 
 
@@ -33,10 +36,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--style",
-    type=click.Choice(["stacked"]),
+    type=click.Choice(["stacked", "replicated"]),
     default="stacked",
     show_default=True,
-    help="stacked keeps every shape: one row a device.",
+    help="stacked keeps every shape: one row a device. replicated takes the axis of devices off "
+    "what is proven equal on all of them: COMMAND is run once on the old code for that.",
+)
+@click.option(
+    "--replicated",
+    "named",
+    multiple=True,
+    metavar="FUNCTION:ARGUMENT",
+    help="Take this argument, or result (FUNCTION:return[1]), to be equal on all devices.",
 )
 @click.option(
     "--report",
@@ -62,6 +73,7 @@ def command(
     is_shown: bool | None,
     to: str,
     style: str,
+    named: tuple[str, ...],
     page: str | None,
     is_verified: bool,
     devices: int | None,
@@ -76,26 +88,32 @@ def command(
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
     Shows a diff and changes nothing, unless --write is given. Never imports or runs the code, but
-    for a command that is given with --verify. Exits with 0 if nothing is to be done, 1 if something
-    is shown, left, not read or different, 2 on an error.
+    for a COMMAND behind --, which --verify and --style replicated run. Exits with 0 if nothing is
+    to be done, 1 if something is shown, left, not read or different, 2 on an error.
 
     \b
     Examples:
       pmapx migrate .
       pmapx migrate src --write --report migration.html
+      pmapx migrate src --write --to pmapx
       pmapx migrate . --write --verify -- python train.py --steps 3
+      pmapx migrate . --style replicated -- python train.py --steps 3
+      pmapx migrate . --style replicated --replicated train_step:state
     """
     try:
         from pmapx.migrate import migration, writing
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
     from pmapx.migrate import report
+    from pmapx.migrate.replicated.naming import NamingError
     from pmapx.pages import writing as pages
 
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
-    if ctx.obj is not None and not is_verified:
-        fail(ctx, "a command is run with --verify only")
+    if ctx.obj is not None and not is_verified and style != "replicated":
+        fail(ctx, "a command is run with --verify or --style replicated only")
+    if named and style != "replicated":
+        fail(ctx, "--replicated is for --style replicated")
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
         fail(ctx, f"no such file or folder: {missing[0]}")
@@ -105,8 +123,21 @@ def command(
         wanted = settings.make(settings.load(paths), exclude=exclude)
     except (settings.SettingsError, pages.UnwritableError) as error:
         fail(ctx, str(error))
-    with Bar("Reading") as bar:
-        done = migration.migrate(paths, exclude=wanted.exclude, to=to, progress=bar.advance)
+    is_proven = style == "replicated" and ctx.obj
+    evidence = _prove(ctx, ctx.obj, devices, timeout) if is_proven else None
+    try:
+        with Bar("Reading") as bar:
+            done = migration.migrate(
+                paths,
+                exclude=wanted.exclude,
+                to=to,
+                style=style,
+                evidence=evidence,
+                named=named,
+                progress=bar.advance,
+            )
+    except NamingError as error:
+        fail(ctx, str(error))
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
@@ -138,6 +169,22 @@ def command(
     ctx.exit(1 if is_open else 0)
 
 
+def _prove(
+    ctx: click.Context, command_line: Sequence[str], devices: int | None, timeout: float
+) -> Evidence:
+    """Runs the user's command on the code as it is, with a clock beside it."""
+    from pmapx.migrate.replicated.proving import ProofError, prove
+    from pmapx.migrate.verify.running import default_devices
+
+    wanted = devices if devices is not None else default_devices(os.environ)
+    try:
+        with Seconds("Running the command") as seconds:
+            show = functools.partial(seconds.show, "")
+            return prove(command_line, devices=wanted, timeout=timeout, progress=show)
+    except ProofError as error:
+        fail(ctx, str(error))
+
+
 def _verify(
     ctx: click.Context,
     done: Migration,
@@ -146,9 +193,9 @@ def _verify(
     is_coloured: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Shows what the command says of the change; returns it for the report, and the exit code."""
+    from pmapx.cli._verification import as_text
     from pmapx.migrate.verify.migrated import verify_migration
     from pmapx.migrate.verify.running import CannotRunError
-    from pmapx.migrate.verify.showing import as_text
     from pmapx.migrate.verify.tolerance import Tolerance
 
     options["tolerance"] = Tolerance(*options["tolerance"])
@@ -197,6 +244,12 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             if each.reason:
                 where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
+    for gain in done.gains:
+        where = f"{gain.place.path}:{gain.place.line}:{gain.place.column + 1}"
+        lines.append(f"{where}: replicated: {gain.what}")
+    for stay in done.stays:
+        where = f"{stay.place.path}:{stay.place.line}:{stay.place.column + 1}"
+        lines.append(f"{where}: stays stacked: {stay.what}: {stay.reason}")
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     word = "rewritten" if is_written else "to rewrite"
     lines.append(

@@ -9,8 +9,8 @@ import click
 
 from pmapx.cli._command_line import WithCommandLine, verify_options
 from pmapx.cli._terminal import Seconds, colour, fail
+from pmapx.cli._verification import as_text
 from pmapx.migrate.verify.running import CannotRunError
-from pmapx.migrate.verify.showing import as_text
 from pmapx.migrate.verify.tolerance import Tolerance
 from pmapx.migrate.verify.verifying import verify
 

@@ -45,7 +45,6 @@ from pmapx.migrate.values import (
 def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what calling a value gives; ``node`` is the call, or the decorator that calls."""
     outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
-    frame.module.facts.add_callee(node, callee)
     if outside:
         frame.module.facts.add_call(
             Call(node, outside, list(arguments.args), dict(arguments.keywords))

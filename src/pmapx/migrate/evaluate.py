@@ -254,6 +254,7 @@ def _call(frame: Frame, node: ast.Call) -> Value:
             for fact in held:
                 if isinstance(fact, Dict):
                     arguments.keywords.update(fact.items)
+    frame.module.facts.add_callee(node, known)
     return calls.call(frame, known, arguments, node)
 
 

@@ -141,11 +141,15 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
 
 def _added(module: Module) -> Edit:
     """Puts ``import pmapx`` behind the imports at the top of a file."""
-    last = end_of_imports(module)
-    if not last:
-        return between((1, 0), (1, 0), "import pmapx\n")
-    end = (last, len(module.source.line(last)))
-    return between(end, end, "\nimport pmapx")
+    return inserted(module, end_of_imports(module), "import pmapx\n")
+
+
+def inserted(module: Module, line: int, text: str) -> Edit:
+    """Puts lines behind a line of a file, of which 0 is the one before the first."""
+    if line < len(module.source.lines):
+        return between((line + 1, 0), (line + 1, 0), text)
+    end = (line, len(module.source.line(line)))
+    return between(end, end, "\n" + text.removesuffix("\n"))
 
 
 def end_of_imports(module: Module) -> int:

@@ -171,9 +171,7 @@ def _helper(module: Module) -> Edit:
     line = moved_imports.end_of_imports(module)
     is_imported = module.env.find("jax") is not None
     text = TEXT if is_imported else f"import jax\n\n\n{TEXT}"
-    end = (line, len(module.source.line(line))) if line else (1, 0)
-    if not line:
-        return between(end, end, f"{text}\n\n")
-    following = module.source.line(line + 1).strip()
-    gap = "" if not following else "\n"
-    return between(end, end, f"\n\n\n{text}{gap}".rstrip("\n") + gap)
+    below = module.source.lines[line : line + 2]
+    blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
+    before = "\n\n" if line and is_imported else ""
+    return moved_imports.inserted(module, line, before + text + "\n" * (2 - blank))

@@ -8,7 +8,8 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pmapx import attached
@@ -29,6 +30,7 @@ def prove(
     devices: int | None = None,
     timeout: float | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Evidence:
     """Runs a command under the legacy mode, and returns what was seen.
 
@@ -37,13 +39,14 @@ def prove(
       devices: how many virtual CPU devices it sees; None leaves the devices alone.
       timeout: seconds after which it is ended.
       cwd: where it runs; by default here.
+      progress: called with the seconds that have passed.
 
     Raises:
       ProofError: if there is no such command, it fails, or it takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="pmapx-") as folder:
         try:
-            status, errors = _run(command, folder, devices, timeout, cwd)
+            status, errors = _run(command, folder, devices, timeout, cwd, progress)
         except FileNotFoundError as error:
             raise ProofError(str(error)) from None
         except subprocess.TimeoutExpired:
@@ -67,6 +70,7 @@ def _run(
     devices: int | None,
     timeout: float | None,
     cwd: str | os.PathLike[str] | None,
+    progress: Callable[[float], None] | None,
 ) -> tuple[int, str]:
     """Runs it in a group of its own, so that what it started ends with it."""
     hooks = [attached.INSTALL, WATCH]
@@ -83,10 +87,27 @@ def _run(
             start_new_session=True,
         )
         try:
-            status = process.wait(timeout)
+            status = _wait(process, timeout, progress)
         except BaseException:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
     return status, log.read_text(errors="replace")
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    timeout: float | None,
+    progress: Callable[[float], None] | None,
+) -> int:
+    started = time.monotonic()
+    while True:
+        try:
+            return process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            passed = time.monotonic() - started
+            if timeout is not None and passed >= timeout:
+                raise
+        if progress is not None:
+            progress(passed)

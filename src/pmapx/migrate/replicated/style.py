@@ -6,6 +6,8 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
 
+from pmapx.migrate import sources
+from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated import decisions, editing, naming
 from pmapx.migrate.replicated.decisions import Stay
@@ -13,7 +15,7 @@ from pmapx.migrate.replicated.evidence import Evidence
 from pmapx.migrate.replicated.flow import Flow
 from pmapx.migrate.replicated.groups import Position
 from pmapx.migrate.replicated.maps import Maps
-from pmapx.migrate.spans import Edit
+from pmapx.migrate.spans import Edit, applied
 from pmapx.migrate.values import Place
 
 __all__ = ["Gain", "Restyled", "Stay", "restyle"]
@@ -73,8 +75,25 @@ def restyle(
     flow = Flow(modules, maps)
     flow.follow()
     decided = decisions.decide(flow, positions)
-    gains = tuple(_gains(maps, decided))
-    return Restyled(editing.edits(maps, decided), gains, tuple(_in_order(decided.stays)))
+    edits = editing.edits(maps, decided)
+    for module in modules:
+        reason = _broken(module, edits.get(os.path.normpath(module.path), []))
+        if reason:
+            stays = [Stay(each.made_at, each.name, reason) for each in maps]
+            return Restyled({}, (), tuple(_in_order(stays)))
+    return Restyled(edits, tuple(_gains(maps, decided)), tuple(_in_order(decided.stays)))
+
+
+def _broken(module: Module, edits: Sequence[Edit]) -> str:
+    """Returns why a file cannot be changed so, if it cannot."""
+    if not edits:
+        return ""
+    try:
+        after = applied(module.source.text.encode(), edits)
+    except ValueError as error:
+        return f"{module.path} cannot be rewritten: {error}"
+    broken = sources.parse(module.path, after)
+    return broken.reason if isinstance(broken, Unreadable) else ""
 
 
 def _gains(maps: Maps, decided: decisions.Decisions) -> Collection[Gain]:

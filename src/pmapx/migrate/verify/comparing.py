@@ -31,11 +31,16 @@ class Grade(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two leaves agree; ``form`` says in what their shapes differ though they are the same."""
+    """How two leaves agree.
+
+    ``form`` says in what their shapes differ though they are the same; ``factor`` is what one is
+    of the other, if it is one number.
+    """
 
     grade: Grade
     detail: str = ""
     form: str = ""
+    factor: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,7 +173,12 @@ def _swapped(was: Array | None, now: Array | None) -> str:
 
 
 def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
-    has_lost = before.shape == after.shape and before.has_equal_rows and not after.has_equal_rows
+    has_lost = (
+        before.shape == after.shape
+        and before.shape[:1] == (before.records.devices,)
+        and before.has_equal_rows
+        and not after.has_equal_rows
+    )
     was, now, sampled = _comparable(before, after)
     if was is None or now is None:
         text = "it differs; by how much is not known, as too much was recorded to keep its values"
@@ -178,7 +188,9 @@ def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agr
         apart = np.abs(_wide(now) - _wide(was))
     apart = np.where((was == now) | (np.isnan(was) & np.isnan(now)), 0.0, apart)
     is_within = bool(np.all(apart <= limit)) and not has_lost
-    text = _amount(was, now, apart) + sampled
+    factor = times(was, now)
+    text = _amount(was, now, apart) if factor is None else f"about {factor:.3g} times as large"
+    text += sampled
     if is_within and sampled and not _sums_agree(before, after, tolerance):
         return Agreement(Grade.DIFFERENT, "it differs between the sampled values", form)
     if is_within:
@@ -187,7 +199,7 @@ def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agr
         text = f"equal on all devices before, and no longer{'; ' + text if text else ''}"
     elif not sampled:
         text += _swapped(before.values(), after.values())
-    return Agreement(Grade.DIFFERENT, text, form)
+    return Agreement(Grade.DIFFERENT, text, form, factor)
 
 
 def comparable(before: Noted, after: Noted) -> tuple[Array, Array] | None:
@@ -241,9 +253,6 @@ def _wide(x: Array) -> Array:
 
 def _amount(was: Array, now: Array, apart: Array) -> str:
     """Says by how much two arrays differ."""
-    factor = times(was, now)
-    if factor is not None:
-        return f"about {factor:.3g} times as large"
     if not apart.size or not np.any(apart):
         return "other bits of the same values" if apart.size else ""
     if np.isnan(apart).any() or np.isinf(apart).any():

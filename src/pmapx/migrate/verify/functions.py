@@ -16,15 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
 from pmapx import describe
 from pmapx.migrate import emitted
-from pmapx.migrate.verify.leaves import Noted, note, note_object
+from pmapx.migrate.verify.noting import note_deleted, note_inputs, note_outputs
 from pmapx.migrate.verify.recording import Recorder
 
 MAPS = ("pmap", "shard_map")
-Leaf = tuple[dict[str, Any], Noted]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +53,12 @@ class Group:
 
     def donates(self, which: int | str) -> bool:
         """Tells whether an argument, by its position or name, is donated."""
-        name = self.parameters[which] if isinstance(which, int) and self._has(which) else which
-        position = self.parameters.index(name) if name in self.parameters else which  # type: ignore[arg-type]
-        return name in self.donated_names or position in self.donated
-
-    def _has(self, position: int) -> bool:
-        return 0 <= position < len(self.parameters)
+        names = self.parameters
+        if isinstance(which, str):
+            is_named = which in self.donated_names
+            return is_named or (which in names and self.donates(names.index(which)))
+        is_named = which < len(names) and names[which] in self.donated_names
+        return is_named or bool({which, which - len(names)} & set(self.donated))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +75,8 @@ class Watcher:
         self.groups: dict[tuple[Any, ...], Group] = {}
         self._recorder = recorder
         self._root = os.path.realpath(root) + os.sep
+        # The main file may have a relative name, and the program may go elsewhere.
+        self._real = functools.cache(functools.partial(_real_path, os.getcwd()))
         self._most_calls = most_calls
         self._local = threading.local()
         self._lock = threading.RLock()
@@ -89,7 +89,7 @@ class Watcher:
         """
         back: types.FrameType | None = frame
         while back is not None:
-            file = os.path.realpath(back.f_code.co_filename)
+            file = self._real(back.f_code.co_filename)
             if not file.startswith(self._root) or "site-packages" in file:
                 return None
             name = back.f_code.co_qualname
@@ -137,25 +137,20 @@ class Watcher:
                 return made(*args, **kwargs)
         inputs = None
         if (group.donated or group.donated_names) and self._is_to_be_seen(group):
-            inputs = self._inputs(group, args, kwargs)
+            inputs = note_inputs(args, kwargs, group.donates)
         try:
             with self.inside(group, is_seen=True):
                 result = made(*args, **kwargs)
         except Exception as error:
-            if self._counts(group):
+            if (number := self._count(group)) is not None:
                 what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
-                self._recorder.write_call(group.number, group.calls - 1, inputs or [], [], what)
+                self._recorder.write_call(group.number, number, inputs or [], [], what)
             raise
-        if self._counts(group):
-            number = group.calls - 1
+        if (number := self._count(group)) is not None:
             if inputs is None:
-                inputs = self._inputs(group, args, kwargs)
-            _note_deleted(inputs, args, kwargs)
-            outputs = [
-                ({"path": jax.tree_util.keystr(path)}, _noted(leaf))
-                for path, leaf in jax.tree_util.tree_flatten_with_path(result)[0]
-            ]
-            self._recorder.write_call(group.number, number, inputs, outputs, "")
+                inputs = note_inputs(args, kwargs, group.donates)
+            note_deleted(inputs, args, kwargs)
+            self._recorder.write_call(group.number, number, inputs, note_outputs(result), "")
         return result
 
     def inside(self, group: Group, *, is_seen: bool) -> _Inside:
@@ -216,28 +211,16 @@ class Watcher:
         # The first call of a jit tells whether it has a map inside.
         return group.calls < self._most_calls if group.has_map else group.calls == 0
 
-    def _counts(self, group: Group) -> bool:
-        """Counts a call, and tells whether it is to be recorded."""
+    def _count(self, group: Group) -> int | None:
+        """Counts a call; returns its number if it is to be recorded."""
         with self._lock:
             group.calls += 1
             if not self._has_asked:
                 self._has_asked = True
-                if jax.process_count() > 1:
-                    self._recorder.write("processes", count=jax.process_count())
-            return group.has_map and group.calls <= self._most_calls
-
-    def _inputs(self, group: Group, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Leaf]:
-        inputs = []
-        for path, leaf in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
-            is_keyword = path[0].idx == 1
-            which = path[1].key if is_keyword else path[1].idx
-            facts = {
-                "argument": which,
-                "path": jax.tree_util.keystr(path[2:]),
-                "is_donated": group.donates(which),
-            }
-            inputs.append((facts, _noted(leaf)))
-        return inputs
+                processes, devices = jax.process_count(), jax.device_count()
+                self._recorder.write("devices", processes=processes, devices=devices)
+            is_recorded = group.has_map and group.calls <= self._most_calls
+            return group.calls - 1 if is_recorded else None
 
 
 class _Inside:
@@ -277,6 +260,10 @@ def _stage(
         return _Staged(watcher, group, make(*args, **kwargs))
 
 
+def _real_path(start: str, file: str) -> str:
+    return os.path.realpath(os.path.join(start, file))
+
+
 def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
     """Returns the function that the user wrote, and whether what is around it is a map.
 
@@ -299,39 +286,6 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
 
 def _has_tracer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-
-
-def _note_deleted(inputs: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for (facts, _), leaf in zip(inputs, jax.tree.leaves((args, kwargs)), strict=True):
-        facts["is_deleted"] = isinstance(leaf, jax.Array) and leaf.is_deleted()
-
-
-def _noted(leaf: Any) -> Noted:
-    if isinstance(leaf, jax.Array):
-        if leaf.is_deleted():
-            return Noted({"gone": True})
-        name = str(leaf.dtype)
-        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        if not leaf.is_fully_addressable:
-            return Noted({"gone": True})
-        # A copy, since reading leaves the values with the array, and may keep it from donation.
-        return note(np.asarray(jax.device_put(leaf, leaf.sharding, may_alias=False)), name)
-    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype == jax.dtypes.float0:
-        return note(np.zeros(leaf.shape, np.bool_), "float0")
-    if isinstance(leaf, (np.ndarray, np.generic)) and _is_numeric(leaf.dtype):
-        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-        return note(np.asarray(leaf, dtype), str(dtype))
-    if isinstance(leaf, (bool, int, float, complex)):
-        array = np.asarray(leaf)
-        if _is_numeric(array.dtype):
-            return note(array, type(leaf).__name__)
-    return note_object(leaf)
-
-
-def _is_numeric(dtype: Any) -> bool:
-    # Types such as bfloat16 are of kind V, and without fields.
-    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.names is None)
 
 
 def _numbers(argnums: Any) -> tuple[int, ...]:

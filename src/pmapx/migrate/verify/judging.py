@@ -98,7 +98,8 @@ def _judge_call(
             if agreement.grade <= found.grade:
                 continue
             change = ""
-            if which == "outputs" and agreement.grade == Grade.DIFFERENT:
+            is_different = agreement.grade == Grade.DIFFERENT and agreement.factor is None
+            if which == "outputs" and is_different:
                 change = _change(before, after, old, new, was, now)
             found.grade = agreement.grade
             given = "was given other values" if which == "inputs" else ""

@@ -51,6 +51,7 @@ class Records:
         self.functions: dict[int, Function] = {}
         self.jax = ""
         self.processes = 1
+        self.devices = 0
         self.strangers: list[str] = []
         self.has_ended = False
         self._recorded = 0
@@ -77,8 +78,8 @@ class Records:
             self.functions[facts["number"]] = Function(**facts)
         elif what == "inside":
             self.functions[facts["function"]].inside.add(facts["outer"])
-        elif what == "processes":
-            self.processes = facts["count"]
+        elif what == "devices":
+            self.processes, self.devices = facts["processes"], facts["devices"]
         elif what == "call":
             function = self.functions[facts["function"]]
             function.calls.append(offset)

@@ -59,6 +59,7 @@ class Verification:
       errors: why nothing, or not everything, could be compared.
       tolerance: the tolerance in words.
       command: what was run.
+      output: the end of what the command printed, if it failed.
 
     Example:
       >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
@@ -72,6 +73,7 @@ class Verification:
     errors: tuple[str, ...] = ()
     tolerance: str = ""
     command: tuple[str, ...] = ()
+    output: str = ""
 
     @property
     def has_differences(self) -> bool:
@@ -111,6 +113,7 @@ class Verification:
             "tolerance": self.tolerance,
             "summary": {state: counts[state] for state in (VERIFIED, DIFFERENT, UNVERIFIED)},
             "errors": list(self.errors),
+            "output": self.output,
             "differences": list(self.differences),
             "first": dataclasses.asdict(self.first) if self.first is not None else None,
             "sites": [dataclasses.asdict(site) for site in self.sites],

@@ -30,6 +30,7 @@ UNSEEN = (
     "could not be seen: call it once outside"
 )
 GONE = "it is not called in the migrated code"
+TOO_EARLY = "the run on the version after ended before it was called"
 NEW = "it is called in the migrated code only"
 
 
@@ -44,7 +45,7 @@ def sum_up(
     old, new = before.watched, after.watched
     sites: list[SiteResult] = []
     if old is not None and new is not None:
-        sites = _Sites(old, new, uses, tolerance, has_ended=after.status is not None).all()
+        sites = _Sites(old, new, uses, tolerance, has_ended=after.status == 0).all()
     else:
         sites = [_unreached(use) for use in uses]
     sites.sort(key=lambda site: (site.path, site.line, site.function))
@@ -54,6 +55,7 @@ def sum_up(
         tuple(_errors(before, after)),
         str(tolerance),
         command,
+        next((run.output for run in (before, after) if run.status != 0), ""),
     )
 
 
@@ -153,6 +155,8 @@ class _Sites:
             assert new is not None
             return SiteResult(new.file, new.line, new.name, DIFFERENT, detail=NEW, after=_at(new))
         site = self._site(old)
+        if new is None and not self._has_ended:
+            return dataclasses.replace(site, detail=TOO_EARLY)
         if new is None:
             return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
         found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)

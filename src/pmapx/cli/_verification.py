@@ -14,6 +14,8 @@ from pmapx.migrate.verify.result import (
     Verification,
 )
 
+# Lines of what a command that failed printed.
+_SHOWN = 15
 _COLOURS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
@@ -27,7 +29,8 @@ def as_text(found: Verification) -> str:
     train.py:12  step      verified      3  equal to the bit
     1 verified, 0 different, 0 unverified
     """
-    lines = [click.style(f"error: {text}", fg="red") for text in found.errors]
+    lines = [click.style(f"  {line}", dim=True) for line in found.output.splitlines()[-_SHOWN:]]
+    lines += [click.style(f"error: {text}", fg="red") for text in found.errors]
     lines += [click.style(f"different: {text}", fg="red") for text in found.differences]
     if found.sites:
         lines += _table(found.sites)
