@@ -91,11 +91,6 @@ ACROSS_PROCESSES = [
         ValueError,
     ),
     (
-        errors.TracedAcrossProcesses("step", "argument 0 'x'"),
-        ("argument 0 'x'", r"pmap\(grad"),
-        NotImplementedError,
-    ),
-    (
         errors.CompiledForAnotherShape("step", "argument 0 'x'", (1, 3), (2, 3)),
         ("argument 0 'x'", shape(1, 3), shape(2, 3)),
         TypeError,
@@ -636,6 +631,7 @@ def test_an_axis_size_that_disagrees_is_refused():
 @pytest.mark.behaviour("C1")
 def test_a_failed_call_leaves_the_function_usable():
     mapped = pmapx.pmap(step)
+    mapped.clear_cache()  # Other tests map the same function.
     before = mapped(ROWS, ROWS)
 
     for bad in [np.zeros(N + 1), 1.0, "text", np.zeros((2 * N, 2))]:

@@ -8,12 +8,14 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
+- ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
 - ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
+- ``cache_generation``: changes when ``jax.clear_caches()`` is called. The twin never does.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
@@ -49,6 +51,7 @@ try:
     from jax._src import dtypes as _dtypes
     from jax._src import sharding_impls as _sharding_impls
     from jax._src import tree_util as _tree_util
+    from jax._src import util as _util
     from jax._src.interpreters import pxla as _pxla
     from jax._src.lib import _jax as _native  # type: ignore[attr-defined]
 
@@ -82,6 +85,7 @@ try:
         and callable(_native.Client.serialize_executable)
         and callable(_native.Client.deserialize_executable)
     )
+    HAS_CACHES = callable(_util.cache)
     from jax._src import distributed as _distributed
 
     HAS_COORDINATION = (
@@ -92,7 +96,7 @@ try:
     )
 except (ImportError, AttributeError):
     HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
-    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = False
+    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = HAS_CACHES = False
 # Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
 CAN_REWRAP = HAS_DISPATCH and hasattr(_native.ArrayImpl, "_rewrap_with_aval_and_sharding")
 
@@ -104,6 +108,15 @@ def trace_context() -> Hashable:
             context: Hashable = _config.trace_context()
         return context
     return tuple(map(repr, jax.config.values.values()))
+
+
+# JAX forgets what it returned with all other caches, and then makes another.
+_generation: Callable[[], object] = _util.cache()(object) if HAS_CACHES else lambda: None
+
+
+def cache_generation() -> object:
+    """Returns an object that is another one after ``jax.clear_caches()``."""
+    return _generation()
 
 
 def is_staging() -> bool:
@@ -195,6 +208,18 @@ def uncommitted(x: jax.Array) -> jax.Array:
     host = np.array(x)
     with jax.default_device(device):
         return jax.device_put(host.item() if x.weak_type and not x.ndim else host)
+
+
+def weakly_typed(x: jax.Array) -> jax.Array:
+    """Returns an array whose type gives way to others, as that of a Python number does."""
+    if not HAS_ARRAYS:
+        return x  # Only what a program makes of Python's numbers is weakly typed.
+    aval = x.aval.update(weak_type=True)
+    shards = [shard.data for shard in x.addressable_shards]
+    array: jax.Array = _native.ArrayImpl(
+        aval, x.sharding, shards, committed=True, _skip_checks=True
+    )
+    return array
 
 
 def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:

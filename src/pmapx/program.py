@@ -79,11 +79,17 @@ class Program:
 
 
 class Executable:
-    """A compiled program and where it wants its inputs."""
+    """A compiled program, where it wants its inputs, and what to tell those who call it."""
 
-    def __init__(self, compiled: jax.stages.Compiled, program: Program) -> None:
+    def __init__(
+        self,
+        compiled: jax.stages.Compiled,
+        program: Program,
+        warnings: Sequence[errors.PmapxWarning],
+    ) -> None:
         """Reads the places off the layout, or off XLA's choice where that was left open."""
         self.compiled = compiled
+        self.warnings = warnings
         self.program = program
         self.mesh = program.layout.mesh
         self.in_shardings: Sequence[Any] = program.layout.in_shardings

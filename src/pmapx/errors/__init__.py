@@ -81,7 +81,6 @@ from pmapx.errors.processes import (
     ReplicasDiffer,
     RowSpansProcesses,
     StitchDisagreement,
-    TracedAcrossProcesses,
     UnevenShares,
 )
 from pmapx.errors.topology import (
@@ -148,7 +147,6 @@ __all__ = [
     "StitchDisagreement",
     "TooFewCpuDevices",
     "TooManyElements",
-    "TracedAcrossProcesses",
     "UnevenBatch",
     "UnevenOversubscription",
     "UnevenShares",
