@@ -9,6 +9,7 @@ import pmapx
 import pmapx.cli
 
 PUBLIC = {
+    "AuditReport": None,
     "CacheInfo": None,
     "Cluster": None,
     "Installation": None,
@@ -17,6 +18,7 @@ PUBLIC = {
     "PmapxError": None,
     "PmapxWarning": None,
     "__version__": None,
+    "audit": "(f, *args, topology=None, **kwargs)",
     "barrier": "(name, timeout=300)",
     "device_put_replicated": "(x, devices)",
     "device_put_sharded": "(shards, devices)",
@@ -43,7 +45,7 @@ MEMBERS = {
     "Move": {"argument", "reason", "count"},
     "Pmapped": {"cache_info", "clear_cache", "eval_shape", "lower", "trace"},
 }
-COMMANDS = {"check", "completion", "explain", "info", "migrate", "run"}
+COMMANDS = {"audit", "check", "completion", "explain", "info", "migrate", "run", "verify"}
 
 
 def signature(function):

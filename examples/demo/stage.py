@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-WIDTH = min(shutil.get_terminal_size().columns, 110)
+WIDTH = min(shutil.get_terminal_size((100, 24)).columns, 110)
 IS_TERMINAL = sys.stdout.isatty()
 
 

@@ -1,6 +1,6 @@
 """Runs JAX's own pmap tests with `jax.pmap` and with pmapx, and writes the table of the docs.
 
-    PMAPX_JAX_CHECKOUT=jax-checkout make conformance-docs
+PMAPX_JAX_CHECKOUT=jax-checkout make conformance-docs
 """
 
 import json
