@@ -66,6 +66,7 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
+	$(RUN) benchmarks/compare.py
 
 conformance-docs: $(READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
 	$(RUN) tests/peers/make_conformance.py

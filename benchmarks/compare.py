@@ -51,8 +51,8 @@ def table() -> str:
         f"| 64 MB replicated to 8 devices | gone; {shown(put['drop-in'])} by the guide's drop-in | "
         f"{shown(put['pmapx'])} | {shown(put['np.stack'])} with `np.stack` |",
         "",
-        f"Measured on {dispatch['date']} with {dispatch['machine']}; `make bench-docs` measures again "
-        "and renews this table.",
+        f"Measured on {dispatch['date']} with {dispatch['machine']}.",
+        "`make bench-docs` measures again and renews this table.",
         "",
     ]
     return "\n".join(lines)

@@ -32,6 +32,7 @@ SCENE = [
 
 
 def main() -> None:
+    """Runs the scene in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(CHECKOUT / "examples" / "demo" / "train.py", folder)
         draw_report(Path(folder))
@@ -39,6 +40,7 @@ def main() -> None:
 
 
 def draw_terminal(folder: Path) -> None:
+    """Draws what was typed and said, as a terminal shows it."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     for typed, kept in SCENE:
         console.print(Text.assemble(("$ ", "bold green"), (typed, "bold")))
@@ -54,6 +56,7 @@ def draw_terminal(folder: Path) -> None:
 
 
 def said(typed: str, folder: Path) -> str:
+    """Returns what a command says; of one that fails, its error too."""
     command = typed.split()
     command[:1] = [sys.executable] if command[0] == "python" else [sys.executable, "-m", "pmapx"]
     environment = {
@@ -71,6 +74,7 @@ def said(typed: str, folder: Path) -> str:
 
 
 def draw_report(folder: Path) -> None:
+    """Takes a picture of the page of a migration, at its first site."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         print("no Chromium here: the report's picture stays as it is")
@@ -90,6 +94,7 @@ def draw_report(folder: Path) -> None:
 
 
 def write(name: str, picture: bytes) -> None:
+    """Keeps a picture, and says how large it is."""
     (ASSETS / name).write_bytes(picture)
     print(f"docs/assets/{name}: {len(picture) // 1024} KiB")
 

@@ -75,10 +75,10 @@ def main() -> int:
 
     stage.chapter("The same program, five ways")
     table(rows)
+    say("\n  compiles: programs of a whole run. gathers: each x[0] of an array that lies over all")
     say(
-        "\n  compiles: programs of a whole run. gathers: x[0] of an array over all devices, for which"
+        "  devices, for which JAX runs a program on all of them; pmapx reads the row where it lies."
     )
-    say("  JAX runs a program of all of them; pmapx and the replicated style have none.")
     say("\n  Pages to open:")
     for page in sorted(stage.folder.glob("*.html")):
         say(f"    {page}")
