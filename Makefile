@@ -17,14 +17,19 @@ PEERS_JAX ?= jax==0.10.2
 PEERS_VENV ?= .venvs/peers
 PEERS_READY := $(PEERS_VENV)/.ready-peers
 
+# The compiler for TPUs, which needs none.
+TPU_VENV ?= .venvs/tpu
+TPU_READY := $(TPU_VENV)/.ready-tpu
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow test-peers test-tpu bench bench-docs bench-scaling lint format docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 # An environment with nothing in it, for what is released.
 WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
-
-.DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-peers test-wheel bench bench-docs conformance-docs pictures lint format docs clean
-
-help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
@@ -56,6 +61,10 @@ test-wheel: $(READY) ## Build the wheel and the sdist, and try each in an empty 
 	$(WHEEL_PIP) install --quiet --no-deps dist/*.tar.gz
 	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py sdist
 
+test-tpu: $(TPU_READY) ## Compile for pods of TPUs that are not there
+	$(TPU_VENV)/bin/python -m pytest --verbose --durations 5 tests/audit/test_topology.py \
+	  tests/audit/test_pods.py $(ARGS)
+
 bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
 	$(RUN) benchmarks/arrays.py $(ARGS)
@@ -73,6 +82,9 @@ conformance-docs: $(READY) ## Run JAX's own pmap tests with both and renew the t
 
 pictures: $(READY) ## Make the README's pictures again from real runs (needs Chromium)
 	$(RUN) docs/make_pictures.py
+
+bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
+	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)
 
 lint: $(READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .
@@ -113,4 +125,9 @@ $(DOCS_READY): $(READY)
 $(PEERS_READY): pyproject.toml
 	@$(MAKE) --no-print-directory venv VENV=$(PEERS_VENV) JAX="$(PEERS_JAX)"
 	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check install --group peers "$(PEERS_JAX)"
+	@touch $@
+
+$(TPU_READY): pyproject.toml
+	@$(MAKE) --no-print-directory venv VENV=$(TPU_VENV)
+	$(TPU_VENV)/bin/python -m pip --disable-pip-version-check install --editable ".[tpu]"
 	@touch $@

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from pmapx.pmap import Pmapped, pmap
     from pmapx.prefetch import prefetch
     from pmapx.processes import Cluster, barrier, initialize
+    from pmapx.replicas import AUTO
     from pmapx.rows import local_slice, to_host, unreplicate
     from pmapx.stitching import stitch, unstitch
 
 __all__ = [
+    "AUTO",
     "AuditReport",
     "CacheInfo",
     "Cluster",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AUTO": "replicas",
     "AuditReport": "audit.report",
     "CacheInfo": "counts",
     "Cluster": "processes",

@@ -114,7 +114,8 @@ def pmap(
         from the end), None for an argument that every device sees whole, or a tree prefix of
         these. Keyword arguments are mapped along axis 0.
       out_axes: where the mapped axis goes in each output, likewise; None returns the first
-        device's value and is meant for values that are equal on all devices.
+        device's value and is meant for values that are equal on all devices. ``pmapx.AUTO`` is
+        None for outputs that are proven equal on all devices and 0 for the others.
       static_broadcasted_argnums: positions of arguments that are compile-time constants.
       devices: the devices to map over, in order; by default all.
       backend: the platform whose devices to use.
@@ -179,7 +180,7 @@ class MappedFunction:
         self._options = options
         parameters = describe.parameter_names(fun)
         self._record = Record(parameters)
-        self._programs = Programs(fun, parameters, options, self._record)
+        self._programs = Programs(fun, options, self._record)
         self._shared = self._programs.shared
         self._inputs = Inputs(self._programs.function, options.reshard, self._record)
         self._reader = Reader(self._programs.function, parameters, options.static_argnums)

@@ -156,8 +156,9 @@ def jit_of(
 
 
 def may_lose_values(mapping: Mapping) -> bool:
-    """Says whether any output has ``out_axes=None``."""
-    return any(None in out_axes for out_axes in axes.possible_out_axes(mapping.levels))
+    """Says whether any output has ``out_axes=None``, as the user wrote it."""
+    stated = [level.out_axes for level in mapping.levels]
+    return None in jax.tree.leaves(stated, is_leaf=lambda x: x is None)
 
 
 def varying_outputs(
@@ -217,7 +218,7 @@ def _out_axes(levels: Sequence[MappedAxis], result: Any) -> list[tuple[Axis, ...
     resolved: list[list[Axis]] = [[] for _ in jax.tree.leaves(result)]
     ranks = [len(leaf.shape) for leaf in jax.tree.leaves(result)]
     for level in levels:
-        for index, axis in enumerate(axes.broadcast(level.out_axes, result)):
+        for index, axis in enumerate(level.whole_out_axes(result)):
             counted = None if axis is None else axes.from_the_front(axis, ranks[index])
             ranks[index] -= axis is not None
             resolved[index].append(counted)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from pmapx import axes, describe, hosts, layout, nesting, placement, shares
+from pmapx import axes, describe, hosts, layout, nesting, placement, replicas, shares
 from pmapx.axes import Axis, LeafNames, MappedAxis, Mapping
 from pmapx.calls import Call, Signature
 from pmapx.counts import Record
@@ -34,19 +34,13 @@ class Programs:
       user_function: returns what the user has of it, if that is still there.
     """
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        parameters: tuple[str, ...],
-        options: Options,
-        record: Record,
-    ) -> None:
+    def __init__(self, fun: Callable[..., Any], options: Options, record: Record) -> None:
         """Starts with none."""
         self.fun = fun
         self.options = options
         self.record = record
         self.function = describe.function_name(fun)
-        self.parameters = parameters
+        self.parameters = record.parameters
         self.shared = shared_by(fun, options)
         self.user_function: Callable[[], Any] = lambda: None
 
@@ -59,6 +53,10 @@ class Programs:
         )
         mesh_axis = axes.mesh_axis(options.axis_name)
         outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
+        if replicas.is_in(options.out_axes):
+            # All that lay this signature out find the same, and see what the others found.
+            chosen = self.shared.chosen.setdefault(signature, [])
+            outermost = dataclasses.replace(outermost, chosen=chosen)
         levels = (outermost, *self.inner_levels(signature, outermost))
         return Mapping(signature.leaves, levels, sized_by, names)
 

@@ -30,6 +30,7 @@ class Shared:
       programs: what was laid out, by signature.
       in_context: the jitted programs for meshes set around a trace.
       executables: what was compiled, by signature and settings.
+      chosen: where ``AUTO`` put the mapped axis in each leaf of the result, by signature.
       has_inner_pmaps: whether pmaps were met inside; if so, their sizes are looked for first.
     """
 
@@ -40,12 +41,14 @@ class Shared:
         self.programs: dict[Any, Any] = {}
         self.in_context: dict[Any, Any] = {}
         self.executables: dict[Any, Any] = {}
+        self.chosen: dict[Any, list[Any]] = {}
 
     def clear(self) -> None:
         """Forgets all programs."""
         self.programs.clear()
         self.in_context.clear()
         self.executables.clear()
+        self.chosen.clear()
 
 
 class _OfFunction:

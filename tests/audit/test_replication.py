@@ -317,7 +317,7 @@ def test_axis_names_are_compared_by_equality():
 
     found = outputs(body, mesh=mesh, in_specs=(P((Token(name), "j")), P()))
     assert [v.axes for v in found] == [{name, "j"}, {"j"}, {name}]
-    bare = replication._names(name, mesh.axis_names)
+    bare = replication.jaxprs.axis_names(name, mesh.axis_names)
     assert bare == (name,)
 
 

@@ -82,6 +82,24 @@ def case_an_output_that_is_equal_everywhere():
     assert_rows(mapped(MINE), ALL.sum(0))
 
 
+def case_outputs_that_are_proven_equal_everywhere():
+    mapped = pmapx.pmap(lambda x: (x, lax.psum(x, "i")), "i", out_axes=pmapx.AUTO)
+    for _ in range(3):
+        rows, total = mapped(MINE)
+        assert_rows(rows, MINE)
+        assert_rows(total, ALL.sum(0))
+    assert mapped.cache_info().compiles == 1
+
+
+def case_lowered_with_outputs_that_are_proven_equal_everywhere():
+    mapped = pmapx.pmap(lambda x: (x, lax.psum(x, "i")), "i", out_axes=pmapx.AUTO)
+    lowered = mapped.lower(MINE)
+    assert [info.shape for info in lowered.out_info] == [MINE.shape, ALL.sum(0).shape]
+    rows, total = lowered.compile()(MINE)
+    assert_rows(rows, MINE)
+    assert_rows(total, ALL.sum(0))
+
+
 def case_keyword_and_static_arguments():
     def body(x, power, *, y):
         return x**power + y

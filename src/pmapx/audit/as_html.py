@@ -7,7 +7,7 @@ from typing import Any
 
 from pmapx.audit import findings
 from pmapx.audit.as_text import across
-from pmapx.audit.quantities import place
+from pmapx.audit.quantities import arrays, place
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 from pmapx.pages import shell
 
@@ -45,7 +45,7 @@ def _content(report: AuditReport) -> dict[str, Any]:
 
 def _variants(report: AuditReport) -> Iterator[tuple[AuditedFunction, str | None]]:
     """Yields each function with what tells it from others of its name and line."""
-    places = [(function.name, function.place) for function in report.functions]
+    places = [(each.name, each.place, each.mapped_at) for each in report.functions]
     for index, function in enumerate(report.functions):
         total, number = places.count(places[index]), 1 + places[:index].count(places[index])
         yield function, f"signature {number} of {total}" if total > 1 else None
@@ -57,6 +57,9 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
         "name": function.name,
         "kind": function.kind,
         "place": place(function.place),
+        "mappedAt": place(function.mapped_at)
+        if function.mapped_at and function.mapped_at != function.place
+        else None,
         "axisSizes": dict(function.axis_sizes),
         "deviceKind": function.device_kind,
         "devices": function.device_count,
@@ -89,6 +92,7 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
             {"path": each.path, "isUsed": each.is_used, "reason": each.reason}
             for each in function.donations
         ],
+        "reused": arrays([each.path for each in function.donations if each.is_used]),
         "history": {
             "calls": function.history.calls,
             "traces": function.history.traces,
@@ -146,8 +150,9 @@ def parts(leaf: Leaf, function: AuditedFunction) -> dict[str, Any] | None:
     columns = 1
     for count in counts[1:]:
         columns *= count
-    holders: list[list[int]] = [[] for _ in range(rows * columns)]
+    holders: list[list[int]] = []
     if function.device_count <= DRAWN_DEVICES:
+        holders = [[] for _ in range(rows * columns)]
         for device in range(function.device_count):
             place_on_axis = _coordinates(device, sizes)
             part = 0

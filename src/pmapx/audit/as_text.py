@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pmapx.audit.quantities import counted, in_bytes, in_seconds, listed, place
+from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 
 SHOWN_LEAVES = 12
@@ -37,6 +37,8 @@ def _nothing(report: AuditReport) -> str:
 def _function(function: AuditedFunction) -> Iterator[str]:
     mesh = ", ".join(f"{name}={size}" for name, size in function.axis_sizes.items()) or "no mesh"
     where = f" ({place(function.place)})" if function.place else ""
+    if function.mapped_at and function.mapped_at != function.place:
+        where += f", mapped at {place(function.mapped_at)}"
     yield f"{function.name}{where}: {function.kind} on {mesh} ({function.device_kind})"
     yield f"  {_history(function)}"
     for reason in function.history.reasons[1:]:
@@ -132,7 +134,7 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
         )
     used = [donation.path for donation in function.donations if donation.is_used]
     if used:
-        yield f"donated and reused: {listed(used)}"
+        yield f"donated and reused: {arrays(used)}"
     for donation in function.donations:
         if not donation.is_used:
             yield f"donated, not reused: {donation.path}: {donation.reason}"

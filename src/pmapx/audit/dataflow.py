@@ -33,6 +33,32 @@ def origin(module: Module, name: str) -> Origin:
     return Origin(None, None)
 
 
+def order(module: Module) -> dict[str, int]:
+    """Numbers instructions as they run: what a loop or a branch calls, where that stands.
+
+    >>> from pmapx.audit.hlo import parse
+    >>> list(order(parse('''
+    ... %inner (a: f32[]) -> f32[] {
+    ...   ROOT %b = f32[] negate(%a)
+    ... }
+    ... ENTRY %main (x: f32[]) -> f32[] {
+    ...   %x = f32[] parameter(0)
+    ...   %y = f32[] call(%x), to_apply=%inner
+    ...   ROOT %z = f32[] add(%x, %y)
+    ... }''')))
+    ['x', 'y', 'b', 'z']
+    """
+    numbers: dict[str, int] = {}
+    left = list(reversed(module.computations.get(module.entry, ())))
+    while left:
+        instruction = left.pop()
+        if instruction.name not in numbers:
+            numbers[instruction.name] = len(numbers)
+            inside = [i for name in instruction.called for i in module.computations.get(name, ())]
+            left += reversed(inside)
+    return numbers
+
+
 _STEPS_BACK = 4
 _UNCHANGED = ("bitcast", "copy", "reshape", "transpose", "convert", "broadcast", "opt-barrier")
 

@@ -185,4 +185,4 @@ def _traced(
         program, traced = MappedFunction(programs.fun, programs.options).traced(*args, **kwargs)
         return traced, program.layout.mesh
     traced = mapped.trace(*args, **kwargs)
-    return traced, meshes.mesh_of(traced, describe.function_name(mapped))
+    return traced, meshes.mesh_of(traced, (args, kwargs), describe.function_name(mapped))

@@ -127,7 +127,9 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
     fabric = links.fabric_of(subject.devices)
     module = hlo.parse(subject.compiled.as_text() or "")
     sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
-    for found in communication.collectives_of(module, subject.axis_sizes):
+    numbers = dataflow.order(module)
+    all_found = communication.collectives_of(module, subject.axis_sizes)
+    for found in sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers))):
         origin = dataflow.origin(module, found.name)
         names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
         yield Exchange(

@@ -49,14 +49,15 @@ def of_records(
 def once_each(
     functions: Sequence[AuditedFunction], reason_for_more: str | None = None
 ) -> list[AuditedFunction]:
-    """Returns functions of one name, line and signature as one, their histories added up.
+    """Returns functions of one name, line, signature and traffic as one, their histories added up.
 
     ``reason_for_more`` says why the second of them was compiled; without it that counts as nothing
     to explain, as with processes that compile one program each.
     """
     kept: dict[Any, AuditedFunction] = {}
     for function in functions:
-        key = (function.name, function.place, _types(function.arguments), _types(function.outputs))
+        leaves = (_types(function.arguments), _types(function.outputs))
+        key = (function.name, function.place, function.mapped_at, *leaves, function.exchanges)
         if key not in kept:
             kept[key] = function
             continue

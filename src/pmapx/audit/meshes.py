@@ -18,10 +18,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx import describe, errors
+from pmapx.audit.jaxprs import subjaxprs
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
@@ -82,12 +83,16 @@ def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
     return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
 
 
-def mesh_of(traced: jax.stages.Traced, function: str) -> Mesh:
-    """Returns the mesh of the ``shard_map`` that a trace holds."""
+def mesh_of(traced: jax.stages.Traced, arguments: Any, function: str) -> Mesh:
+    """Returns the mesh of the ``shard_map`` that a trace holds, or that its arguments lie on."""
     for mesh in _meshes(traced.jaxpr.jaxpr):
         if isinstance(mesh, Mesh):
             return mesh
-    raise errors.CannotRebuild(function, "it holds no shard_map over a mesh of devices")
+    for leaf in jax.tree.leaves(arguments):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+    raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
 
 
 def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str) -> Mesh:
@@ -320,7 +325,7 @@ def specs_in_shard_maps(jaxpr: Jaxpr) -> list[PartitionSpec | None]:
             specs = next(
                 (
                     specs_in_shard_maps(sub)
-                    for sub in _subjaxprs(eqn)
+                    for sub in subjaxprs(eqn.params)
                     if len(sub.invars) == len(eqn.invars)
                 ),
                 [],
@@ -335,17 +340,5 @@ def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "shard_map":
             yield eqn.params["mesh"]
-        for sub in _subjaxprs(eqn):
+        for sub in subjaxprs(eqn.params):
             yield from _meshes(sub)
-
-
-def _subjaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    values: list[Any] = list(eqn.params.values())
-    while values:
-        value = values.pop(0)
-        if isinstance(value, ClosedJaxpr):
-            yield value.jaxpr
-        elif isinstance(value, Jaxpr):
-            yield value
-        elif isinstance(value, tuple | list):
-            values += value

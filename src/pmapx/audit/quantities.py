@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 
@@ -59,6 +60,21 @@ def counted(count: int, word: str) -> str:
     ('1 call', '1,024 calls')
     """
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def arrays(paths: Sequence[str]) -> str:
+    """Names arrays by their paths, those of one argument together where they are many.
+
+    >>> arrays(["w", "state['a']", "state['b']", "state['c']", "state['d']"])
+    'w, state (4 arrays)'
+    """
+    roots: dict[str, list[str]] = {}
+    for path in paths:
+        roots.setdefault(re.split(r"[\[.]", path, maxsplit=1)[0], []).append(path)
+    said = []
+    for root, together in roots.items():
+        said += together if len(together) <= 3 else [f"{root} ({len(together)} arrays)"]
+    return listed(said)
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:

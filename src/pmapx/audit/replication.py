@@ -14,20 +14,16 @@ the primitive has in a printed jaxpr.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
-import numbers
-import os
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from jax.sharding import PartitionSpec
 
-Axis = Hashable
-Scope = tuple[Axis, ...]
-"""The manual mesh axes that a jaxpr runs under, outermost first."""
+from pmapx.audit import jaxprs, places
+from pmapx.audit.jaxprs import Axis, Scope
+
 Origins = Mapping[Axis, str]
 """The axes a value may vary over, each with the place where that began."""
 Rule = Callable[[Scope, JaxprEqn, Sequence[Origins]], list[Origins]]
@@ -77,7 +73,7 @@ def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Va
     Variation(axes=frozenset({'i'}), since='argument 1')
     """
     declared = [dict.fromkeys(axes, f"argument {i}") for i, axes in enumerate(input_axes)]
-    mesh_axes = _axes_in_types(jaxpr) or (UNKNOWN_AXIS,)
+    mesh_axes = jaxprs.axes_in_types(jaxpr) or (UNKNOWN_AXIS,)
     scope = tuple(dict.fromkeys((*mesh_axes, *_join(declared))))
     return [_variation(origins) for origins in _interpret(scope, jaxpr, declared)]
 
@@ -111,16 +107,84 @@ def shard_map_outputs(
     if len(found) != 1:
         return None
     eqn, labels = found[0]
-    scope = _manual_axes(eqn)
+    scope = jaxprs.manual_axes(eqn)
     told: dict[str | None, Sequence[Hashable]] = dict(
         zip(arguments.values(), varying or (), strict=varying is not None)
     )
     inputs = [
         dict.fromkeys(told.get(label, axes), label or f"input {i} of the shard_map")
-        for i, (axes, label) in enumerate(zip(_in_axes(eqn), labels, strict=True))
+        for i, (axes, label) in enumerate(zip(jaxprs.in_axes(eqn), labels, strict=True))
     ]
-    outputs = _interpret(scope, _open(eqn.params["jaxpr"]), inputs)
-    return [_variation(origins) for origins in outputs]
+    return body_outputs(scope, jaxprs.opened(eqn.params["jaxpr"]), inputs)
+
+
+def body_outputs(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Variation]:
+    """Says over which mesh axes each output of a body may vary, of known axes and origins.
+
+    Args:
+        scope: the manual axes that the body runs under.
+        jaxpr: the body.
+        inputs: for each input the axes over which it varies, each with the reason in words.
+    """
+    return [_variation(origins) for origins in _interpret(scope, jaxpr, inputs)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Intermediate:
+    """A value inside of a body.
+
+    Attributes:
+        operation: the primitive that made it.
+        line: the line in the user's code that asked for it, as "train.py:41"; None: not known.
+        shape: its shape on one device.
+        variation: over which axes it may vary, and since where.
+    """
+
+    operation: str
+    line: str | None
+    shape: tuple[int, ...]
+    variation: Variation
+
+
+def intermediates(
+    jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]
+) -> tuple[list[Variation], list[Intermediate]]:
+    """Says the same as `analyze_body`, and that of every value inside, in order.
+
+    What a loop or a function that is called twice makes is there once, with all axes over which
+    any run of it may vary.
+
+    >>> import jax
+    >>> body = jax.make_jaxpr(lambda x: 2 * jax.lax.psum(x + 1, "i"), axis_env=[("i", 8)])
+    >>> _, inside = intermediates(body(1.0).jaxpr, [frozenset({"i"})])
+    >>> [v.variation.is_replicated for v in inside if v.operation == "mul"]
+    [True]
+    """
+    made: dict[Var, tuple[JaxprEqn, Origins]] = {}
+
+    def watch(eqn: JaxprEqn, results: Sequence[Origins]) -> None:
+        for var, origins in zip(eqn.outvars, results, strict=True):
+            known = made[var][1] if var in made else {}
+            made[var] = eqn, _join([known, origins])
+
+    token = _watch.set(watch)
+    try:
+        outputs = analyze_body(jaxpr, input_axes)
+    finally:
+        _watch.reset(token)
+    return outputs, [
+        Intermediate(
+            eqn.primitive.name,
+            places.line_of(eqn),
+            tuple(getattr(var.aval, "shape", ())),
+            _variation(origins),
+        )
+        for var, (eqn, origins) in made.items()
+    ]
+
+
+_Watch = Callable[[JaxprEqn, Sequence[Origins]], None]
+_watch: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("watch", default=None)
 
 
 def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Origins]:
@@ -130,24 +194,27 @@ def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Or
     def read(atom: Any) -> Origins:
         return {} if isinstance(atom, Literal) else env[atom]
 
+    watch = _watch.get()
     for eqn in jaxpr.eqns:
         rule = RULES.get(eqn.primitive.name, _from_operands)
         results = rule(scope, eqn, [read(atom) for atom in eqn.invars])
+        if watch is not None:
+            watch(eqn, results)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
 def _from_operands(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     # Nobody taught us this primitive: plain arithmetic, unless it could reach beyond its operands.
-    named = (_names(value, scope) for key, value in eqn.params.items() if "ax" in key)
+    named = (jaxprs.axis_names(value, scope) for key, value in eqn.params.items() if "ax" in key)
     names_an_axis = any(axis in scope for axes in named for axis in axes)
-    if eqn.effects or names_an_axis or any(True for _ in _subjaxprs(eqn.params)):
+    if eqn.effects or names_an_axis or any(True for _ in jaxprs.subjaxprs(eqn.params)):
         return _varies_everywhere(scope, eqn, operands)
     return [_join(operands)] * len(eqn.outvars)
 
 
 def _varies_everywhere(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    return [_join([dict.fromkeys(scope, _place(eqn)), *operands])] * len(eqn.outvars)
+    return [_join([dict.fromkeys(scope, places.place(eqn)), *operands])] * len(eqn.outvars)
 
 
 def _same_value(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
@@ -168,7 +235,7 @@ def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins
     if not axes:
         return _varies_everywhere(scope, eqn, operands)
     # Operands first: one that varied before tells more about the cause than the collective does.
-    own = dict.fromkeys(axes, _place(eqn))
+    own = dict.fromkeys(axes, places.place(eqn))
     if len(operands) == len(eqn.outvars):
         return [_join([origins, own]) for origins in operands]
     return [_join([*operands, own])] * len(eqn.outvars)
@@ -177,18 +244,18 @@ def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins
 def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
         if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
-            callee = _open(eqn.params[name])
+            callee = jaxprs.opened(eqn.params[name])
             if len(callee.invars) == len(operands) and len(callee.outvars) == len(eqn.outvars):
                 return _interpret(scope, callee, operands)
     return _varies_everywhere(scope, eqn, operands)
 
 
 def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    body = _open(eqn.params["jaxpr"])
+    body = jaxprs.opened(eqn.params["jaxpr"])
     # Releases differ in how they say which operands are carried. The types always tell: an operand
     # that is scanned over and a result that is stacked have one dimension more than in the body.
-    xs = _count_of_other_rank(eqn.invars, body.invars)
-    ys = _count_of_other_rank(eqn.outvars, body.outvars)
+    xs = jaxprs.count_of_other_rank(eqn.invars, body.invars)
+    ys = jaxprs.count_of_other_rank(eqn.outvars, body.outvars)
     if xs is None or ys is None:
         return _varies_everywhere(scope, eqn, operands)
     num_carry = len(body.outvars) - ys
@@ -204,7 +271,7 @@ def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Orig
 
 
 def _while(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    body, cond = _open(eqn.params["body_jaxpr"]), _open(eqn.params["cond_jaxpr"])
+    body, cond = jaxprs.opened(eqn.params["body_jaxpr"]), jaxprs.opened(eqn.params["cond_jaxpr"])
     cond_end = eqn.params["cond_nconsts"]
     body_end = cond_end + eqn.params["body_nconsts"]
     cond_consts, body_consts = operands[:cond_end], operands[cond_end:body_end]
@@ -218,14 +285,14 @@ def _while(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Ori
 
 def _cond(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     choice, *arguments = operands
-    branches = [_interpret(scope, _open(b), arguments) for b in eqn.params["branches"]]
+    branches = [_interpret(scope, jaxprs.opened(b), arguments) for b in eqn.params["branches"]]
     return [_join([*results, choice]) for results in zip(*branches, strict=True)]
 
 
 def _combinator(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     # Applies its functions to its operands and to their results, in an order we need not know.
     def step(values: Sequence[Origins]) -> list[Origins]:
-        functions = _subjaxprs(eqn.params)
+        functions = jaxprs.subjaxprs(eqn.params)
         results = (_interpret(scope, f, [*values] * len(f.invars)) for f in functions)
         return [_join(origins for several in results for origins in several)]
 
@@ -234,18 +301,18 @@ def _combinator(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> lis
 
 
 def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    place = _place(eqn)
-    inner = tuple(axis for axis in _manual_axes(eqn) if axis not in scope)
+    place = places.place(eqn)
+    inner = tuple(axis for axis in jaxprs.manual_axes(eqn) if axis not in scope)
     inputs = [
         _join([origins, dict.fromkeys(axes, place)])
-        for origins, axes in zip(operands, _in_axes(eqn), strict=True)
+        for origins, axes in zip(operands, jaxprs.in_axes(eqn), strict=True)
     ]
-    outputs = _interpret(scope + inner, _open(eqn.params["jaxpr"]), inputs)
+    outputs = _interpret(scope + inner, jaxprs.opened(eqn.params["jaxpr"]), inputs)
     # Shards laid side by side are one value for the code around. An axis that the out_spec leaves
     # out stays: nobody checked that the shards agreed.
     specs = eqn.params.get("out_specs", ((),) * len(outputs))
     return [
-        _without(origins, [axis for axis in inner if axis in _spec_axes(spec, inner)])
+        _without(origins, [axis for axis in inner if axis in jaxprs.spec_axes(spec, inner)])
         for origins, spec in zip(outputs, specs, strict=True)
     ]
 
@@ -326,79 +393,8 @@ def _variation(origins: Origins) -> Variation:
     return Variation(frozenset(origins), next(iter(origins.values()), None))
 
 
-def _place(eqn: JaxprEqn) -> str:
-    name = f"`{eqn.primitive.name}`"
-    # "/path/train.py:41:8 (step)"; empty when no frame is the user's.
-    summary = source_info_util.summarize(eqn.source_info)
-    line = re.match(r"(?P<path>.+?):(?P<line>\d+)(:\d+)? \(", summary)
-    return f"{name} at {os.path.basename(line['path'])}:{line['line']}" if line else name
-
-
 def _communicated_axes(scope: Scope, eqn: JaxprEqn) -> tuple[Axis, ...]:
-    return _names(eqn.params.get("axes", eqn.params.get("axis_name", ())), scope)
-
-
-def _names(value: Any, scope: Scope) -> tuple[Axis, ...]:
-    """The axis names in a parameter: one, or several among which integers are array dimensions."""
-    # A tuple may be the name of one axis.
-    are_several = isinstance(value, tuple | list | set | frozenset) and value not in scope
-    return tuple(
-        name
-        for name in (value if are_several else (value,))
-        if isinstance(name, Hashable) and not isinstance(name, numbers.Integral | None)
-    )
-
-
-def _manual_axes(eqn: JaxprEqn) -> Scope:
-    mesh_axes = eqn.params["mesh"].axis_names
-    manual = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", mesh_axes))
-    return tuple(axis for axis in mesh_axes if axis in manual)
-
-
-def _in_axes(eqn: JaxprEqn) -> list[Scope]:
-    """For each operand of a `shard_map`, the axes over which the body's view of it varies."""
-    manual = _manual_axes(eqn)
-    specs = eqn.params.get("in_specs")
-    if specs is None:
-        return [manual] * len(eqn.invars)
-    # An unreduced axis is one over which every device holds its own summand.
-    return [
-        tuple(a for a in manual if a in _spec_axes(s, manual) or a in getattr(s, "unreduced", ()))
-        for s in specs
-    ]
-
-
-def _spec_axes(spec: PartitionSpec, scope: Scope) -> list[Axis]:
-    return [axis for dimension in spec for axis in _names(dimension, scope)]
-
-
-def _axes_in_types(jaxpr: Jaxpr) -> Scope:
-    """The manual axes of the mesh that the types of arrays in a `shard_map` body carry."""
-    shardings = (getattr(v.aval, "sharding", None) for v in [*jaxpr.invars, *jaxpr.outvars])
-    meshes = (getattr(sharding, "mesh", None) for sharding in shardings)
-    axes = (axis for mesh in meshes for axis in getattr(mesh, "manual_axes", ()))
-    return tuple(dict.fromkeys(axes))
-
-
-def _count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | None:
-    pairs = [(a.aval, b.aval) for a, b in zip(outside, inside, strict=True)]
-    if not all(hasattr(aval, "shape") for pair in pairs for aval in pair):
-        return None
-    return sum(len(a.shape) != len(b.shape) for a, b in pairs)
-
-
-def _open(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
-    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
-
-
-def _subjaxprs(value: Any) -> Iterator[Jaxpr]:
-    if isinstance(value, Jaxpr | ClosedJaxpr):
-        yield _open(value)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _subjaxprs(item)
-    elif isinstance(value, dict):
-        yield from _subjaxprs(list(value.values()))
+    return jaxprs.axis_names(eqn.params.get("axes", eqn.params.get("axis_name", ())), scope)
 
 
 def _shard_maps(
@@ -413,7 +409,7 @@ def _shard_maps(
             continue
         if len(distinct := {source for source in sources if source}) == 1:
             labels.update(dict.fromkeys(eqn.outvars, distinct.pop()))
-        for sub in _subjaxprs(eqn.params):
+        for sub in jaxprs.subjaxprs(eqn.params):
             is_call = len(sub.invars) == len(sources)
             inner = {v: s for v, s in zip(sub.invars, sources, strict=False) if s and is_call}
             yield from _shard_maps(sub, inner)

@@ -243,7 +243,24 @@ class Remark:
 
 @dataclasses.dataclass(frozen=True)
 class AuditedFunction:
-    """What was found about one mapped function and one signature of its arguments."""
+    """What was found about one mapped function and one signature of its arguments.
+
+    Attributes:
+      name: the function's name.
+      kind: what mapped it, e.g. ``pmapx.pmap``.
+      place: where it is defined.
+      axis_sizes: the axes of its mesh.
+      device_kind: what its devices are, as JAX names it.
+      arguments: its arguments' leaves.
+      outputs: its outputs' leaves.
+      exchanges: the collectives of the compiled program.
+      memory: what a device needs for a call; None where the compiler does not tell.
+      donations: its donated arguments.
+      history: what it did up to the audit, or over the run.
+      compile_seconds: how long XLA took; None where it was not compiled for the audit.
+      findings: what to look at.
+      mapped_at: the line that mapped it, when a program was run.
+    """
 
     name: str
     kind: str
@@ -258,6 +275,7 @@ class AuditedFunction:
     history: History
     compile_seconds: float | None = None
     findings: tuple[Remark, ...] = ()
+    mapped_at: str | None = None
 
     @property
     def device_count(self) -> int:

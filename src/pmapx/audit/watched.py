@@ -23,12 +23,14 @@ class WatchedFunction:
     Attributes:
       name: what it is called.
       record: what pmapx counts of it; None for a function of ``jax.jit``.
+      mapped_at: the line that made it.
       skipped: why signatures could not be audited.
     """
 
-    def __init__(self, name: str, record: Record | None) -> None:
+    def __init__(self, name: str, record: Record | None, mapped_at: str) -> None:
         """Starts with nothing."""
         self.name = name
+        self.mapped_at = mapped_at
         self.record = record
         self.skipped: list[str] = []
         self._seen: dict[Any, _Signature | None] = {}
@@ -76,7 +78,9 @@ class WatchedFunction:
             history = self._history(signature)
             if index > 0:  # What concerns the function is said with its first signature.
                 history = dataclasses.replace(history, reasons=history.reasons[:1], moved=())
-            function = dataclasses.replace(signature.function, history=history)
+            function = dataclasses.replace(
+                signature.function, history=history, mapped_at=self.mapped_at
+            )
             done.append(dataclasses.replace(function, findings=findings.about(function)))
         return done
 

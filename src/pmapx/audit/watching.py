@@ -76,7 +76,8 @@ class Watch:
         def as_function(mapped: MappedFunction) -> Callable[..., Any]:
             dispatcher = mapped._dispatcher
             call = dispatcher.call
-            watched = WatchedFunction(mapped._programs.function, mapped._record)
+            name = mapped._programs.function
+            watched = WatchedFunction(name, mapped._record, _line_of_the_program())
             self._functions.append(watched)
             of_call = functools.partial(self._of_pmap, mapped)
 
@@ -148,7 +149,8 @@ class Watch:
         return subjects.of_executable(programs, call, executable, executable.program.trace())
 
     def _watched_jit(self, jitted: Any) -> WatchedJit:
-        watched = WatchedFunction(getattr(jitted, "__name__", "a function"), None)
+        name = getattr(jitted, "__name__", "a function")
+        watched = WatchedFunction(name, None, _line_of_the_program())
         self._functions.append(watched)
 
         def of_call(args: Any, kwargs: Any) -> Subject | None:

@@ -85,7 +85,7 @@
       "Bytes by function",
       "Above: the memory that a call needs on a device. Below: what a device sends in a call.",
       element("p", { class: "legend" }, legend.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), name))),
-      pictures.byFunction(functions, goTo),
+      element("div", { class: "wide" }, pictures.byFunction(functions, goTo)),
     );
   }
 
@@ -103,6 +103,7 @@
         {},
         element("h2", {}, foreign(made.name, "span")),
         foreign(made.place, "code", { class: "place" }),
+        made.mappedAt ? element("span", { class: "place" }, "mapped at ", foreign(made.mappedAt, "code")) : null,
         made.variant ? element("span", { class: "place" }, made.variant) : null,
         element("p", { class: "words" }, `${made.kind} over `, foreign(mesh || "no mesh"), ` · ${made.deviceKind} · ${historyWords(made.history)}`),
       ),
@@ -209,11 +210,10 @@
     if (!made.memory) return [element("h3", {}, "Memory a device"), element("p", { class: "words" }, "Not told by this backend.")];
     const parts = pictures.memoryParts(made.memory);
     const said = pictures.MEMORY.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), `${name} ${bytes(parts[key])}`));
-    const reused = made.donations.filter((each) => each.isUsed).map((each) => each.path);
     return [
       element("h3", {}, `Memory a device: ${bytes(made.memory.total)}`),
       element("p", { class: "legend" }, said, made.memory.aliases ? element("span", {}, `${bytes(made.memory.aliases)} of outputs in the place of donated arguments`) : null),
-      reused.length ? element("p", { class: "words" }, "Donated and reused: ", foreign(reused.slice(0, 6).join(", ") + (reused.length > 6 ? ` and ${reused.length - 6} more` : ""))) : null,
+      made.reused ? element("p", { class: "words" }, "Donated and reused: ", foreign(made.reused)) : null,
     ];
   }
 

@@ -3,8 +3,8 @@
 // The pictures of an audit, as SVG: who holds what, collectives in time, bytes by function.
 const pictures = (() => {
   const NAMESPACE = "http://www.w3.org/2000/svg";
-  // Parts beyond these are left out, but for the last.
-  const SHOWN_PARTS = 16;
+  // Rows of parts beyond these are left out, but for the last.
+  const MOST_LINES = 6;
 
   function svg(tag, attributes, ...children) {
     const made = document.createElementNS(NAMESPACE, tag);
@@ -50,53 +50,52 @@ const pictures = (() => {
     return words.length > 3 ? `${words.slice(0, 2).join(", ")}, …` : words.join(", ");
   }
 
-  // Which parts of an array lie where: equal parts have one colour, others one each.
+  // The numbers from 0 up to `count`, but for a gap before the last where there is no room for all.
+  function withGap(count, room) {
+    if (count <= room) return [...Array(count).keys()];
+    return [...Array(Math.max(1, room - 2)).keys(), null, count - 1];
+  }
+
+  // Which parts of an array lie where: equal parts have one colour, others one each. One split
+  // dimension is drawn across; of two, the first goes down as in a matrix.
   function holdings(leaf, deviceCount) {
-    const height = 20;
     if (!leaf.parts) return null;
     const { rows, columns, holders } = leaf.parts;
-    const isLong = rows > SHOWN_PARTS;
-    const shown = isLong ? [...Array(SHOWN_PARTS / 2 - 1).keys(), null, rows - 1] : [...Array(rows).keys()];
-    const depth = Math.min(columns, 4);
-    const wide = rows === 1 ? 208 : Math.max(24, Math.min(52, Math.floor(208 / shown.length)));
-    const width = wide * shown.length;
-    const words = [];
-    const cells = shown.flatMap((row, at) => {
-      if (row === null) {
-        return [svg("text", { x: at * wide + wide / 2, y: (height * depth) / 2 + 4, class: "mark" }, "…")];
-      }
-      return [...Array(depth).keys()].flatMap((column) => {
-        const part = row * columns + column;
-        const held = holders[part] ?? [];
-        const isWhole = rows * columns === 1;
-        const label = isWhole ? (deviceCount === 1 ? "0" : `all ${deviceCount}`) : held.length ? ranges(held) : `${part}`;
-        const hue = leaf.state === "varies" ? `hue h${part % 8}` : `hue ${leaf.state}`;
-        const title = isWhole
-          ? `all of it on every device`
-          : `part ${part}: device ${held.length ? ranges(held) : part}${leaf.state === "stacked" ? ", equal to the others" : ""}`;
-        words.push(label);
-        return [
-          svg(
-            "g",
-            {},
-            svg("title", {}, title),
-            svg("rect", {
-              x: at * wide + 0.5, y: column * height + 0.5, width: wide - 2, height: height - 2, rx: 3, class: hue,
-            }),
-            svg("text", { x: at * wide + wide / 2 - 0.5, y: column * height + 14, class: "part" }, label),
-          ),
-        ];
-      });
-    });
-    const across = columns > depth ? svg("text", { x: width + 4, y: height * depth - 5, class: "more" }, `…×${columns}`) : null;
-    const total = width + (across ? 40 : 0);
-    const name = `${leaf.path}: ${leaf.across}; parts on devices ${words.slice(0, 16).join("; ")}`;
-    return svg(
-      "svg",
-      { class: "holdings", width: total, height: height * depth, viewBox: `0 0 ${total} ${height * depth}`, role: "img", "aria-label": name },
-      cells,
-      across,
+    const isMatrix = columns > 1;
+    const [across, down] = isMatrix ? [columns, rows] : [rows, 1];
+    const isWhole = across * down === 1;
+    const words = (part) => {
+      if (isWhole) return deviceCount === 1 ? "0" : `all ${deviceCount}`;
+      return holders[part]?.length ? ranges(holders[part]) : `${part}`;
+    };
+    const longest = Math.max(...withGap(rows * columns, 64).map((part) => (part === null ? 1 : words(part).length)));
+    const [room, height] = [232, 20];
+    const least = 6.4 * Math.min(longest, 8) + 10;
+    const shown = withGap(across, Math.max(3, Math.floor(room / least)));
+    const wide = Math.floor(Math.min(isWhole ? room : 56, room / shown.length));
+    const lines = withGap(down, MOST_LINES);
+    const cells = lines.flatMap((line, y) =>
+      shown.map((column, x) => {
+        if (line === null || column === null) {
+          return svg("text", { x: (x + 0.5) * wide, y: (y + 0.5) * height + 4, class: "mark" }, "…");
+        }
+        const part = isMatrix ? line * columns + column : column;
+        const held = isWhole ? "all of it on every device" : `part ${part} on device ${words(part)}`;
+        return svg(
+          "g",
+          {},
+          svg("title", {}, leaf.state === "stacked" ? `${held}, equal to the others` : held),
+          svg("rect", {
+            x: x * wide + 0.5, y: y * height + 0.5, width: wide - 2, height: height - 2, rx: 3,
+            class: leaf.state === "varies" ? `hue h${part % 8}` : `hue ${leaf.state}`,
+          }),
+          svg("text", { x: (x + 0.5) * wide - 0.5, y: y * height + 14, class: "part" }, words(part)),
+        );
+      }),
     );
+    const [width, tall] = [wide * shown.length, height * lines.length];
+    const name = `${leaf.path}: ${leaf.across}, in ${rows * columns} part${rows * columns === 1 ? "" : "s"}`;
+    return svg("svg", { class: "holdings", width, height: tall, viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": name }, cells);
   }
 
   // Collectives one after the other: as wide as their time, or as their bytes where none is known.

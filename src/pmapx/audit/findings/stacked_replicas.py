@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
-from pmapx.audit.quantities import in_bytes, listed
+from pmapx.audit.quantities import arrays, in_bytes
 from pmapx.audit.report import AuditedFunction, Remark
 
 
@@ -40,7 +40,7 @@ class StackedReplicas(Finding):
         copies = sum(leaf.stacked_copies for leaf in stacked)
         how = "were compared" if all(leaf.is_compared for leaf in stacked) else "stay equal"
         yield self.remark(
-            f"{listed([leaf.path for leaf in stacked])}: one row for each of "
+            f"{arrays([leaf.path for leaf in stacked])}: one row for each of "
             f"{function.device_count} devices, all equal (they {how}); {in_bytes(copies)} of "
             "them are copies",
             "pass it whole: in_axes=None and out_axes=None, or P() in the specs of shard_map",

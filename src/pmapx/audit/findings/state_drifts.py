@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
-from pmapx.audit.quantities import listed
+from pmapx.audit.quantities import arrays
 from pmapx.audit.report import AuditedFunction, Leaf, Remark
 
 
@@ -35,12 +35,14 @@ class StateDrifts(Finding):
         drifting: dict[str | None, list[Leaf]] = {}
         for leaf, after in pairs:
             starts_equal = leaf.is_equal or not leaf.is_compared
-            is_state = _argument(leaf) in stays  # Not a batch that is returned in its shape.
+            # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
+            is_tree = leaf.path != _argument(leaf)
+            is_state = _argument(leaf) in stays or (stays and is_tree and leaf.is_compared)
             if leaf.is_split and starts_equal and is_state and not after.is_equal:
                 drifting.setdefault(after.since, []).append(leaf)
         for since, leaves in drifting.items():
             yield self.remark(
-                f"{listed([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
+                f"{arrays([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
                 "between devices after a call"
                 f"{f': varies since {since}' if since else ''}",
                 "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",

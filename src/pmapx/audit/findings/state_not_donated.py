@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
-from pmapx.audit.quantities import in_bytes, listed
+from pmapx.audit.quantities import arrays, in_bytes
 from pmapx.audit.report import AuditedFunction, Remark
 
 WORTH_A_WORD = 2**20
@@ -31,7 +31,7 @@ class StateNotDonated(Finding):
         size = sum(leaf.bytes_a_device for leaf in kept)
         if size >= WORTH_A_WORD:
             yield self.remark(
-                f"{listed([leaf.path for leaf in kept])}: {in_bytes(size)} a device held twice "
+                f"{arrays([leaf.path for leaf in kept])}: {in_bytes(size)} a device held twice "
                 "during the call",
                 "donate it, with donate_argnums, if the old value is not used after the call",
                 function,

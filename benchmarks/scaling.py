@@ -1,0 +1,187 @@
+"""A training step of a small transformer for 8 to 4,096 chips that are not there.
+
+original   pmap over a state that is stacked, a row a chip, as pmap codebases have it; whoever
+           needs the state outside takes row 0 of each leaf, which is a program of its own.
+migrated   shard_map over a state that is replicated, P(), as `pmapx migrate --style replicated`
+           writes it; the state outside is the state.
+
+Nothing runs: each program is compiled for the topology and read. Bytes are those of one chip.
+"""
+
+import datetime
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from turns import markdown, parser_of
+
+import pmapx
+from pmapx.audit.elsewhere import compile_for
+from pmapx.audit.scaling import COUNTS, Point, growth_of, point_of, size
+from pmapx.audit.topology import topology_of
+
+LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="numbers of chips")
+    parser.add_argument("--family", default="v5p", help="kind of chips (default: v5p)")
+    parser.add_argument("--json", type=Path, help="also write them here, and a table beside it")
+    options = parser.parse_args()
+    points: dict[str, list[Point]] = {"original": [], "migrated": [], "row 0": []}
+    for count in sorted(options.counts):
+        topology = topology_of(count, options.family)
+        for style, build in (("original", original), ("migrated", migrated), ("row 0", row_0)):
+            print(f"compiling {style} for {topology}", file=sys.stderr, flush=True)
+            points[style].append(point_of(compile_for(None, (), topology, build=build), topology))
+    lines = table(points)
+    print("\n".join(lines))
+    if options.json:
+        options.json.write_text(
+            json.dumps(
+                {style: [vars(point) for point in found] for style, found in points.items()},
+                indent=1,
+            )
+            + "\n"
+        )
+        options.json.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def table(points: dict[str, list[Point]]) -> list[str]:
+    columns = (
+        *(">chips", "topology", "style", ">collectives", ">sent", ">memory"),
+        *(">to read the state: sent", ">memory", ">compile s"),
+    )
+    rows = []
+    for first, second, read in zip(*points.values(), strict=True):
+        reading = size(read.sent), size(read.outputs + read.temporaries)
+        for style, point, to_read in (
+            ("original", first, reading),
+            ("migrated", second, ("0 B", "0 B")),
+        ):
+            rows.append(
+                (f"{point.devices:,}", point.topology, style, str(point.collectives),
+                 size(point.sent), size(point.memory), *to_read, f"{point.compile_seconds:.1f}")
+            )  # fmt: skip
+    lines = [*markdown(columns, rows), ""]
+    for style, found in points.items():
+        growing = "; ".join(map(str, growth_of(found))) or "nothing"
+        lines.append(f"- *{style}*: grows with the number of chips: {growing}.")
+    return [*lines, "", described()]
+
+
+def described() -> str:
+    from importlib.metadata import version
+
+    return (
+        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, libtpu {version('libtpu')}, "
+        f"{datetime.date.today():%d %B %Y}; {parameter_count():,} parameters in float32 with Adam, "
+        f"{BATCH} sequences of {LENGTH} a chip."
+    )
+
+
+def weights() -> Any:
+    def array(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    return {
+        "embedding": array(VOCABULARY, WIDTH),
+        "layers": {
+            "qkv": array(LAYERS, WIDTH, 3 * WIDTH),
+            "out": array(LAYERS, WIDTH, WIDTH),
+            "up": array(LAYERS, WIDTH, 4 * WIDTH),
+            "down": array(LAYERS, 4 * WIDTH, WIDTH),
+        },
+    }
+
+
+def parameter_count() -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(weights()))
+
+
+def state() -> Any:
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    return {"weights": weights(), "mean": weights(), "square": weights(), "count": count}
+
+
+def loss_of(weights: Any, tokens: jax.Array) -> jax.Array:
+    def layer(x: jax.Array, layer: Any) -> tuple[jax.Array, None]:
+        x = x + attention(layer, normalized(x))
+        return x + jax.nn.relu(normalized(x) @ layer["up"]) @ layer["down"], None
+
+    x, _ = lax.scan(layer, weights["embedding"][tokens], weights["layers"])
+    scores = jax.nn.log_softmax(normalized(x) @ weights["embedding"].T)[:, :-1]
+    return -jnp.take_along_axis(scores, tokens[:, 1:, None], -1).mean()
+
+
+def normalized(x: jax.Array) -> jax.Array:
+    return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+
+
+def attention(layer: Any, x: jax.Array) -> jax.Array:
+    parts = (x @ layer["qkv"]).reshape(*x.shape[:2], 3, HEADS, WIDTH // HEADS)
+    queries, keys, values = jnp.moveaxis(parts, 2, 0)
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys) / np.sqrt(WIDTH // HEADS)
+    scores = jnp.where(np.tri(LENGTH, dtype=bool), scores, -1e9)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), values)
+    return mixed.reshape(x.shape) @ layer["out"]
+
+
+def step(state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
+    loss, gradients = jax.value_and_grad(loss_of)(state["weights"], tokens)
+    gradients, loss = lax.pmean((gradients, loss), "batch")
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradients)
+    square = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["square"], gradients)
+    weights = jax.tree.map(
+        lambda w, m, v: w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), state["weights"], mean, square
+    )
+    return {"weights": weights, "mean": mean, "square": square, "count": state["count"] + 1}, loss
+
+
+def stacked(tree: Any, rows: int) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), tree)
+
+
+def original(devices: Any) -> tuple[Any, Any]:
+    tokens = jax.ShapeDtypeStruct((len(devices), BATCH, LENGTH), jnp.int32)
+    mapped = pmapx.pmap(step, "batch", devices=devices, donate_argnums=0)
+    return mapped, (stacked(state(), len(devices)), tokens)
+
+
+def migrated(devices: Any) -> tuple[Any, Any]:
+    mesh = Mesh(np.array(devices), ("batch",))
+    whole, rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("batch"))
+    mapped = jax.shard_map(
+        step, mesh=mesh, in_specs=(P(), P("batch")), out_specs=P(), check_vma=False
+    )
+    placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), state())
+    shape = (len(devices) * BATCH, LENGTH)
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=rows)
+    return jax.jit(mapped, donate_argnums=0), (placed, tokens)
+
+
+def row_0(devices: Any) -> tuple[Any, Any]:
+    """What `jax.tree.map(lambda x: x[0], state)` runs on a stacked state of today's JAX."""
+    mesh = Mesh(np.array(devices), ("batch",))
+    rows = NamedSharding(mesh, P("batch"))
+    placed = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows),
+        stacked(state()["weights"], len(devices)),
+    )
+    return jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)), (placed,)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

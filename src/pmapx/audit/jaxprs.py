@@ -1,0 +1,82 @@
+"""Jaxprs, read: what is inside of an equation, and which axes its parameters name."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.sharding import PartitionSpec
+
+Axis = Hashable
+Scope = tuple[Axis, ...]
+"""The manual mesh axes that a jaxpr runs under, outermost first."""
+
+
+def axis_names(value: Any, scope: Scope) -> tuple[Axis, ...]:
+    """The axis names in a parameter: one, or several among which integers are array dimensions."""
+    # A tuple may be the name of one axis.
+    are_several = isinstance(value, tuple | list | set | frozenset) and value not in scope
+    return tuple(
+        name
+        for name in (value if are_several else (value,))
+        if isinstance(name, Hashable) and not isinstance(name, numbers.Integral | None)
+    )
+
+
+def manual_axes(eqn: JaxprEqn) -> Scope:
+    """The axes that a `shard_map` takes from the compiler, in the mesh's order."""
+    mesh_axes = eqn.params["mesh"].axis_names
+    manual = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", mesh_axes))
+    return tuple(axis for axis in mesh_axes if axis in manual)
+
+
+def in_axes(eqn: JaxprEqn) -> list[Scope]:
+    """For each operand of a `shard_map`, the axes over which the body's view of it varies."""
+    manual = manual_axes(eqn)
+    specs = eqn.params.get("in_specs")
+    if specs is None:
+        return [manual] * len(eqn.invars)
+    # An unreduced axis is one over which every device holds its own summand.
+    return [
+        tuple(a for a in manual if a in spec_axes(s, manual) or a in getattr(s, "unreduced", ()))
+        for s in specs
+    ]
+
+
+def spec_axes(spec: PartitionSpec, scope: Scope) -> list[Axis]:
+    """The axes that a spec names, in any dimension."""
+    return [axis for dimension in spec for axis in axis_names(dimension, scope)]
+
+
+def axes_in_types(jaxpr: Jaxpr) -> Scope:
+    """The manual axes of the mesh that the types of arrays in a `shard_map` body carry."""
+    shardings = (getattr(v.aval, "sharding", None) for v in [*jaxpr.invars, *jaxpr.outvars])
+    meshes = (getattr(sharding, "mesh", None) for sharding in shardings)
+    axes = (axis for mesh in meshes for axis in getattr(mesh, "manual_axes", ()))
+    return tuple(dict.fromkeys(axes))
+
+
+def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | None:
+    """How many variables of a loop have another rank in its body; None: some have no shape."""
+    pairs = [(a.aval, b.aval) for a, b in zip(outside, inside, strict=True)]
+    if not all(hasattr(aval, "shape") for pair in pairs for aval in pair):
+        return None
+    return sum(len(a.shape) != len(b.shape) for a, b in pairs)
+
+
+def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
+    """A jaxpr without its constants."""
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def subjaxprs(value: Any) -> Iterator[Jaxpr]:
+    """The jaxprs in the parameters of an equation, those in containers among them."""
+    if isinstance(value, Jaxpr | ClosedJaxpr):
+        yield opened(value)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from subjaxprs(item)
+    elif isinstance(value, dict):
+        yield from subjaxprs(list(value.values()))

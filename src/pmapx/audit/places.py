@@ -1,0 +1,51 @@
+"""Where in the user's code an equation comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from jax.extend import source_info_util
+from jax.extend.core import JaxprEqn
+
+import pmapx
+
+_PACKAGE = os.path.dirname(os.path.abspath(pmapx.__file__)) + os.sep
+_LIBRARIES = re.compile(r"[\\/](site|dist)-packages[\\/]")
+_FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)? \(")
+_DEPTH = 100
+
+
+def place(eqn: JaxprEqn) -> str:
+    """Names an equation, as in "varies since `axis_index` at train.py:41"."""
+    line = line_of(eqn)
+    name = f"`{eqn.primitive.name}`"
+    return name if line is None else f"{name} at {line}"
+
+
+def line_of(eqn: JaxprEqn) -> str | None:
+    """Returns the line, as ``train.py:41``: the user's own that led to a library's, if any did."""
+    frames = _frames(eqn)
+    if not frames:
+        return None
+    own = [frame for frame in frames if not _is_a_librarys(frame[0])]
+    path, line = (own or frames)[0]
+    return f"{os.path.basename(path)}:{line}"
+
+
+def is_added(eqn: JaxprEqn) -> bool:
+    """Says whether pmapx added an equation to those of the user's function."""
+    frames = _frames(eqn)
+    return bool(frames) and frames[0][0].startswith(_PACKAGE)
+
+
+def _is_a_librarys(path: str) -> bool:
+    return path.startswith(_PACKAGE) or _LIBRARIES.search(path) is not None
+
+
+def _frames(eqn: JaxprEqn) -> list[tuple[str, int]]:
+    """Returns the files and lines behind an equation, innermost first; none of them JAX's."""
+    # "/path/train.py:41:8 (step)" a line, outermost first; empty when no frame is the user's.
+    summary = source_info_util.summarize(eqn.source_info, num_frames=_DEPTH)
+    found = [_FRAME.match(frame) for frame in reversed(summary.splitlines())]
+    return [(frame["path"], int(frame["line"])) for frame in found if frame]

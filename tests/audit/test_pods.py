@@ -1,0 +1,112 @@
+"""Programs for pods of TPUs, compiled where there is none; `make test-tpu` has the compiler."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import pmapx
+from pmapx.audit.communication import collectives
+from pmapx.audit.elsewhere import compile_for
+from pmapx.audit.scaling import scaling
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None, reason="make test-tpu has libtpu"
+    ),
+]
+N = jax.device_count()
+WEIGHTS = {
+    "in": np.ones((256, 512), np.float32),
+    "bias": np.ones(512, np.float32),
+    "out": np.ones((512, 128), np.float32),
+}
+STATE = {"weights": WEIGHTS, "momentum": WEIGHTS, "step": np.int32(0)}
+GRADIENT_BYTES = sum(leaf.nbytes for leaf in jax.tree.leaves(WEIGHTS))
+
+
+def loss(weights, images, labels):
+    hidden = jax.nn.relu(images @ weights["in"] + weights["bias"])
+    return ((hidden @ weights["out"] - labels) ** 2).mean()
+
+
+def train(state, images, labels):
+    gradients = lax.pmean(jax.grad(loss)(state["weights"], images, labels), "i")
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], gradients)
+    weights = jax.tree.map(lambda w, m: w - 0.1 * m, state["weights"], momentum)
+    return {"weights": weights, "momentum": momentum, "step": state["step"] + 1}
+
+
+def stacked(rows):
+    state = jax.tree.map(lambda leaf: np.stack([leaf] * rows), STATE)
+    return state, np.ones((rows, 8, 256), np.float32), np.ones((rows, 8, 128), np.float32)
+
+
+def pmapped():
+    return pmapx.pmap(train, "i", donate_argnums=0), stacked(N)
+
+
+def sharded():
+    mesh = Mesh(np.array(jax.devices()), ("i",))
+    f = jax.shard_map(
+        train, mesh=mesh, in_specs=(P(), P("i"), P("i")), out_specs=P(), check_vma=False
+    )
+    batch = np.ones((8 * N, 256), np.float32), np.ones((8 * N, 128), np.float32)
+    return jax.jit(f, donate_argnums=0), (STATE, *batch)
+
+
+@pytest.mark.parametrize("make", [pmapped, sharded])
+@pytest.mark.parametrize("topology", ["v5e:16x16", "v4:4x8x8", "v5p:4x8x8", "v6e:16x16"])
+def test_a_training_step_on_256_chips_reduces_its_gradients_and_nothing_else(make, topology):
+    mapped, args = make()
+    there = compile_for(mapped, args, topology)
+    assert there.axis_sizes == {"i": 256}
+    [only] = collectives(there.compiled.as_text(), there.axis_sizes)
+    assert (only.kind, only.group_size, only.times) == ("all-reduce", 256, 1)
+    assert only.payload == GRADIENT_BYTES
+    assert "test_pods.py" in only.place
+    assert "all-gather" not in there.compiled.as_text()
+
+
+def test_several_slices_are_compiled_for():
+    mapped, args = pmapped()
+    there = compile_for(mapped, args, "2x v5e:4x4")
+    found = collectives(there.compiled.as_text(), there.axis_sizes)
+    assert len(there.devices) == 32
+    assert found
+    assert {collective.kind for collective in found} <= {"all-reduce", "reduce-scatter",
+                                                         "all-gather"}  # fmt: skip
+
+
+def test_nothing_grows_from_8_to_4096_chips():
+    mapped, args = sharded()
+    found = scaling(mapped, args, (8, 4096))
+    assert found.growing == ()
+    assert {sum(point.payloads.values()) for point in found.points} == {GRADIENT_BYTES}
+
+
+def test_a_gather_that_grows_is_named():
+    def gathers(x):
+        return lax.all_gather(x, "i").mean(0)
+
+    found = scaling(pmapx.pmap(gathers, "i"), [np.ones((N, 1024, 128), np.float32)], (8, 64))
+    # XLA may write the gather of 64 as a reduction; it is as large.
+    largest = max(growth.many for growth in found.growing if growth.what.startswith("all-"))
+    assert largest >= 64 * 1024 * 128 * 4
+
+
+def test_outputs_proven_equal_come_whole_on_a_pod():
+    step = pmapx.pmap(
+        lambda w, x: (w - lax.pmean(x, "i"), jnp.sum(x)),
+        "i",
+        in_axes=(None, 0),
+        out_axes=pmapx.AUTO,
+    )
+    there = compile_for(step, [np.ones(128, np.float32), np.ones((N, 128), np.float32)], "v5e:4x4")
+    assert [info.shape for info in there.traced.out_info] == [(128,), (16,)]

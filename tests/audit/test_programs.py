@@ -1,0 +1,131 @@
+"""Audits of a dozen programs, compared with what was worked out by hand from their text."""
+
+import functools
+import json
+import linecache
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from expectations import EXPECTED
+
+import pmapx
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+
+ROOT = Path(__file__).parents[1] / "migrate" / "programs"
+RUN_ALL = """
+import importlib.util, sys
+for path in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main()
+"""
+QUICK = ("data_parallel_mlp", "cross_replica_batch_norm", "heat_halo_exchange", "kmeans")
+CASES = [
+    pytest.param(program, name, marks=[] if program in QUICK else pytest.mark.slow,
+                 id=f"{program}-{name}")
+    for program, functions in EXPECTED.items()
+    for name in functions
+]  # fmt: skip
+
+
+@functools.cache
+def report_on(programs):
+    """Programs, run one after the other in one process that is audited."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "audit.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "pmapx", "audit", "--devices", "8", "--json", str(path), "--"]
+            + [sys.executable, "-c", RUN_ALL, *(str(ROOT / f"{name}.py") for name in programs)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
+                "JAX_PLATFORMS": "cpu",
+                "XLA_FLAGS": "",
+            },
+            capture_output=True,
+            text=True,
+            timeout=560,
+            cwd=folder,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return pmapx.AuditReport.from_dict(json.loads(path.read_text()))
+
+
+def report_with(program):
+    others = tuple(name for name in EXPECTED if name not in QUICK)
+    return report_on(QUICK if program in QUICK else others)
+
+
+def found(program, name):
+    """The first signature of a function, by its own name or that of what is assigned."""
+    for function in report_with(program).functions:
+        file, _, line = (function.mapped_at or "").rpartition(":")
+        if Path(file).stem != program:
+            continue
+        text = linecache.getline(file, int(line))
+        if function.name == name or re.match(rf"\s*(self\.)?{name} = ", text):
+            return function
+    raise AssertionError(f"{name} of {program} was not audited")
+
+
+def below(paths, leaf):
+    return any(leaf.path.removeprefix("out").startswith(path) for path in paths)
+
+
+@pytest.mark.parametrize(("program", "name"), CASES)
+def test_what_is_equal_on_all_devices(program, name):
+    function, expected = found(program, name), EXPECTED[program][name]
+
+    for leaf in function.arguments:
+        if below(expected.given, leaf):
+            assert leaf.is_equal, leaf
+    for leaf in function.outputs:
+        assert leaf.is_equal == below(expected.replicated, leaf), leaf
+        assert leaf.is_equal != below(expected.varying, leaf), leaf
+
+
+@pytest.mark.parametrize(("program", "name"), CASES)
+def test_what_is_sent(program, name):
+    function, expected = found(program, name), EXPECTED[program][name]
+
+    sent = Counter()
+    for exchange in function.exchanges:
+        sent[exchange.kind, exchange.times] += exchange.payload
+    assert sent == Counter({(each.kind, each.times): each.bytes for each in expected.sent})
+
+
+@pytest.mark.parametrize(("program", "name"), CASES)
+def test_findings_follow_from_what_is_expected(program, name):
+    function, expected = found(program, name), EXPECTED[program][name]
+    stacked = [leaf for leaf in function.arguments if leaf.is_split]
+    given = [leaf for leaf in stacked if below(expected.given, leaf)]
+    told = {remark.code for remark in function.findings}
+
+    assert ("PMX601" in told) == (0 < len(given) < len(stacked))
+    assert "PMX608" not in told  # Nobody adds a collective to a pmap.
+    assert ("PMX609" in told) == (name == "local_step")
+
+
+def test_rows_taken_have_their_lines():
+    reads = report_with(QUICK[0]).row_reads
+
+    lines = [linecache.getline(*split(read.place)) for read in reads]
+    assert any("losses.append(loss[0].item())" in line for line in lines)
+    assert all("[0]" in line for line in lines)
+
+
+def split(place):
+    file, _, line = place.rpartition(":")
+    return file, int(line)
+
+
+def test_no_function_was_left_out():
+    assert report_with(QUICK[0]).skipped == ()
