@@ -21,15 +21,15 @@ PEERS_READY := $(PEERS_VENV)/.ready-peers
 TPU_VENV ?= .venvs/tpu
 TPU_READY := $(TPU_VENV)/.ready-tpu
 
-.DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers test-tpu bench bench-docs bench-scaling lint format docs clean
-
-help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 # An environment with nothing in it, for what is released.
 WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
-.PHONY: help venv demo test test-slow test-peers test-wheel bench bench-docs conformance-docs pictures lint format docs clean
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow test-peers test-tpu test-wheel bench bench-docs bench-scaling
+.PHONY: conformance-docs pictures lint format docs clean
+
+help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 

@@ -9,6 +9,7 @@ import pmapx
 import pmapx.cli
 
 PUBLIC = {
+    "AUTO": None,
     "AuditReport": None,
     "CacheInfo": None,
     "Cluster": None,
