@@ -80,6 +80,12 @@ def test_a_migration_that_changes_a_result_is_not_written(program, monkeypatch):
     assert "Nothing is written: the change is not verified." in result.stdout
 
 
+def test_without_a_change_nothing_is_run(program):
+    program.write_text("import jax\nraise SystemExit('it was run')\n")
+    result = migrate("--write")
+    assert (result.exit_code, "Nothing to verify" in result.stdout) == (0, True)
+
+
 def test_two_folders_as_json(program, tmp_path):
     after = tmp_path / "after"
     after.mkdir()
@@ -95,7 +101,7 @@ def test_two_folders_as_json(program, tmp_path):
     ("arguments", "message"),
     [
         (["migrate", ".", "--verify"], "--verify needs a command"),
-        (["migrate", ".", "--", "python"], "a command is run with --verify only"),
+        (["migrate", ".", "--", "python"], "a command is run with --verify or"),
         (["verify", "--before", ".", "--after", "."], "give the command to run after --"),
         (["verify", "--before", "no", "--after", ".", "--", "x"], "no such folder: no"),
         (["verify", "--before", ".", "--after", ".", "--", "no-such"], "cannot run no-such"),

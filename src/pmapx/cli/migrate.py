@@ -148,6 +148,8 @@ def command(
         options |= {"exclude": wanted.exclude, "tolerance": (rtol, atol)}
         verdicts, code = _verify(ctx, done, options, strict, is_coloured)
         is_written = is_written and not code
+    elif is_verified:
+        _echo("Nothing to verify: no file is changed.", is_coloured)
     failed: dict[str, str] = {}
     if is_written:
         _warn_of_changes([file.path for file in done.changed])

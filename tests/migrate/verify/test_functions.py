@@ -1,6 +1,7 @@
 """Functions that are watched in this process: what is seen of their calls, and what is not."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -192,6 +193,15 @@ def test_functions_that_others_make_are_jax_s_own(watched):
     names = {"jit": watched.jit}
     exec(code, names)
     assert type(names["made"]) is type(jax.jit(abs))
+
+
+def test_a_file_is_known_by_a_relative_name_wherever_the_program_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    watcher = Watcher(Recorder(tmp_path), str(tmp_path), 1)
+    monkeypatch.chdir("/")
+    names = {"place": lambda: watcher.place(sys._getframe(1))}
+    exec(compile("made = place()", "train.py", "exec"), names)
+    assert (names["made"].file, names["made"].line) == ("train.py", 1)
 
 
 def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(watched, tmp_path):
