@@ -64,10 +64,10 @@ def test_mode_and_link_of_a_written_file_stay(program):
 
 
 def test_what_is_left_is_listed_with_its_reason(program):
-    program.write_text(PROGRAM + "last = jax.pmap(abs, out_axes=-1)\n")
+    program.write_text(PROGRAM + "last = jax.pmap(abs, axis_name=0)\n")
     result = migrate(program, "--write")
     assert result.exit_code == 1
-    assert f"{program}:3:8: left: jax.pmap (call): an axis that counts" in result.stdout
+    assert f"{program}:3:8: left: jax.pmap (call): its axis_name is no string" in result.stdout
     assert "1 rewritten in 1 of 1 files, 1 left" in result.stdout
 
 
@@ -127,7 +127,7 @@ def test_changes_that_git_does_not_hold_are_warned_about(program, monkeypatch):
 
 def test_a_report_is_one_page_with_every_site(program):
     page = program.parent / "out.html"
-    program.write_text(PROGRAM + "last = jax.pmap(abs, out_axes=-1)\n")
+    program.write_text(PROGRAM + "last = jax.pmap(abs, axis_name=0)\n")
     result = migrate(program, "--report", page)
     assert result.exit_code == 1
     written = page.read_text()

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import functools
-import importlib.util
 import json
 import os
 import pickle
@@ -42,10 +41,6 @@ class Program:
                     imported.add(node.module.partition(".")[0])
         own = {file.stem for file in self.files} | {file.parent.name for file in self.files}
         return sorted(imported - own - {"jax", "numpy"} - sys.stdlib_module_names)
-
-    @property
-    def missing(self):
-        return [name for name in self.libraries if importlib.util.find_spec(name) is None]
 
     def expected(self, key, style):
         """Return an entry of `expected.toml`, for this style where it says so."""

@@ -251,4 +251,35 @@ for k in range(3):
     scale.append(jax.pmap(lambda x: x * k)(ROWS))
 RESULT = scale
 """,
+    "rows_to_the_host": """
+step = jax.pmap(train_step, axis_name="batch")
+state, metrics = step(STATE, ROWS)
+total = jax.pmap(lambda x: jnp.sum(x), out_axes=0)(ROWS)
+columns = jax.pmap(lambda x: x * 2, out_axes=1)(ROWS)
+loss = float(metrics["loss"][0])
+saved = jax.device_get(jax.tree.map(lambda x: x[0], state))
+first = np.asarray(columns[0])
+kept = jax.tree.map(lambda x: x[0], metrics)
+print(total[0], total[0].item(), int(total[0]))
+RESULT = loss, saved, first, kept, float(total[0]), np.asarray(total[1])
+""",
+    "pipeline": """
+def shard(xs):
+    return jax.tree.map(lambda x: x.reshape((jax.local_device_count(), -1) + x.shape[1:]), xs)
+def replicate(tree):
+    return jax.tree.map(lambda x: jnp.stack([x] * jax.local_device_count()), tree)
+p_step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+p_eval = jax.pmap(lambda w, x, rng: (x * w + jax.random.normal(rng, x.shape)).sum())
+state = replicate({"w": W[0], "n": jnp.zeros((), jnp.int32)})
+rng = jax.random.PRNGKey(0)
+history = []
+for step in range(3):
+    state, metrics = p_step(state, shard(np.tile(ROWS, (2, 1)))["x"] if 0 else ROWS)
+    rng, *keys = jax.random.split(rng, jax.local_device_count() + 1)
+    history.append(p_eval(state["w"], shard(np.tile(ROWS, (2, 1))), jnp.stack(keys)))
+    history.append(jax.device_get(metrics))
+checkpoint = jax.device_get(jax.tree.map(lambda x: x[0], state))
+restored = replicate(checkpoint)
+RESULT = history, checkpoint, p_step(restored, ROWS)
+""",
 }

@@ -57,6 +57,10 @@ TEXTS = {
         "from jax import (\n    jit,\n    pmap,\n)\nf = pmap(abs)\n",
         "from jax import (\n    jit,\n)\nfrom pmapx import pmap\nf = pmap(abs)\n",
     ),
+    "an import that ends the file": (
+        "import jax\nf = jax.pmap(abs)\nimport jax",
+        "import pmapx\nf = pmapx.pmap(abs)\n",
+    ),
     "a value": (
         "import jax\nrun(map_fn=jax.pmap if many else jax.vmap)\n",
         "import jax\nimport pmapx\nrun(map_fn=pmapx.pmap if many else jax.vmap)\n",

@@ -244,7 +244,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for file in done.files:
         for each in file.outcomes:
             if each.reason:
-                where = f"{file.path}:{each.place.line}:{each.place.column + 1}"
+                where = f"{file.path}:{each.where}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
     for gain in done.gains:
         where = f"{gain.place.path}:{gain.place.line}:{gain.place.column + 1}"

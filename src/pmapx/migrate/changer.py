@@ -16,8 +16,10 @@ class Changer(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, planned: list[Plan], removed: dict[Place, str]) -> None:
-        """Knows the places by where they begin and end."""
+    def __init__(
+        self, planned: list[Plan], removed: dict[Place, str], rows: frozenset[Place]
+    ) -> None:
+        """Knows the places by where they begin and end; ``rows`` are first rows to be taken."""
         super().__init__()
         self.used: set[str] = set()
         self.done: set[Place] = set()
@@ -28,8 +30,14 @@ class Changer(cst.CSTTransformer):
         self._names = {_span(plan.site.name): plan.site.name for plan in planned
                        if plan.form == "name"}  # fmt: skip
         self._removed = {_span(place): (place, name) for place, name in removed.items()}
+        self._rows = {_span(place) for place in rows}
         self._spelling = Spelling(cst.Module([]))
         self._blocks: list[str] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be changed."""
+        return not (self._calls or self._decorators or self._names or self._removed or self._rows)
 
     def visit_Module(self, node: cst.Module) -> None:
         """Notes the file's indentation and line ends."""
@@ -47,11 +55,29 @@ class Changer(cst.CSTTransformer):
         self._blocks.pop()
         return updated_node
 
+    def leave_Subscript(
+        self, original_node: cst.Subscript, updated_node: cst.Subscript
+    ) -> cst.BaseExpression:
+        """Rewrites ``x[0]``."""
+        if self._span_of(original_node) not in self._rows:
+            return updated_node
+        return self._first_row(updated_node, updated_node.value)
+
+    def _first_row(
+        self, whole: cst.Subscript | cst.Call, base: cst.BaseExpression
+    ) -> cst.BaseExpression:
+        self.used.add("first_row")
+        return cst.Call(cst.Name("first_row"), [cst.Arg(base)], lpar=whole.lpar, rpar=whole.rpar)
+
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Rewrites ``jax.pmap(f, ...)``."""
+        """Rewrites ``jax.pmap(f, ...)`` and ``jax.tree.map(lambda x: x[0], ...)``."""
         plan = self._calls.get(self._span_of(original_node))
         if plan is None:
-            return updated_node
+            if self._span_of(original_node) not in self._rows:
+                return updated_node
+            if self._spelling.has_comments(updated_node):
+                return updated_node
+            return self._first_row(updated_node, updated_node.args[1].value)
         if self._spelling.has_comments(updated_node):
             changed = self._spelling.renamed_inside(updated_node, plan, "map_rows")
             self.used.add("map_rows")

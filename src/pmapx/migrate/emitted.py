@@ -7,6 +7,8 @@ another text where a map is met inside another, or where several processes may r
 
 from __future__ import annotations
 
+import ast
+import builtins
 import enum
 
 
@@ -65,8 +67,9 @@ def one_row_each(
         )
         axes, out = from_front(axes), from_front(out_axes)
         sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, rows)
-        size = jax.tree.leaves(sizes)[0]
         chosen = jax.devices(backend) if devices is None else list(devices)
+        # Without rows, each device does the same.
+        size = next(iter(jax.tree.leaves(sizes)), len(chosen))
 
         def body(rows):
             given, named = each_leaf(take_off, axes, rows)
@@ -364,6 +367,18 @@ def imports(names: list[str], manner: Manner = Manner.PLAIN) -> list[str]:
     if manner is Manner.PROCESSES:
         found += [line for name in names for line in PROCESS_IMPORTS.get(name, ())]
     return list(dict.fromkeys(found))
+
+
+def words(names: list[str], manner: Manner = Manner.PLAIN) -> set[str]:
+    """Returns the names of Python's own, and of modules, that these functions use.
+
+    >>> sorted(words(["kept_one_row_each", "device_put_replicated"]))
+    ['len']
+    """
+    trees = [ast.parse(source(name, manner)) for name in names]
+    used = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    lines = [line.split() for line in imports(names, manner)]
+    return (used & set(dir(builtins))) | {line[1] for line in lines if line[0] == "import"}
 
 
 def text(name: str, indent: str, manner: Manner = Manner.PLAIN) -> str:

@@ -54,10 +54,14 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     results = frozenset(fact.of for fact in held if isinstance(fact, Result))
     if results:
         frame.module.facts.results[node] = results
+    _note_holder(frame, node, held)
+    return held
+
+
+def _note_holder(frame: Frame, node: ast.expr, held: Value) -> None:
     kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
     if kept:
         frame.module.facts.add_holder(node, kept)
-    return held
 
 
 def _parts(frame: Frame, node: ast.expr) -> Value:
@@ -106,7 +110,8 @@ def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> 
     before = evaluate(frame, container, is_quiet=True)
     path = dotted(container)
     kept = frozenset(fact for fact in held if isinstance(fact, (Stacked, Mapped)))
-    if path is None or not kept:
+    # What has a name in a library is no container that the program made.
+    if path is None or not kept or any(isinstance(fact, Named) for fact in before):
         return
     lists = [fact for fact in before if isinstance(fact, (Items, Elements))]
     if isinstance(constant(index), str) and not lists:
@@ -146,7 +151,9 @@ def _evaluate_path(
             else _evaluate_attribute(frame, node, is_quiet=is_quiet)
         )
     held = looked_up(frame, held)
-    if not is_part:
+    if is_part:
+        _note_holder(frame, node, held)
+    else:
         outside = [fact for fact in held if isinstance(fact, Named)]
         # A parameter has no meaning of its own, whatever its default.
         if outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import libcst as cst
 import libcst.matchers as m
@@ -27,7 +27,7 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
 
 
 def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst.Module:
-    """Returns the file with the functions that it uses, and without imports that would fail."""
+    """Returns the file, or a notebook's cell, with the functions that it uses."""
     if not used:
         return tree
     here = {
@@ -36,7 +36,6 @@ def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in emitted.TEXTS
     }
     wanted = [name for name in emitted.with_needs(used, manner) if name not in here]
-    tree = _without_removed(tree, used)
     at = _end_of_imports(tree.body, used)
     lines = [
         f"{line}\n"
@@ -49,18 +48,21 @@ def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst
     return _inserted(tree, at, lines, texts) if lines or texts else tree
 
 
-def _without_removed(tree: cst.Module, used: set[str]) -> cst.Module:
-    """Takes the functions that JAX removed out of ``from jax import ...``."""
-    taker = _Taker({name for name in used if name.startswith("device_put_")})
-    changed = tree.visit(taker)
+def without(tree: cst.Module, names: Set[str]) -> cst.Module:
+    """Takes names out of ``from jax import ...``, by which the module knows them."""
+    changed = tree.visit(_Taker(names)) if names else tree
     assert isinstance(changed, cst.Module)
     return changed
 
 
 class _Taker(cst.CSTTransformer):
-    def __init__(self, names: set[str]) -> None:
+    def __init__(self, names: Set[str]) -> None:
         super().__init__()
         self._names = names
+        self._has_comments = False
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
+        self._has_comments = bool(m.findall(node, m.Comment()))
 
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
@@ -70,8 +72,16 @@ class _Taker(cst.CSTTransformer):
             updated_node, m.ImportFrom(module=m.Name("jax"), relative=[])
         ):
             return updated_node
-        kept = [alias for alias in names if alias.name.value not in self._names]
+        kept = [
+            alias
+            for alias in names
+            if (alias.evaluated_alias or alias.evaluated_name) not in self._names
+        ]
         if len(kept) == len(names):
+            return updated_node
+        is_harmless = not any(name.startswith("device_put_") for name in self._names)
+        if self._has_comments and is_harmless:
+            # A linter finds it; the comment would be lost.
             return updated_node
         if not kept:
             return cst.RemoveFromParent()
@@ -116,6 +126,9 @@ def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
             statement, m.SimpleStatementLine(body=[m.Expr(m.SimpleString())])
         ):
             end = 1
+        elif position == end and m.matches(statement, m.SimpleStatementLine(body=[m.Pass()])):
+            # A notebook's magic, which stays above.
+            end = position + 1
         elif not _may_precede_imports(statement):
             break
     written = [

@@ -103,7 +103,9 @@ class Program:
     def add(self, path: str, data: bytes) -> None:
         """Reads a file, if it may have something to change."""
         self.in_processes = self.in_processes or sources.is_of_processes(data)
-        if (sources.has_uses(data) and sources.mentions(data)) or b"common_utils" in data:
+        # A file may have pmap from another of the project, without a word of JAX in it.
+        is_telling = sources.mentions(data) or b"pmap" in data
+        if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
             self._texts[path] = data
             self.project.module(path, data=data)
 
@@ -130,7 +132,12 @@ class Program:
             for outcome in file.outcomes
             if outcome.reason
         }
-        modules = [module for module in self.project.modules.values() if module is not None]
+        # The texts of a notebook's cells are not one file that could be edited.
+        modules = [
+            module
+            for module in self.project.modules.values()
+            if module is not None and not module.source.cells
+        ]
         return replicated.restyle(modules, evidence, named, left, in_processes=self.in_processes)
 
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
@@ -143,12 +150,14 @@ class Program:
         for file in changed.rewritten(to):
             data = self._texts[file.path]
             edits = restyled.edits.get(os.path.normpath(file.path), ())
-            origins = Origins(data, edits)
-            outcomes = tuple(
-                dataclasses.replace(outcome, place=origins.place(outcome.place))
-                for outcome in file.outcomes
-            )
-            files.append(dataclasses.replace(file, before=data, outcomes=outcomes))
+            if edits:
+                origins = Origins(data, edits)
+                outcomes = tuple(
+                    dataclasses.replace(outcome, place=origins.place(outcome.place))
+                    for outcome in file.outcomes
+                )
+                file = dataclasses.replace(file, before=data, outcomes=outcomes)
+            files.append(file)
         return files
 
 

@@ -35,7 +35,7 @@ def edits(
             found.append(_added(module))
     for node in dropped:
         if _stands_alone(module, node):
-            found.append(between((node.lineno, 0), (node.lineno + 1, 0)))
+            found.append(between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0)))
     return found
 
 

@@ -13,11 +13,19 @@ from pmapx.migrate.values import Bound, Function, Mapped, Partial, Place, Value
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nesting:
-    """Two sites; ``may_close`` if the inner function is defined where it can use outer values."""
+    """Two sites; ``may_close`` if the inner function is defined where it can use outer values.
+
+    ``outer`` is None if the inner one is called by a function that something elsewhere maps.
+    """
 
     inner: Place
-    outer: Place
+    outer: Place | None
     may_close: bool = False
+
+    @property
+    def is_in_one_file(self) -> bool:
+        """Whether both are in the same file."""
+        return self.outer is not None and self.inner.path == self.outer.path
 
     def has(self, site: Site) -> bool:
         """Tells whether a site is one of the two."""
@@ -41,13 +49,19 @@ def _of_one(module: Module) -> Iterator[Nesting]:
             continue
         around = [each for each in module.functions_around(call.node) if each in mapped]
         for function in around:
-            within = any(_is_within(inner, function) for inner in _nodes(call.mapped.function))
-            yield Nesting(call.mapped.site, mapped[function], within)
+            closes = any(_may_close(inner, function) for inner in _nodes(call.mapped.function))
+            yield Nesting(call.mapped.site, mapped[function], closes)
         if not around:
-            # It is called by something that is mapped: any of them may be the one.
-            for outer in set(mapped.values()):
-                if outer != call.mapped.site:
-                    yield Nesting(call.mapped.site, outer)
+            yield from _by_a_call(call.mapped.site, set(mapped.values()))
+
+
+def _by_a_call(inner: Place, mapped: set[Place]) -> Iterator[Nesting]:
+    """Yields the nestings of a map that is called by something mapped, which any may be."""
+    others = mapped - {inner}
+    if all(place.path == inner.path for place in others):
+        yield from (Nesting(inner, outer) for outer in others)
+    else:
+        yield Nesting(inner, None)
 
 
 def _nodes(known: Value) -> Iterator[ast.AST]:
@@ -60,5 +74,27 @@ def _nodes(known: Value) -> Iterator[ast.AST]:
             yield from _nodes(fact.function)
 
 
-def _is_within(inner: ast.AST, outer: ast.AST) -> bool:
-    return any(node is inner for node in ast.walk(outer))
+def _may_close(inner: ast.AST, outer: ast.AST) -> bool:
+    """Tells whether a function in another uses names that the other binds."""
+    if not any(node is inner for node in ast.walk(outer)):
+        return False
+    own = {id(node) for node in ast.walk(inner)}
+    around = _bound(node for node in ast.walk(outer) if id(node) not in own)
+    used = {
+        node.id
+        for node in ast.walk(inner)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return bool((used - _bound(ast.walk(inner))) & around)
+
+
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+    return found

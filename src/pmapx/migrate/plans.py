@@ -65,7 +65,7 @@ def plan(
     for site in sites:
         node = nodes[site.name]
         around = [each for each in nestings if each.has(site)]
-        reason = _reason(module, site, node) or _reason_of_nesting(module, around, in_processes)
+        reason = _reason(module, site, node) or _reason_of_nesting(around, in_processes)
         if not reason and in_processes and set(module.facts.lowerings.values()) & site.places:
             reason = LOWERED
         if reason:
@@ -77,10 +77,10 @@ def plan(
     return plans
 
 
-def _reason_of_nesting(module: Module, around: list[Nesting], in_processes: bool) -> str:
+def _reason_of_nesting(around: list[Nesting], in_processes: bool) -> str:
     if around and in_processes:
         return NESTED_IN_PROCESSES
-    if any(place.path != module.path for each in around for place in (each.inner, each.outer)):
+    if not all(each.is_in_one_file for each in around):
         return NESTED
     return NESTED_CLOSED if any(each.may_close for each in around) else ""
 

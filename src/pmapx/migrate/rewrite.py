@@ -8,21 +8,19 @@ import functools
 from collections.abc import Sequence
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper
 
-from pmapx.migrate import emitted, imports, plans, sources, suppressions
-from pmapx.migrate.changer import Changer
+from pmapx.migrate import cells, emitted, imports, plans, sources, suppressions
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.emitted import Manner
 from pmapx.migrate.module import Module
 from pmapx.migrate.nestings import Nesting, nestings
+from pmapx.migrate.pieces import Piece, change
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.sites import Site, find_sites
 from pmapx.migrate.values import Named, Place
 
 Planned = Sequence[Plan | tuple[Site, str]]
 REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
-NOTEBOOK = "in a notebook: move the code to a module, or change the cell by hand"
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
@@ -31,11 +29,23 @@ LOST = "not found again in the file"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one place; ``reason`` says why it is left, and is empty if it is not."""
+    """What became of one place; ``reason`` says why it is left, and is empty if it is not.
+
+    ``cell`` is a notebook's cell, and the line in it.
+    """
 
     place: Place
     what: str
     reason: str = ""
+    cell: tuple[int, int] | None = None
+
+    @property
+    def where(self) -> str:
+        """Line and column as editors count them, in a notebook after the cell's number."""
+        column = self.place.column + 1
+        if self.cell is None:
+            return f"{self.place.line}:{column}"
+        return f"cell {self.cell[0]}:{self.cell[1]}:{column}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,27 +93,61 @@ def rewrite(
     left = functools.partial(_left, module, data, planned, removed)
     if not removed and not any(isinstance(each, Plan) for each in planned):
         return left("")
-    if module.source.cells:
-        return left(NOTEBOOK)
     reason = _obstacle(module, _wanted(planned, removed), manner)
     if reason:
         return left(reason)
     try:
-        tree = cst.parse_module(data)
-    except (cst.ParserSyntaxError, UnicodeDecodeError, LookupError, RecursionError) as error:
+        pieces = _pieces(module, data)
+    except Exception as error:  # `not(lambda: x)` gives a TypeError of its own.
         return left(f"LibCST does not read the file: {_line(error)}")
-    if tree.bytes != data:
+    if pieces is None:
         return left("LibCST does not write the file as it read it")
-    changer = Changer([each for each in planned if isinstance(each, Plan)], removed)
     try:
-        wrapper = MetadataWrapper(tree, unsafe_skip_copy=True)
-        after = imports.add(wrapper.visit(changer), changer.used, module, manner).bytes
+        done = change(pieces, [each for each in planned if isinstance(each, Plan)], removed,
+                      module, manner)  # fmt: skip
+        after = _written(data, pieces)
     except (RecursionError, cst.ParserSyntaxError, cst.CSTValidationError) as error:
         return left(f"the file cannot be rewritten: {_line(error)}")
-    broken = sources.parse(module.path, after)
-    if isinstance(broken, Unreadable):
-        return left(f"the rewritten file would not parse: {broken.reason}")
-    return Rewriting(module.path, data, after, tuple(_outcomes(planned, removed, changer.done)))
+    parsed = sources.parse(module.path, after)
+    if isinstance(parsed, Unreadable):
+        return left(f"the rewritten file would not parse: {parsed.reason}")
+    if parsed.problems != module.source.problems:
+        return left("a rewritten cell would not parse")
+    return Rewriting(module.path, data, after, tuple(_outcomes(module, planned, removed, done)))
+
+
+def _pieces(module: Module, data: bytes) -> list[Piece] | None:
+    """Returns the file as one piece, or a notebook's cells; None if LibCST changes them."""
+    if not module.source.cells:
+        tree = cst.parse_module(data)
+        return [Piece(0, 1, len(module.source.lines), tree)] if tree.bytes == data else None
+    pieces = [
+        Piece(
+            cell.number,
+            cell.first_line,
+            cell.source.count("\n") + 1,
+            cst.parse_module(cell.source),
+        )
+        for cell in module.source.cells
+    ]
+    is_same = all(
+        piece.tree.code == cell.source
+        for piece, cell in zip(pieces, module.source.cells, strict=True)
+    )
+    return pieces if is_same else None
+
+
+def _written(data: bytes, pieces: list[Piece]) -> bytes:
+    if pieces[0].number == 0:
+        return pieces[0].tree.bytes
+    return cells.with_cells(
+        data,
+        {
+            piece.number: (piece.before.code, piece.tree.code)
+            for piece in pieces
+            if piece.tree is not piece.before
+        },
+    )
 
 
 def _lines(place: Place) -> range:
@@ -135,6 +179,7 @@ def _removed_names(module: Module) -> dict[Place, str]:
 def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
     # A site with comments inside becomes a call of map_rows.
     forms = {"map_rows"} if any(isinstance(plan, Plan) for plan in planned) else set()
+    forms |= {"first_row"} if forms else set()
     forms |= {emitted.FUNCTION_OF[p.form, p.is_kept] for p in planned if isinstance(p, Plan)}
     return forms | set(removed.values())
 
@@ -152,6 +197,10 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
     names = emitted.with_needs(wanted, manner)
+    for word in sorted(emitted.words(names, manner)):
+        held = module.env.find(word)
+        if held is not None and held != frozenset({Named(word)}):
+            return TAKEN.format(word)
     for node in ast.walk(module.source.tree):
         name = ""
         if isinstance(node, ast.Attribute) and node.attr == "__wrapped__":
@@ -178,7 +227,9 @@ def _left(
 ) -> Rewriting:
     """Returns a file as it is; a site that has a reason of its own keeps it."""
     sites = [(each.site, reason) if isinstance(each, Plan) else each for each in planned]
-    return Rewriting(module.path, data, data, tuple(_outcomes(sites, removed, set(), reason)))
+    return Rewriting(
+        module.path, data, data, tuple(_outcomes(module, sites, removed, set(), reason))
+    )
 
 
 def _what(site: Site) -> str:
@@ -188,7 +239,11 @@ def _what(site: Site) -> str:
 
 
 def _outcomes(
-    planned: Planned, removed: dict[Place, str], done: set[Place], otherwise: str = LOST
+    module: Module,
+    planned: Planned,
+    removed: dict[Place, str],
+    done: set[Place],
+    otherwise: str = LOST,
 ) -> list[Outcome]:
     found = [
         Outcome(each.site.name, _what(each.site), "" if each.site.name in done else otherwise)
@@ -199,5 +254,8 @@ def _outcomes(
     found += [
         Outcome(place, f"jax.{name}", "" if place in done else otherwise)
         for place, name in removed.items()
+    ]
+    found = [
+        dataclasses.replace(each, cell=module.source.cell_of(each.place.line)) for each in found
     ]
     return sorted(found, key=lambda each: (each.place.line, each.place.column))

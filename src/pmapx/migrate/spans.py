@@ -114,7 +114,8 @@ def _begins(text: str) -> list[int]:
 
 
 def _offsets(text: str, edits: Iterable[Edit]) -> list[tuple[int, int, Edit]]:
-    begins = _begins(text)
+    # The line behind the last is the end, also where no newline ends the last.
+    begins = [*_begins(text), len(text)]
     return [
         (begins[edit.line - 1] + edit.column, begins[edit.end_line - 1] + edit.end_column, edit)
         for edit in sorted(set(edits))

@@ -88,12 +88,13 @@ def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> ast.expr | No
         parts = [part.value if isinstance(part, ast.Starred) else part for part in shape.elts]
     if len(parts) != 2 or not _is_count(module, parts[0]):
         return None
-    is_own = (
-        isinstance(parts[1], ast.Attribute)
-        and parts[1].attr == "shape"
-        and ast.dump(parts[1].value) == ast.dump(node)
-    )
-    return node if is_own else None
+    of = None
+    if isinstance(parts[1], ast.Attribute) and parts[1].attr == "shape":
+        of = parts[1].value
+    elif isinstance(parts[1], ast.Call) and len(parts[1].args) == 1:
+        is_shape = _names(module, parts[1]) <= {"jax.numpy.shape", "numpy.shape"}
+        of = parts[1].args[0] if is_shape else None
+    return node if of is not None and ast.dump(of) == ast.dump(node) else None
 
 
 def _is_count(module: Module, node: ast.expr) -> bool:

@@ -20,7 +20,6 @@ from pmapx.migrate.values import Place
 NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
 NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
-NONE_LEFT = "no other argument would tell how many devices there are"
 COUNTS = "it is called with different numbers of arguments"
 
 
@@ -93,35 +92,36 @@ class _Judge:
 
     def proof_fails(self, group: list[Element], converted: Set[Position]) -> Reason | None:
         """Returns why a group stays, from what its pmaps do with it."""
-        positions = sorted(each.position for each in group if each.position is not None)
+        positions = [each.position for each in group if each.position is not None]
+        # A result that differs tells more than the argument that it becomes.
+        positions.sort(key=lambda position: (not position.is_output, position))
         is_named = any(position in self.named for position in positions)
         for position in positions:
             each = self.flow.maps.by_key(position.site)
-            reason = self._obstacle(each, converted) or self._unproven(
-                each, position, converted, is_named
+            asked = next((p for p in positions if p.site == each.key and not p.is_output), position)
+            reason = self._obstacle(each) or self._unproven(
+                each, position, converted, is_named, asked
             )
             if reason:
                 return each.made_at, reason
         return None
 
-    def _obstacle(self, each: Map, converted: Set[Position]) -> str:
+    def _obstacle(self, each: Map) -> str:
         if each.obstacle:
             return each.obstacle
         if each.reasons:
             return next(iter(each.reasons.values()))
         if len(each.counts) > 1 or -1 in each.counts:
             return COUNTS
-        count = next(iter(each.counts), 0)
-        taken = {p.index for p in converted if p.site == each.key and not p.is_output}
-        left = [
-            index
-            for index in range(count)
-            if index not in taken | each.static and each.in_axis(index) is not None
-        ]
-        return NONE_LEFT if taken and not left and not each.has_keywords else ""
+        return ""
 
     def _unproven(
-        self, each: Map, position: Position, converted: Set[Position], is_named: bool
+        self,
+        each: Map,
+        position: Position,
+        converted: Set[Position],
+        is_named: bool,
+        asked: Position,
     ) -> str:
         record = each.record
         if record is None or record.problem:
@@ -131,7 +131,7 @@ class _Judge:
                 return record.problem
             if self.flow.maps.evidence.has_run:
                 return NOT_REACHED
-            return NOT_RUN.format(f"{each.name}:{argument_name(each, position)}")
+            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
             return _said(record.unequal.get(str(position.index)), "its rows differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)

@@ -18,8 +18,8 @@ def on_every_device(tree, devices=None):
     """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
     mesh = jax.sharding.Mesh(jax.devices() if devices is None else devices, ("devices",))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    # A copy: a step that reuses the memory of its state must not take it from the caller's.
-    return jax.device_put(tree, everywhere, may_alias=False)
+    # Of copies: a step that reuses the memory of its state must not take it from another's.
+    return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
 '''
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
@@ -125,6 +125,13 @@ def _options(each: Map, taken: set[int], given: set[int]) -> list[Edit]:
             for index in range(count)
         ]
         texts["in_axes"] = repr(tuple(axes))
+        given_already = {keyword.arg for keyword in call.keywords}
+        if set(axes) == {None} and not each.has_keywords and "axis_size" not in given_already:
+            # Nothing is left that has as many rows as there are devices.
+            devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
+            texts["axis_size"] = (
+                "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
+            )
     if WHOLE in given:
         texts["out_axes"] = "None"
     elif given:

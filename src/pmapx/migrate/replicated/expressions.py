@@ -208,7 +208,12 @@ class Expressions:
             return True
         row = self.module.facts.indexings.get(node)
         is_sure = row is not None and row.stacked.confidence == Confidence.HIGH
-        return is_sure and isinstance(node.value, ast.Name)
+        if is_sure and isinstance(node.value, ast.Name):
+            return True
+        # float(x[0]) would fail if x were a tuple of stacked arrays.
+        parent = self.module.parent(node)
+        called = parent.func if isinstance(parent, ast.Call) else None
+        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
     def _tuple(self, node: ast.Tuple | ast.List) -> Abstract:
         if any(isinstance(part, ast.Starred) for part in node.elts):
@@ -339,6 +344,13 @@ class Expressions:
         if called <= _LOOKING:
             for arg in node.args:
                 self.value(arg)
+            return OTHER
+        if called == {"builtins.getattr"} and len(node.args) == 2:
+            base = self.value(node.args[0])
+            self.value(node.args[1])
+            if isinstance(base, Ref) and not base.is_leaf:
+                return Ref(base.element)
+            self.escape(base, node, "an attribute of it is read")
             return OTHER
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
         if called & copies.MAKERS and only is not None:
@@ -480,6 +492,7 @@ class Expressions:
         is_simple = isinstance(definition, ast.FunctionDef) and not is_open
         if not is_simple or self.flow.is_traced(definition) or _is_generator(definition):
             return self._lost(node)
+        self.flow.called.add(definition)
         arguments = definition.args
         positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
         every = {*positional, *(each.arg for each in arguments.kwonlyargs)}

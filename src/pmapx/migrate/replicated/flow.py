@@ -20,6 +20,7 @@ from pmapx.migrate.replicated.groups import (
     OTHER,
     Abstract,
     Graph,
+    Mixed,
     Pairs,
     Parts,
     Ref,
@@ -59,6 +60,8 @@ def _shape(held: Abstract) -> Any:
     if isinstance(held, (Ref, Pairs)):
         ref = held if isinstance(held, Ref) else held.ref
         return type(held).__name__, id(ref.element.root), ref.is_leaf
+    if isinstance(held, Mixed):
+        return frozenset(id(ref.element.root) for ref in held.found)
     return held.is_nothing
 
 
@@ -73,7 +76,9 @@ class Flow:
         self.known = Tables()
         self.found = Tables()
         self.is_settled = False
+        # The callees of calls that are understood, and the functions that these call.
         self.resolved: set[ast.AST] = set()
+        self.called: set[ast.AST] = set()
         project = self.modules[0].project if self.modules else None
         self._globals: dict[Module, set[str]] = {}
         self._traced = set() if project is None else {*project.mapped, *project.jitted}
@@ -83,7 +88,7 @@ class Flow:
         for _ in range(MOST_ROUNDS):
             self.graph.forget()
             self.maps.forget()
-            self.found, self.resolved = Tables(), set()
+            self.found, self.resolved, self.called = Tables(), set(), set()
             for module in self.modules:
                 Body(self, module, module.source.tree, [], "").run()
             before, self.known = self.known.shape(), self.found
@@ -147,8 +152,12 @@ class Body(Expressions):
 
     def run_traced(self) -> None:
         """Looks for values of the program around that a traced function takes in."""
+        bound = {part.arg for part in ast.walk(self.node) if isinstance(part, ast.arg)}
+        for inner in ast.walk(self.node):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                bound |= _locals(inner)
         for part in ast.walk(self.node):
-            is_taken_in = isinstance(part, ast.Name) and part.id not in self.locals
+            is_taken_in = isinstance(part, ast.Name) and part.id not in self.locals | bound
             if is_taken_in or (isinstance(part, ast.Attribute) and self.is_own(part)):
                 held = self.value(part)  # type: ignore[arg-type]
                 self.escape(held, part, "a function that is traced takes it in from around it")
@@ -207,7 +216,7 @@ class Body(Expressions):
             for part, item in zip(target.elts, held.items, strict=True):
                 self.bind(part, item)
             return
-        if starred or isinstance(held, (Parts, Pairs)):
+        if starred or isinstance(held, (Parts, Pairs, Mixed)):
             self.escape(held, target, "it is unpacked in a way that is not followed")
             held = OTHER
         if isinstance(held, Ref) and held.is_leaf:
@@ -313,6 +322,18 @@ def _with(body: Body, node: ast.With | ast.AsyncWith) -> bool:
     return body.execute(node.body)
 
 
+def _match(body: Body, node: ast.Match) -> bool:
+    body.escape(body.value(node.subject), node.subject, "it is matched")
+    for case in node.cases:
+        if case.guard is not None:
+            body.condition(case.guard)
+        for part in ast.walk(case.pattern):
+            name = getattr(part, "name", None)
+            if isinstance(name, str):
+                body.bind_name(name, OTHER, node.subject)
+    return body.branch([*[case.body for case in node.cases], []], body.module.place(node.subject))
+
+
 def _return(body: Body, node: ast.Return) -> bool:
     if node.value is not None:
         held = body.value(node.value)
@@ -391,6 +412,7 @@ def _is_static(node: FunctionNode) -> bool:
 def _locals(node: ast.AST) -> set[str]:
     """Returns the names that a function binds itself."""
     found: set[str] = set()
+    elsewhere: set[str] = set()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         found |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     waiting = list(ast.iter_child_nodes(node))
@@ -401,10 +423,10 @@ def _locals(node: ast.AST) -> set[str]:
         if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(part.name)
         elif isinstance(part, (ast.Global, ast.Nonlocal)):
-            found -= set(part.names)
+            elsewhere.update(part.names)
         elif not isinstance(part, ast.Lambda):
             waiting += ast.iter_child_nodes(part)
-    return found
+    return found - elsewhere
 
 
 _READERS: dict[type[ast.stmt], Callable[[Body, Any], bool | None]] = {
@@ -416,6 +438,8 @@ _READERS: dict[type[ast.stmt], Callable[[Body, Any], bool | None]] = {
     ast.While: _while,
     ast.If: _if,
     ast.Try: _try,
+    ast.TryStar: _try,
+    ast.Match: _match,
     ast.With: _with,
     ast.AsyncWith: _with,
     ast.Return: _return,

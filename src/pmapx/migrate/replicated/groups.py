@@ -109,7 +109,14 @@ class Other:
     is_nothing: bool = False
 
 
-Abstract = Ref | Parts | Pairs | Other
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mixed:
+    """A value of these groups on some ways to here, and none on others; any use of it is lost."""
+
+    found: frozenset[Ref]
+
+
+Abstract = Ref | Parts | Pairs | Other | Mixed
 OTHER = Other()
 NOTHING = Other(is_nothing=True)
 MIXED = "it has a row a device on some ways to here, and not on others"
@@ -154,9 +161,9 @@ class Graph:
         if isinstance(first, Other):
             if first.is_nothing:
                 return second
-            for ref in refs(second):
-                ref.element.reasons.setdefault(place, MIXED)
-            return second
+            return Mixed(frozenset(refs(second)))
+        if isinstance(first, Mixed) or isinstance(second, Mixed):
+            return Mixed(frozenset([*refs(first), *refs(second)]))
         if isinstance(first, Ref) and isinstance(second, Ref):
             self.join(first.element, second.element)
             return Ref(first.element.root, first.is_leaf and second.is_leaf)
@@ -188,6 +195,8 @@ def refs(held: Abstract) -> Iterator[Ref]:
         yield held
     elif isinstance(held, Pairs):
         yield held.ref
+    elif isinstance(held, Mixed):
+        yield from held.found
     elif isinstance(held, Parts):
         for item in held.items:
             yield from refs(item)
@@ -197,4 +206,4 @@ def has_other(held: Abstract) -> bool:
     """Tells whether any part of a value has no axis that is followed."""
     if isinstance(held, Parts):
         return any(has_other(item) for item in held.items)
-    return isinstance(held, Other) and not held.is_nothing
+    return isinstance(held, Mixed) or (isinstance(held, Other) and not held.is_nothing)

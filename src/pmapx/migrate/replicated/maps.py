@@ -57,10 +57,14 @@ class Map:
     @property
     def name(self) -> str:
         """The mapped function's name."""
-        found = [function.name for function, _ in functions(self.function)]
         if self.record is not None and self.record.function:
             return self.record.function
-        return found[0] if found else "a pmapped function"
+        for function, _ in functions(self.function):
+            return function.name
+        first = self.node.args[0] if isinstance(self.node, ast.Call) and self.node.args else None
+        if isinstance(first, (ast.Name, ast.Attribute)):
+            return first.id if isinstance(first, ast.Name) else first.attr
+        return "a pmapped function"
 
     @property
     def parameters(self) -> list[str]:
@@ -112,6 +116,13 @@ class Maps:
             for node in ast.walk(module.source.tree)
             if isinstance(node, ast.ClassDef)
         }
+
+    @property
+    def through_wrappers(self) -> set[str]:
+        """The names of functions that are mapped, though not by a pmap that names them."""
+        own = {function.node for each in self for function, _ in functions(each.function)}
+        mapped = self._modules[0].project.mapped if self._modules else {}
+        return {getattr(node, "name", "") for node in mapped if node not in own} - {""}
 
     def __iter__(self) -> Iterator[Map]:
         """Gives those that are called, and those that are only made."""

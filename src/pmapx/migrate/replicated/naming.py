@@ -29,6 +29,9 @@ def positions(maps: Maps, named: Iterable[str]) -> frozenset[Position]:
         function, colon, argument = text.partition(":")
         if not colon or not function or not argument:
             raise NamingError(f"--replicated takes FUNCTION:ARGUMENT, not {text!r}")
+        if function in maps.through_wrappers:
+            # It stays as it is, and is reported with its reason.
+            continue
         if function not in known:
             names = ", ".join(sorted(known)) or "none"
             raise NamingError(f"no pmapped function {function!r}; there are: {names}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.flow import Flow
 from pmapx.migrate.replicated.groups import Element, Position, refs
-from pmapx.migrate.values import Bound, Class, Function, Mapped, Place
+from pmapx.migrate.values import Bound, Class, Exported, Function, Mapped, Place
 
 Reason = tuple[Place, str]
 
@@ -19,9 +19,29 @@ def passed_on(flow: Flow) -> dict[Element, Reason]:
     for module in flow.modules:
         for element, reason in _maps_passed_on(flow, module):
             found.setdefault(element, reason)
-    for element, reason in _functions_passed_on(flow):
+    for element, reason in (*_functions_passed_on(flow), *_imported_elsewhere(flow)):
         found.setdefault(element, reason)
     return found
+
+
+def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
+    """A module's name may be read by another module, where it is not followed."""
+    held: dict[str, list[tuple[ast.AST, Element]]] = {}
+    for (scope, name), sent in flow.known.bindings.items():
+        if isinstance(scope, ast.Module):
+            elements = [(scope, ref.element) for one, _ in sent for ref in refs(one)]
+            held.setdefault(name, []).extend(elements)
+    for module in flow.modules:
+        for node in ast.walk(module.source.tree):
+            name = ""
+            if isinstance(node, ast.alias):
+                name = node.name
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                known = module.env.find(node.value.id) or frozenset()
+                name = node.attr if any(isinstance(f, Exported) for f in known) else ""
+            for scope, element in held.get(name, ()):
+                if scope is not module.source.tree:
+                    yield element, (module.place(node), f"{name} is used in another module")
 
 
 def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reason]]:
@@ -50,7 +70,7 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
         parent = module.parent(parent)
     if isinstance(parent, ast.Call):
         if parent.func is node:
-            return parent.func in flow.resolved or _is_traced(flow, module, node)
+            return parent.func in flow.resolved
         callees = module.facts.callees.get(parent, frozenset())
         inside = all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
         return bool(callees) and inside
@@ -69,10 +89,6 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
     )
 
 
-def _is_traced(flow: Flow, module: Module, node: ast.AST) -> bool:
-    return any(flow.is_traced(function) for function in module.functions_around(node))
-
-
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     """A function that is passed on may be called with anything."""
     concerned: dict[ast.AST, list[Element]] = {}
@@ -80,6 +96,10 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
     for function, sent in flow.known.returns.items():
         concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
+        if function not in flow.called:
+            for held, place in sent:
+                for ref in refs(held):
+                    yield ref.element, (place, "it is returned to code that is not seen")
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():
         if elements:

@@ -1,0 +1,195 @@
+"""Programs with state on all devices. Each sets RESULT, equal before and after, and STATE."""
+
+HEAD = """
+import functools
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+N = jax.local_device_count()
+# Numbers with few bits: sums are exact, in whatever order a compiler adds.
+ROWS = (np.arange(64) % 5 - 2).astype(np.float32).reshape(2, 8, 4)
+INIT = {"w": np.array([-1, 0.5, 0, 0.25], np.float32), "n": np.int32(0)}
+def train_step(state, batch):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state["w"])
+    grads = lax.pmean(grads, axis_name="batch")
+    return {"w": state["w"] - 0.25 * grads, "n": state["n"] + 1}, lax.pmean(loss, "batch")
+def first(tree):
+    return jax.tree.map(lambda x: x[0], tree)
+"""
+
+REPLICATED = {
+    "a_loop": """
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+def main():
+    state = jax.device_put_replicated(INIT, jax.local_devices())
+    losses = []
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        losses.append(float(loss[0]))
+    return state, (losses, jax.tree.map(lambda x: x[0], state))
+STATE, RESULT = main()
+""",
+    "train_and_evaluate_share_state": """
+@functools.partial(jax.pmap, axis_name="batch")
+def train(state, batch):
+    return train_step(state, batch)
+def evaluate(params, batch):
+    return lax.psum((params * batch).sum(), "batch"), params * batch
+p_evaluate = jax.pmap(evaluate, axis_name="batch")
+def fit(state):
+    for batch in ROWS:
+        state, loss = train(state, batch)
+    return state, loss
+state, loss = fit(jax.device_put_replicated(INIT, jax.devices()))
+total, own = p_evaluate(state["w"], ROWS[0])
+RESULT = float(loss[0]), float(total[0]), own, first(state)
+STATE = state
+""",
+    "copies_stacked_by_hand": """
+state = jax.tree.map(lambda x: jnp.stack([x] * N), INIT)
+step = jax.pmap(train_step, "batch", in_axes=(0, 0))
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+    "a_class": """
+class Trainer:
+    def __init__(self):
+        self._step = jax.pmap(train_step, axis_name="batch", donate_argnums=0)
+        self.state = jax.device_put_replicated(INIT, jax.local_devices())
+    def update(self, batch):
+        self.state, loss = self._step(self.state, batch)
+        return loss[0]
+    def weights(self):
+        return jax.device_get(first(self.state))
+trainer = Trainer()
+losses = [trainer.update(batch) for batch in ROWS]
+RESULT = losses, trainer.weights()
+STATE = trainer.state
+""",
+    "kept_after_a_donation": """
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+state = jax.device_put_replicated(INIT, jax.local_devices())
+state, _ = step(state, ROWS[0])
+halfway = jax.tree.map(lambda x: x[0], state)
+count = state["n"][0]
+state, _ = step(state, ROWS[1])
+RESULT = halfway, count, first(state)
+STATE = state
+""",
+    "nothing_but_state": """
+p_decay = jax.pmap(lambda s: jax.tree.map(lambda x: x * 2, s))
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+    state = p_decay(state)
+RESULT = first(state), loss[0]
+STATE = state
+""",
+    "saved_and_restored": """
+def save(state):
+    if jax.device_count() > 0:
+        state = jax.device_get(first(state))
+        return state
+def restore(saved):
+    return jax.device_put_replicated(saved, jax.local_devices())
+step = jax.pmap(train_step, axis_name="batch")
+state, _ = step(restore(INIT), ROWS[0])
+state, _ = step(restore(save(state)), ROWS[1])
+RESULT = save(state)
+STATE = state
+""",
+}
+
+# Each with a part of the reason.
+STACKED = {
+    "statistics_of_each_device": (
+        """
+def step(state, batch):
+    new, loss = train_step({"w": state["w"], "n": state["n"]}, batch)
+    return {**new, "mean": 0.5 * state["mean"] + batch.mean()}, loss
+p_step = jax.pmap(step, axis_name="batch")
+state = jax.device_put_replicated({**INIT, "mean": np.float32(0)}, jax.local_devices())
+for batch in ROWS:
+    state, loss = p_step(state, batch)
+RESULT = jax.device_get(state), loss[0]
+STATE = state
+""",
+        "['mean'] differs as 'batch' does, made at statistics_of_each_device.py:18",
+    ),
+    "partly_varying_and_never_fed_back": (
+        """
+def step(state, batch):
+    new, loss = train_step(state, batch)
+    return new, {"loss": loss, "own": batch.sum()}
+p_step = jax.pmap(step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, metrics = p_step(state, batch)
+RESULT = first(state), metrics["loss"][0], np.asarray(metrics["own"])
+STATE = metrics
+""",
+        "",
+    ),
+    "a_key_for_each_device": (
+        """
+def step(state, key, batch):
+    new, loss = train_step(state, batch + jax.random.uniform(key))
+    return new, jax.random.split(key)[0]
+p_step = jax.pmap(step, axis_name="batch")
+keys = jax.random.split(jax.random.PRNGKey(0), N)
+for batch in ROWS:
+    keys = p_step({k: np.stack([v] * 8) for k, v in INIT.items()}, keys, batch)[1]
+RESULT = STATE = keys
+""",
+        "not made by replicate",
+    ),
+    "indexed_by_device": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = [np.asarray(state["w"][i]) for i in range(N)]
+STATE = state
+""",
+        "a row is chosen by something else than a number (line 20)",
+    ),
+    "differs_by_itself": (
+        """
+def step(state, batch):
+    new, loss = train_step(state, batch)
+    return {**new, "n": new["n"] + lax.axis_index("batch")}, loss
+p_step = jax.pmap(step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = p_step(state, batch)
+RESULT = jax.device_get(state)
+STATE = state
+""",
+        "['n'] differs since `axis_index` at differs_by_itself.py:18",
+    ),
+    "goes_to_code_that_is_not_seen": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = np.add.reduce(state["w"])
+STATE = state
+""",
+        "it goes to np.add.reduce(...) (line",
+    ),
+    "never_reached": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+if N > 100:
+    state, loss = step(state, ROWS[0])
+RESULT = jax.device_get(state)
+STATE = state
+""",
+        "the command never called it",
+    ),
+}

@@ -1,0 +1,76 @@
+"""Notebooks: their cells are rewritten one by one, and nothing else in the file changes."""
+
+import json
+
+import pytest
+from notebook_cases import CELLS, notebook
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from migrated import rewritten
+
+MANNERS = {
+    "indented": {},
+    "ascii": {"ensure_ascii": True},
+    "one line": {"indent": None},
+    "tight": {"indent": None, "separators": (",", ":")},
+    "deep": {"indent": 4},
+}
+
+
+def cells_of(data):
+    return ["".join(cell["source"]) for cell in json.loads(data)["cells"]]
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_only_the_code_of_cells_changes(tmp_path, manner):
+    before = notebook(**MANNERS[manner])
+    after, outcomes = rewritten(tmp_path, before, "a.ipynb")
+    assert [each.reason for each in outcomes] == ["", ""]
+    # What the cells are in the new file, put in the place of what they were, gives its bytes.
+    whole = json.loads(before)
+    for cell, new in zip(whole["cells"], json.loads(after)["cells"], strict=True):
+        cell["source"] = new["source"]
+    given = {"indent": 1, "ensure_ascii": False, **MANNERS[manner]}
+    assert after.decode() == json.dumps(whole, **given) + "\n"
+
+
+def test_cells_keep_their_magics_titles_and_broken_neighbours(tmp_path):
+    after, _ = rewritten(tmp_path, notebook(), "a.ipynb")
+    _, imports, train, mapped, broken, last = cells_of(after)
+    assert imports == CELLS[0].removesuffix("\nfrom jax import pmap")
+    assert train.startswith("#@title")
+    assert "step = jax.jit(one_row_each(train_step, axis_name='batch'))  # é\n" in train
+    assert train.endswith(
+        "%time state, metrics = step(STATE, ROWS)\n" + train.split("\n")[-2] + "\n"
+    )
+    assert mapped.startswith("%%time\n@jax.jit\n@functools.partial(one_row_each, axis_name='i')\n")
+    assert broken == CELLS[3]
+    assert last == CELLS[4].replace("jax.tree.map(lambda x: x[0], state)", "first_row(state)")
+    assert "".join(cells_of(after)).count("def one_row_each(") == 1
+
+
+def test_a_second_run_changes_nothing(tmp_path):
+    after, _ = rewritten(tmp_path, notebook(), "a.ipynb")
+    assert rewritten(tmp_path, after, "a.ipynb") == (after, ())
+
+
+def test_functions_stand_below_a_magic_of_the_whole_cell(tmp_path):
+    cell = {"cell_type": "code", "source": ["%%time\n", "import jax\n", "f = jax.pmap(abs)"]}
+    after, _ = rewritten(tmp_path, json.dumps({"cells": [cell]}).encode(), "a.ipynb")
+    lines = cells_of(after)[0].split("\n")
+    assert lines[:2] == ["%%time", "import jax"]
+    assert lines[-1] == "f = jax.jit(one_row_each(abs))"
+
+
+def test_a_notebook_of_the_third_format_is_rewritten(tmp_path):
+    cell = {"cell_type": "code", "input": "import jax\nf = jax.pmap(abs)", "language": "python"}
+    before = json.dumps({"worksheets": [{"cells": [cell]}], "nbformat": 3}).encode()
+    after, _ = rewritten(tmp_path, before, "a.ipynb")
+    source = json.loads(after)["worksheets"][0]["cells"][0]["input"]
+    assert source.endswith("f = jax.jit(one_row_each(abs))")
+
+
+def test_a_place_in_a_notebook_is_named_by_its_cell(tmp_path):
+    _, outcomes = rewritten(tmp_path, notebook(), "a.ipynb")
+    assert [each.where for each in outcomes] == ["cell 3:2:8", "cell 4:2:20"]
