@@ -279,6 +279,31 @@ def test_a_large_tree_is_summed_up_in_text_and_whole_as_data():
     assert len(report.to_dict()["functions"][0]["arguments"]) == 40
 
 
+def test_devices_that_are_not_there_are_audited_with_the_axis_grown_to_them():
+    f = pmapx.pmap(train_step, "i", donate_argnums=0)
+
+    report = pmapx.audit(f, *shapes_of(make_arguments()), topology="cpu:16")
+
+    (function,) = report.functions
+    assert (report.topology, function.axis_sizes) == ("cpu:16", {"i": 16})
+    leaves = by_path(function.arguments)
+    assert leaves["state['w']"].type == "float32[16,4,2]"
+    assert leaves["state['w']"].stacked_copies == 15 * 32
+    assert [each.group_size for each in function.exchanges] == [16]
+
+
+def test_a_jit_of_a_shard_map_is_laid_on_other_devices_too():
+    P = PartitionSpec
+    mesh = mesh_of_all("i")
+    body = lambda x: lax.psum(x, "i")
+    f = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P()))
+
+    function = audited(f, np.ones((8, 3), np.float32), topology="cpu:16")
+
+    assert (function.axis_sizes, function.arguments[0].shape) == ({"i": 16}, (16, 3))
+    assert [each.group_size for each in function.exchanges] == [16]
+
+
 def test_the_links_of_devices_are_found_by_their_kind():
     names = {"TPU v4": "ICI", "TPU v5": "ICI", "TPU v6 lite": "ICI", "NVIDIA H200": "NVLink 4"}
     names |= {"NVIDIA A100-SXM4-40GB": "NVLink 3", "NVIDIA H100 80GB HBM3": "NVLink 4"}
@@ -309,6 +334,9 @@ def test_assumptions_name_the_figure_and_where_it_is_published():
     assert "16 x 16" in text
 
 
+ANALYSIS = ("replication", "jaxprs", "places", "outputs")
+
+
 def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
     printed = run_python(
         "import sys, numpy as np, jax, pmapx\n"
@@ -318,7 +346,9 @@ def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
         "print(callable(pmapx.audit), pmapx.audit.__name__)\n"
     )
     imported, function = printed.splitlines()
-    assert set(imported.split()) <= {"pmapx.audit", "pmapx.audit.replication"}
+    # The warning about out_axes=None is made of these.
+    of_pmap = {"pmapx.audit", *(f"pmapx.audit.{name}" for name in ANALYSIS)}
+    assert set(imported.split()) <= of_pmap
     assert function == "True audit"
 
 

@@ -78,7 +78,7 @@ def _added(one: History, other: History, reason_for_more: str | None) -> History
         count = move.count + (before.count if before else 0)
         moved[move.path, move.reason] = dataclasses.replace(move, count=count)
     traces = None if one.traces is None or other.traces is None else one.traces + other.traces
-    first = () if reason_for_more is None else (reason_for_more,)
+    first = (reason_for_more,) if reason_for_more and other.reasons else ()
     return History(
         calls=one.calls + other.calls,
         traces=traces,

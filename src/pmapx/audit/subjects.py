@@ -20,6 +20,7 @@ from pmapx.calls import Call, Reader
 from pmapx.counts import Record
 from pmapx.program import Executable
 from pmapx.programs import Programs
+from pmapx.sharing import Shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +92,15 @@ def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject
     options = theirs.options
     call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
     programs = Programs(theirs.fun, options, Record(theirs.parameters))
-    programs.has_inner_pmaps = theirs.has_inner_pmaps
+    programs.shared = Shared()  # What is traced here is nobody else's.
+    programs.shared.has_inner_pmaps = theirs.shared.has_inner_pmaps
     with nesting.entered(None):
         if programs.spans_processes():
             call = spanning.over_all_processes(programs, call)
         signature = call.signature
         program, traced = programs.traced(signature, programs.mesh_around(signature))
         started = time.perf_counter()
-        executable = Executable(program.lower(traced).compile(), program)
+        executable = Executable(program.lower(traced).compile(), program, ())
     seconds = time.perf_counter() - started
     return of_executable(theirs, call, executable, traced, compile_seconds=seconds)
 
