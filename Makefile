@@ -21,15 +21,20 @@ PEERS_READY := $(PEERS_VENV)/.ready-peers
 TPU_VENV ?= .venvs/tpu
 TPU_READY := $(TPU_VENV)/.ready-tpu
 
+# An environment with nothing in it, for what is released.
+WHEEL_RUN := .venvs/wheel/bin/python
+WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers test-tpu bench bench-docs bench-scaling lint format docs clean
+.PHONY: help venv demo test test-slow test-peers test-tpu test-wheel bench bench-docs bench-scaling
+.PHONY: conformance-docs pictures lint format docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
-demo: $(READY) ## Train a small classifier on 8 virtual devices, three ways side by side
-	$(RUN) examples/train_classifier.py $(ARGS)
+demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified and audited in three minutes
+	@$(RUN) examples/demo/story.py $(ARGS)
 
 test: $(READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
@@ -39,7 +44,22 @@ test-slow: $(READY) ## Run the slow tests
 
 test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
-	  --verbose --durations 5 tests/peers $(ARGS)
+	  --verbose --durations 5 tests/peers "tests/docs/test_examples.py::test_example_runs_to_its_end[mnist_flax.py]" \
+	  $(ARGS)
+
+test-wheel: $(READY) ## Build the wheel and the sdist, and try each in an empty environment
+	$(PIP) install --quiet --group release
+	rm -rf dist .venvs/wheel
+	$(RUN) -m build --outdir dist
+	$(RUN) tests/release/contents.py dist/*.whl dist/*.tar.gz
+	$(RUN) -m venv .venvs/wheel
+	$(WHEEL_PIP) install --quiet $(if $(JAX),"$(JAX)") dist/*.whl
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py --core
+	$(WHEEL_PIP) install --quiet "pmapx[tools] @ file://$(CURDIR)/$$(ls dist/*.whl)"
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py wheel
+	$(WHEEL_PIP) uninstall --quiet --yes pmapx
+	$(WHEEL_PIP) install --quiet --no-deps dist/*.tar.gz
+	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py sdist
 
 test-tpu: $(TPU_READY) ## Compile for pods of TPUs that are not there
 	$(TPU_VENV)/bin/python -m pytest --verbose --durations 5 tests/audit/test_topology.py \
@@ -55,6 +75,13 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
+	$(RUN) benchmarks/compare.py
+
+conformance-docs: $(READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
+	$(RUN) tests/peers/make_conformance.py
+
+pictures: $(READY) ## Make the README's pictures again from real runs (needs Chromium)
+	$(RUN) docs/make_pictures.py
 
 bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
 	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)

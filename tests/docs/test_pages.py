@@ -3,6 +3,8 @@
 import doctest
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -18,7 +20,7 @@ PAGES = sorted(
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_on_the_page_run_and_print_what_it_says(page):
-    if page == "docs/migrate.md":
+    if page in ("README.md", "docs/migrate.md"):
         pytest.importorskip("libcst", reason="needs pmapx[tools]")
     text = (ROOT / page).read_text("utf-8")
     names = {"__name__": "page"}
@@ -35,6 +37,11 @@ def test_examples_on_the_page_run_and_print_what_it_says(page):
             runner.run(test, out=complaints.append, clear_globs=False)
             names |= test.globs
     assert not complaints, "".join(complaints)
+
+
+def test_the_readmes_table_is_that_of_the_measured_figures():
+    checked = [sys.executable, str(ROOT / "benchmarks" / "compare.py"), "--check"]
+    assert subprocess.run(checked, check=False).returncode == 0
 
 
 def test_pages_with_examples_are_found():

@@ -4,19 +4,14 @@ PMAPX_JAX_CHECKOUT names a checkout of JAX at the tag of the JAX that is install
 """
 
 import os
-import subprocess
-import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import jax
+import jax_suite
 import pytest
-
-import pmapx
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
 CHECKOUT = os.environ.get("PMAPX_JAX_CHECKOUT")
 
 # What jax.pmap passes at the tag jax-v0.10.2 on 8 CPU devices, of 288 tests; 22 are skipped there.
@@ -51,28 +46,7 @@ def outcomes(tmp_path_factory):
         pytest.fail(f"PMAPX_JAX_CHECKOUT={CHECKOUT} has no tests/pmap_test.py")
     if jax.device_count() != 8:
         pytest.skip(f"JAX's counts are for 8 devices, {jax.device_count()} are there")
-    folder = tmp_path_factory.mktemp("jax_suite")
-    report = folder / "report.xml"
-    paths = [str(HERE), str(Path(pmapx.__file__).parents[1])]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "pmapx_for_jax_pmap", "--noconftest"]
-        + ["-c", os.devnull, "-p", "no:cacheprovider", "-W", "ignore", "--tb=short"]
-        + [f"--junit-xml={report}", str(suite)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert report.is_file(), done.stdout[-3000:] + done.stderr[-3000:]
-    found = {"passed": set(), "failed": set(), "skipped": set()}
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname').rsplit('.', 1)[-1]}.{case.get('name')}"
-        kinds = {child.tag for child in case}
-        outcome = "skipped" if "skipped" in kinds else "failed" if kinds else "passed"
-        found[outcome].add(name)
-    found["output"] = done.stdout
-    return found
+    return jax_suite.run(suite.resolve(), tmp_path_factory.mktemp("jax_suite"))
 
 
 def test_nothing_fails_but_the_named_exceptions(outcomes):

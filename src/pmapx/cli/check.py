@@ -13,7 +13,7 @@ from pmapx.migrate.formats import FORMATS
 from pmapx.migrate.values import Confidence
 
 
-@click.command("check")
+@click.command("check", short_help="Find uses of pmap, and what is wrong with them today.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option(
     "--format", "layout", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
@@ -48,6 +48,12 @@ def command(
 
     Reads Python files and notebooks below each PATH; never imports or runs them. Exits with 0 if
     nothing is found, 1 if something is, 2 on an error.
+
+    \b
+    Examples:
+      pmapx check .
+      pmapx check src --select PMX51 --confidence high
+      pmapx check . --format sarif --output pmapx.sarif
     """
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:

@@ -16,6 +16,11 @@ def command(ctx: click.Context, code: str | None) -> None:
     """Print the page of a CODE, or list all codes.
 
     Codes are those of errors and warnings, of the rules of check, and of the findings of audit.
+
+    \b
+    Examples:
+      pmapx explain PMX101
+      pmapx explain | grep donat
     """
     pages = _pages()
     if code is None:

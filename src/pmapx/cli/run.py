@@ -10,6 +10,7 @@ from pmapx import launch
 
 @click.command(
     "run",
+    short_help="Run a program as it is, with what JAX removed put back.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(

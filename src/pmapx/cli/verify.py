@@ -52,7 +52,7 @@ def command(
     \b
     Examples:
       pmapx verify --before old --after new -- python train.py --steps 3
-      pmapx verify --before old --after new --devices 4 --strict -- python -m lab.train
+      pmapx verify --before old --after new --strict -- python -m lab.train
       pmapx verify --before old --after new --rtol 0 --atol 0 -- python train.py
     """
     for folder in (before, after):

@@ -1,0 +1,135 @@
+"""What is here: versions, devices and what pmapx found, for ``pmapx info`` and bug reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from typing import Any
+
+from pmapx._version import __version__
+
+# Distributions that matter to a program with pmap; those that are not installed are not shown.
+_CORE = ("jax", "jaxlib", "numpy")
+_PLUGINS = ("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin", "jax-metal")
+_TOOLS = ("click", "jinja2", "libcst", "rich")
+_FRAMEWORKS = (
+    "brax",
+    "chex",
+    "dm-haiku",
+    "equinox",
+    "flax",
+    "numpyro",
+    "optax",
+    "orbax-checkpoint",
+)
+
+_PIECES = {
+    "dispatch in C++": "HAS_DISPATCH",
+    "arrays put in one call": "HAS_ARRAYS",
+    "programs loaded for one process": "HAS_RELOAD",
+    "results seen as rows": "CAN_REWRAP",
+    "barrier that knows who came": "HAS_COORDINATION",
+}
+
+
+def about(timeout: float = 60) -> dict[str, Any]:
+    """Returns what a bug report needs, as plain data.
+
+    The devices are asked for in a process of its own, so that an accelerator that does not answer
+    costs ``timeout`` seconds and no more.
+
+    >>> sorted(about())
+    ['cluster', 'devices', 'fastpath', 'frameworks', 'platform', 'settings', 'tools', 'versions']
+    """
+    asked = _asked(timeout)
+    return {
+        "versions": {
+            "pmapx": __version__,
+            "python": platform.python_version(),
+            **_installed(_CORE),
+            **_installed(_PLUGINS),
+        },
+        "platform": platform.platform(),
+        "devices": asked["devices"],
+        "cluster": asked["cluster"],
+        "fastpath": asked["fastpath"],
+        "tools": {name: _version(name) for name in _TOOLS},
+        "frameworks": _installed(_FRAMEWORKS),
+        "settings": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(("JAX_", "PMAPX_")) or name == "XLA_FLAGS"
+        },
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _installed(distributions: tuple[str, ...]) -> dict[str, str]:
+    versions = {name: _version(name) for name in distributions}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
+def _asked(timeout: float) -> dict[str, Any]:
+    """What a process that imports JAX tells; its last line is what counts, since JAX may warn."""
+    unknown: dict[str, Any] = {"cluster": None, "fastpath": None}
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pmapx.about"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return unknown | {"devices": {"error": f"no answer in {timeout:g} seconds"}}
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return unknown | {"devices": {"error": last[0]}}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _answer() -> dict[str, Any]:
+    """What has to import JAX, and start its devices, to be known."""
+    import dataclasses
+
+    import jax
+
+    from pmapx import _fastpath, processes
+
+    cluster = processes.find_cluster(os.environ)
+    found: dict[str, Any]
+    try:
+        kinds = [device.device_kind for device in jax.devices()]
+        found = {
+            "platform": jax.default_backend(),
+            "count": len(kinds),
+            "kinds": sorted(set(kinds)),
+        }
+    except RuntimeError as error:
+        found = {"error": " ".join(str(error).split())}
+    return {
+        "devices": found,
+        "cluster": None if cluster is None else dataclasses.asdict(cluster),
+        "fastpath": {
+            "public only": os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0"),
+            **{piece: bool(getattr(_fastpath, flag)) for piece, flag in _PIECES.items()},
+        },
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_answer()))

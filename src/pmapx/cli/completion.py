@@ -1,0 +1,23 @@
+"""``pmapx completion``: what a shell needs to complete commands and options."""
+
+import click
+from click import shell_completion
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands in a SHELL.
+
+    \b
+    Examples:
+      pmapx completion bash >> ~/.bashrc
+      pmapx completion zsh >> ~/.zshrc
+      pmapx completion fish > ~/.config/fish/completions/pmapx.fish
+    """
+    completion = shell_completion.get_completion_class(shell)
+    assert completion is not None, f"click has no completion for {shell}"
+    # Made by hand and not by its source(), which runs the shell to ask for its version.
+    made = completion(ctx.find_root().command, {}, "pmapx", "_PMAPX_COMPLETE")
+    click.echo(made.source_template % made.source_vars())

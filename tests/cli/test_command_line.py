@@ -1,0 +1,177 @@
+"""What all commands share: help, errors, completion, colour."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import pmapx
+from pmapx import about
+
+click = pytest.importorskip("click", reason="needs pmapx[tools]")
+from click.testing import CliRunner  # noqa: E402
+
+from pmapx.cli._group import group  # noqa: E402
+
+COMMANDS = group.list_commands(click.Context(group))
+
+
+def run(*args, **environment):
+    return CliRunner().invoke(group, args, prog_name="pmapx", env=environment, terminal_width=80)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """`pmapx explain` with a fault of its own in it."""
+    from pmapx.cli import explain
+
+    def fail():
+        raise ValueError("something\n  is wrong")
+
+    monkeypatch.setattr(explain, "_pages", fail)
+    monkeypatch.delenv("PMAPX_TRACEBACK", raising=False)
+
+
+def test_help_fits_80_columns_and_cuts_no_sentence():
+    text = run("--help").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    listed = text.partition("Commands:")[2]
+    assert "..." not in listed
+    assert all(f"\n  {name} " in listed for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_fits_80_columns_and_has_examples(name):
+    text = run(name, "--help").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Examples:" in text
+    assert f"pmapx {name}" in text.partition("Examples:")[2]
+
+
+def test_without_arguments_the_help_is_shown():
+    result = run()
+    assert "Commands:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["no-such"], "No such command 'no-such'"),
+        (["check"], "Missing argument"),
+        (["check", ".", "--format", "yaml"], "'yaml' is not one of"),
+        (["check", ".", "--jobs", "many"], "'many' is not a valid integer"),
+        (["run", "no_such.py"], "there is no file 'no_such.py'"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+    ],
+)
+def test_a_wrong_use_is_one_line_with_a_hint(args, said):
+    result = run(*args)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pmapx: ")
+    assert said in line
+    assert "--help says more" in line
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_fault_is_one_line_that_says_how_to_see_more():
+    result = run("explain")
+    assert result.exit_code == 1
+    assert (
+        result.stderr == "pmapx: ValueError: something; is wrong (PMAPX_TRACEBACK=1 shows where)\n"
+    )
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_traceback_is_shown_when_asked_for(monkeypatch):
+    assert "Traceback" in run("explain", PMAPX_TRACEBACK="1").stderr
+    monkeypatch.setenv("PMAPX_TRACEBACK", "")
+    assert "Traceback" in run("--traceback", "explain").stderr
+
+
+def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
+    from pmapx.cli import _group
+
+    def fail(name):
+        raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+
+    monkeypatch.setattr(_group.importlib, "import_module", fail)
+    result = run("check")
+    assert result.exit_code == 1
+    assert result.stderr == 'pmapx: check needs jinja2: pip install "pmapx[tools]"\n'
+    assert run("--help").exit_code == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell):
+    script = run("completion", shell).stdout
+    assert f"_PMAPX_COMPLETE={shell}_complete" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("pmapx ch", "check"), ("pmapx check --for", "--format"), ("pmapx completion z", "zsh")],
+)
+def test_completion_completes_commands_options_and_choices(words, wanted):
+    position = str(len(words.split()) - 1)
+    done = subprocess.run(
+        [sys.executable, "-c", "from pmapx.cli import main; main()"],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__)),
+            "_PMAPX_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": position,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"plain,{wanted}" in done.stdout.split()
+
+
+def test_no_colour_when_piped(tmp_path):
+    (tmp_path / "train.py").write_text("import jax\nf = jax.pmap(g)\n")
+    for args in (["check", "."], ["migrate", "."], ["explain", "PMX501"], ["--help"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "pmapx", *args],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout
+        assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_info_says_versions_devices_and_what_was_found():
+    facts = json.loads(run("info", "--json").stdout)
+    assert facts["versions"]["pmapx"] == pmapx.__version__
+    assert facts["devices"]["platform"] == "cpu"
+    assert facts["fastpath"].keys() >= {"public only", "dispatch in C++"}
+    assert facts["cluster"] is None or facts["cluster"]["kind"]
+    text = run("info").stdout
+    assert f"{facts['devices']['count']} cpu" in text
+    assert facts["versions"]["jax"] in text
+
+
+def test_info_names_the_cluster_that_the_environment_tells_of():
+    found = run("info", OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK="1").stdout
+    assert "Open MPI, by OMPI_COMM_WORLD_SIZE: process 1 of 4" in found
+
+
+def test_info_says_so_when_the_platform_is_not_there():
+    result = run("info", JAX_PLATFORMS="rocm")
+    assert result.exit_code == 0
+    assert "none: " in result.stdout
+
+
+def test_info_does_not_wait_for_devices_that_do_not_answer(monkeypatch):
+    def hang(*args, timeout, **options):
+        raise subprocess.TimeoutExpired("python", timeout)
+
+    monkeypatch.setattr(about.subprocess, "run", hang)
+    assert "no answer in 5 seconds" in run("info", "--timeout", "5").stdout

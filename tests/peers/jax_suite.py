@@ -1,0 +1,39 @@
+"""Runs `tests/pmap_test.py` of a JAX checkout, and tells what became of each test."""
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pmapx
+
+HERE = Path(__file__).parent
+
+
+def run(suite, folder, *, with_pmapx=True):
+    """The names of JAX's tests by outcome: passed, failed, skipped, as Class.test; and the output.
+
+    Without pmapx it is the suite as it is, on `jax.pmap`.
+    """
+    report = Path(folder) / "report.xml"
+    paths = [str(HERE), str(Path(pmapx.__file__).parents[1])]
+    plugin = ["-p", "pmapx_for_jax_pmap"] if with_pmapx else []
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, "--noconftest"]
+        + ["-c", os.devnull, "-p", "no:cacheprovider", "-W", "ignore", "--tb=short"]
+        + [f"--junit-xml={report}", str(suite)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert report.is_file(), done.stdout[-3000:] + done.stderr[-3000:]
+    found = {"passed": set(), "failed": set(), "skipped": set()}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname').rsplit('.', 1)[-1]}.{case.get('name')}"
+        kinds = {child.tag for child in case}
+        outcome = "skipped" if "skipped" in kinds else "failed" if kinds else "passed"
+        found[outcome].add(name)
+    return found | {"output": done.stdout}

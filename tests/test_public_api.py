@@ -1,0 +1,76 @@
+"""The public names: what is added to or taken from this list is seen by every user."""
+
+import inspect
+import pkgutil
+
+import pytest
+
+import pmapx
+import pmapx.cli
+
+PUBLIC = {
+    "AUTO": None,
+    "AuditReport": None,
+    "CacheInfo": None,
+    "Cluster": None,
+    "Installation": None,
+    "Move": None,
+    "Pmapped": None,
+    "PmapxError": None,
+    "PmapxWarning": None,
+    "__version__": None,
+    "audit": "(f, *args, topology=None, **kwargs)",
+    "barrier": "(name, timeout=300)",
+    "device_put_replicated": "(x, devices)",
+    "device_put_sharded": "(shards, devices)",
+    "initialize": "(coordinator_address=None, num_processes=None, process_id=None, *, "
+    "timeout=300, heartbeat_timeout=100, **options)",
+    "install": "(*, indexing=True, oversubscribe=False)",
+    "local_slice": "(x, i)",
+    "pmap": "(fun, axis_name=None, *, in_axes=0, out_axes=0, static_broadcasted_argnums=(), "
+    "devices=None, backend=None, axis_size=None, donate_argnums=(), reshard='allow', "
+    "oversubscribe=False, compiler_options=None, view='local', check_replicas=False)",
+    "prefetch": "(iterator, size=2, devices=None)",
+    "replicate": "(tree, devices=None)",
+    "shard_batch": "(tree, devices=None)",
+    "stitch": "(local_tree, mesh_or_devices, spec=None, *, check=True)",
+    "to_host": "(tree)",
+    "uninstall": "()",
+    "unreplicate": "(tree)",
+    "unstitch": "(global_tree)",
+}
+MEMBERS = {
+    "CacheInfo": {"traces", "compiles", "calls", "moved", "reasons"},
+    "Cluster": {"kind", "found_by", "coordinator", "process", "processes"},
+    "Installation": {"patched", "uninstall"},
+    "Move": {"argument", "reason", "count"},
+    "Pmapped": {"cache_info", "clear_cache", "eval_shape", "lower", "trace"},
+}
+COMMANDS = {"audit", "check", "completion", "explain", "info", "migrate", "run", "verify"}
+
+
+def signature(function):
+    """A signature without its annotations."""
+    found = inspect.signature(function)
+    bare = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=bare, return_annotation=found.empty))
+
+
+def test_the_public_names_are_these():
+    assert set(pmapx.__all__) == PUBLIC.keys()
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_a_class_shows_is_this(name):
+    shown = {*vars(getattr(pmapx, name)), *inspect.get_annotations(getattr(pmapx, name))}
+    assert {member for member in shown if not member.startswith("_")} == MEMBERS[name]
+
+
+def test_the_commands_are_these():
+    found = pkgutil.iter_modules(pmapx.cli.__path__)
+    assert {module.name for module in found if not module.name.startswith("_")} == COMMANDS
+
+
+@pytest.mark.parametrize("name", [name for name, wanted in PUBLIC.items() if wanted])
+def test_the_signature_is_this(name):
+    assert signature(getattr(pmapx, name)) == PUBLIC[name]
