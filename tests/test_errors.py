@@ -17,6 +17,8 @@ import pmapx
 from oracle import assert_same
 from pmapx import errors
 from pmapx.agreement import Difference
+from pmapx.audit.elsewhere import compile_for
+from pmapx.audit.topology import devices_of
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)
@@ -87,11 +89,6 @@ ACROSS_PROCESSES = [
         errors.LocalRowsDisagree("step", "argument 0 'x'", 3, 2, 4, 1),
         ("argument 0 'x'", "process 1 passes 3 rows", "2 are its own"),
         ValueError,
-    ),
-    (
-        errors.TracedAcrossProcesses("step", "argument 0 'x'"),
-        ("argument 0 'x'", r"pmap\(grad"),
-        NotImplementedError,
     ),
     (
         errors.CompiledForAnotherShape("step", "argument 0 'x'", (1, 3), (2, 3)),
@@ -249,6 +246,29 @@ MISTAKES = {
             np.zeros((1, 1))
         ),
         ("devices", "'inner'", "'outer'"),
+    ),
+    "PMX211": Mistake(lambda: devices_of("v5e:3d"), ("'v5e:3d'", "family:shape", "v5e:16x16")),
+    "PMX212": Mistake(
+        lambda: throw(errors.NoCompiler("v5e:4x4", "libtpu", "pip install 'pmapx[tpu]'")),
+        ("'v5e:4x4'", "libtpu", "pip install"),
+        RuntimeError,
+    ),
+    "PMX213": Mistake(
+        lambda: throw(errors.NoTopologyFromCompiler("v5e:4x4", "it is busy", "wait.")),
+        ("'v5e:4x4'", "it is busy", "wait"),
+        RuntimeError,
+    ),
+    "PMX214": Mistake(
+        lambda: throw(errors.TooFewCpuDevices(64, 8)),
+        ("'cpu:64'", "has 8", "device_count=64"),
+        RuntimeError,
+    ),
+    "PMX215": Mistake(lambda: compile_for(np.sin, [1.0], jax.devices()), ("sin", "build=")),
+    "PMX216": Mistake(
+        lambda: compile_for(
+            pmapx.pmap(pmapx.pmap(lambda x: x)), [np.ones((1, 5))], jax.devices()[:1]
+        ),
+        ("5 devices", "1 devices"),
     ),
     "PMX301": Mistake(
         lambda: pmapx.pmap(step, reshard="error")(ROWS, {"image": elsewhere()}),
@@ -610,6 +630,7 @@ def test_an_axis_size_that_disagrees_is_refused():
 @pytest.mark.behaviour("C1")
 def test_a_failed_call_leaves_the_function_usable():
     mapped = pmapx.pmap(step)
+    mapped.clear_cache()  # Other tests map the same function.
     before = mapped(ROWS, ROWS)
 
     for bad in [np.zeros(N + 1), 1.0, "text", np.zeros((2 * N, 2))]:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from pmapx.pmap import Pmapped, pmap
     from pmapx.prefetch import prefetch
     from pmapx.processes import Cluster, barrier, initialize
+    from pmapx.replicas import AUTO
     from pmapx.rows import local_slice, to_host, unreplicate
     from pmapx.stitching import stitch, unstitch
 
 __all__ = [
+    "AUTO",
     "CacheInfo",
     "Cluster",
     "Installation",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AUTO": "replicas",
     "CacheInfo": "counts",
     "Cluster": "processes",
     "Installation": "legacy",

@@ -8,13 +8,17 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
+- ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
 - ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
+- ``cache_generation``: changes when ``jax.clear_caches()`` is called. The twin never does.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
+- ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
+- ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -22,7 +26,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
+import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -45,6 +51,7 @@ try:
     from jax._src import dtypes as _dtypes
     from jax._src import sharding_impls as _sharding_impls
     from jax._src import tree_util as _tree_util
+    from jax._src import util as _util
     from jax._src.interpreters import pxla as _pxla
     from jax._src.lib import _jax as _native  # type: ignore[attr-defined]
 
@@ -78,6 +85,7 @@ try:
         and callable(_native.Client.serialize_executable)
         and callable(_native.Client.deserialize_executable)
     )
+    HAS_CACHES = callable(_util.cache)
     from jax._src import distributed as _distributed
 
     HAS_COORDINATION = (
@@ -88,7 +96,7 @@ try:
     )
 except (ImportError, AttributeError):
     HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
-    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = False
+    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = HAS_CACHES = False
 # Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
 CAN_REWRAP = HAS_DISPATCH and hasattr(_native.ArrayImpl, "_rewrap_with_aval_and_sharding")
 
@@ -100,6 +108,15 @@ def trace_context() -> Hashable:
             context: Hashable = _config.trace_context()
         return context
     return tuple(map(repr, jax.config.values.values()))
+
+
+# JAX forgets what it returned with all other caches, and then makes another.
+_generation: Callable[[], object] = _util.cache()(object) if HAS_CACHES else lambda: None
+
+
+def cache_generation() -> object:
+    """Returns an object that is another one after ``jax.clear_caches()``."""
+    return _generation()
 
 
 def is_staging() -> bool:
@@ -129,6 +146,52 @@ def gloo_on_loopback() -> None:
         _native.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
 
 
+def more_cpu_devices(count: int) -> tuple[jax.Device, ...] | None:
+    """Returns virtual CPU devices beside those that JAX has; None when only JAX can make them.
+
+    They belong to a client of their own, which lives as long as they do.
+    """
+    make = getattr(_native, "get_tfrt_cpu_client", None) if HAS_ARRAYS else None
+    if make is None or "num_devices" not in (make.__doc__ or ""):
+        return None
+    return tuple(make(asynchronous=True, num_devices=count).devices())
+
+
+def pmap_options(function: Any) -> dict[str, Any] | None:
+    """Returns what ``jax.pmap`` was told when it made a function; None when it does not show.
+
+    Without this, ``jax.pmap`` is known under ``install()`` alone.
+    """
+    if not HAS_ARRAYS or not isinstance(function, types.FunctionType):
+        return None
+    told = inspect.getclosurevars(function).nonlocals.get("infer_params")
+    if not isinstance(told, types.FunctionType):
+        return None
+    seen = inspect.getclosurevars(told).nonlocals
+    if not _PMAP_CLOSURE.issubset(seen):
+        return None
+    static = tuple(seen["static_broadcasted_tuple"])
+    count = len(static) + 1 + max(seen["donate_tuple"], default=0)
+    dynamic = [position for position in range(count) if position not in static]
+    internal = seen["axis_name"] == "_internal_pmap_axis_name"
+    return {
+        "axis_name": None if internal else seen["axis_name"],
+        "in_axes": seen["in_axes"],
+        "out_axes": jax.tree.unflatten(seen["out_axes_tree"], seen["out_axes_flat"]),
+        "static_argnums": static,
+        "donated_argnums": tuple(dynamic[index] for index in seen["donate_tuple"]),
+        "devices": seen["devices"],
+        "backend": seen["backend"],
+        "axis_size": seen["axis_size"],
+    }
+
+
+_PMAP_CLOSURE = {
+    *("axis_name", "axis_size", "backend", "devices", "donate_tuple", "in_axes", "out_axes_flat"),
+    *("out_axes_tree", "static_broadcasted_tuple"),
+}
+
+
 def array_type() -> Any:
     """Returns the class of JAX's concrete arrays."""
     return _native.ArrayImpl if HAS_ARRAYS else type(jax.device_put(0))
@@ -145,6 +208,18 @@ def uncommitted(x: jax.Array) -> jax.Array:
     host = np.array(x)
     with jax.default_device(device):
         return jax.device_put(host.item() if x.weak_type and not x.ndim else host)
+
+
+def weakly_typed(x: jax.Array) -> jax.Array:
+    """Returns an array whose type gives way to others, as that of a Python number does."""
+    if not HAS_ARRAYS:
+        return x  # Only what a program makes of Python's numbers is weakly typed.
+    aval = x.aval.update(weak_type=True)
+    shards = [shard.data for shard in x.addressable_shards]
+    array: jax.Array = _native.ArrayImpl(
+        aval, x.sharding, shards, committed=True, _skip_checks=True
+    )
+    return array
 
 
 def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from pmapx import describe, errors
+from pmapx import describe, errors, replicas
 from pmapx.describe import Abstract
+from pmapx.replicas import AUTO
 
 Axis = int | None
 
@@ -83,6 +84,7 @@ class MappedAxis:
       size: how many elements it has.
       in_axes: where it lies in each leaf of the arguments, counted from the front, or None.
       out_axes: where it goes in the result, as the user wrote it.
+      chosen: where it goes in each leaf of the result, ``AUTO`` decided; there once it is traced.
     """
 
     name: Hashable | None
@@ -90,6 +92,13 @@ class MappedAxis:
     size: int
     in_axes: tuple[Axis, ...]
     out_axes: Any
+    chosen: list[Axis] = dataclasses.field(default_factory=list, compare=False)
+
+    def whole_out_axes(self, result: Any) -> list[Axis]:
+        """Returns where it goes in each leaf of a whole result, as the user wrote it."""
+        if replicas.is_in(self.out_axes):
+            return self.chosen
+        return broadcast(self.out_axes, result)
 
 
 def in_spec(levels: Sequence[MappedAxis], leaf: int, rank: int) -> PartitionSpec:
@@ -155,7 +164,7 @@ class LeafNames:
 def check_axes(which: str, axes: Any) -> Any:
     """Returns ``axes`` with a list at the top made a tuple; refuses leaves that are no axes."""
     for axis_leaf in jax.tree.leaves(axes):
-        if type(axis_leaf) is not int:
+        if type(axis_leaf) is not int and not (which == "out_axes" and axis_leaf is AUTO):
             raise errors.AxesNotIntegers(which, axes, axis_leaf)
     return tuple(axes) if isinstance(axes, list) else axes
 
@@ -297,30 +306,44 @@ def mapped_axis_size(
     return size, first
 
 
+def output_types(function: str, result: Any) -> list[Any]:
+    """Returns the type of each leaf of what a function returned; refuses what is no array."""
+    types = []
+    for index, leaf in enumerate(jax.tree.leaves(result)):
+        try:
+            types.append(jax.typeof(leaf))
+        except TypeError:
+            output = describe.output(index, result)
+            raise errors.OutputNotAnArray(function, output, leaf) from None
+    return types
+
+
 def resolve_out_axes(
-    function: str, levels: Sequence[MappedAxis], result: Any
+    function: str,
+    levels: Sequence[MappedAxis],
+    result: Any,
+    is_replicated: Sequence[Sequence[bool]] | None = None,
 ) -> list[tuple[Axis, ...]]:
     """Returns the axis of each level, outermost first, for each leaf of ``result``.
 
     ``result`` is what the function returned for one element, so the innermost level's axis is
-    counted first, and the outer ones see a rank that has grown by it.
+    counted first, and the outer ones see a rank that has grown by it. ``is_replicated`` decides
+    for ``AUTO``, by leaf and level.
     """
-    leaves = jax.tree.leaves(result)
-    avals = []
-    for index, leaf in enumerate(leaves):
-        try:
-            avals.append(jax.typeof(leaf))
-        except TypeError:
-            output = describe.output(index, result)
-            raise errors.OutputNotAnArray(function, output, leaf) from None
+    avals = output_types(function, result)
     ranks = [len(aval.shape) for aval in avals]
-    resolved: list[list[Axis]] = [[] for _ in leaves]
-    for level in reversed(levels):
+    resolved: list[list[Axis]] = [[] for _ in avals]
+    for depth, level in reversed(list(enumerate(levels))):
         try:
-            stated = broadcast(level.out_axes, result)
+            stated: list[Any] = broadcast(level.out_axes, result)
         except ValueError:
             difference = describe.prefix_difference(level.out_axes, result, "pmap out_axes")
             raise errors.OutAxesNotPrefix(function, difference) from None
+        if is_replicated is not None:
+            for index, axis in enumerate(stated):
+                if axis is AUTO:
+                    stated[index] = None if is_replicated[index][depth] else 0
+            level.chosen[:] = stated
         for index, axis in enumerate(stated):
             counted = None if axis is None else from_the_front(axis, ranks[index] + 1)
             if counted is None and axis is not None:
@@ -341,6 +364,8 @@ def possible_out_axes(levels: Sequence[MappedAxis]) -> list[tuple[Axis, ...]]:
     choices = []
     for level in levels:
         stated = set(jax.tree.leaves(level.out_axes, is_leaf=lambda x: x is None))
+        if AUTO in stated:
+            stated = stated - {AUTO} | {None, 0}
         if any(axis is not None and axis < 0 for axis in stated):
             stated = {axis for axis in stated if axis is None or axis >= 0} | set(range(_MAX_RANK))
         choices.append(sorted(stated, key=lambda axis: -1 if axis is None else axis))

@@ -80,6 +80,7 @@ class Record:
     """The counts of one pmapped function, and the warnings it has issued.
 
     Attributes:
+      parameters: the names of the function's positional parameters.
       traces: how often it was traced.
       count_calls: tells how often it was called, ever.
     """
@@ -88,7 +89,7 @@ class Record:
         """Starts with nothing; ``parameters`` name the function's arguments."""
         self.traces = Tally()
         self.count_calls: Callable[[], int] = lambda: 0
-        self._parameters = parameters
+        self.parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()
         self.clear()
@@ -120,7 +121,7 @@ class Record:
             return "the structure of the arguments changed"
         for index, (old, new) in enumerate(zip(before.leaves, signature.leaves, strict=True)):
             if old != new:
-                name = describe.leaf(index, signature.tree, signature.positions, self._parameters)
+                name = describe.leaf(index, signature.tree, signature.positions, self.parameters)
                 weak = "" if str(old) != str(new) else " (weak type changed)"
                 return f"{name} was {old}, is {new}{weak}"
         return "a setting of JAX that programs depend on changed"

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from pmapx import axes, batched_collectives
+from pmapx import axes, batched_collectives, replicas
 from pmapx.axes import Axis, MappedAxis
 
 OutAxes = list[tuple[Axis, ...]]
@@ -73,8 +73,8 @@ def over_devices(
         traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
 
         def on_one_device(*shards: Any) -> list[list[Any]]:
-            result = element([_squeezed(shard, levels, i) for i, shard in enumerate(shards)])
-            out_axes = axes.resolve_out_axes(element.function, levels, result)
+            rows = [_squeezed(shard, levels, i) for i, shard in enumerate(shards)]
+            result, out_axes = _result_and_axes(element, levels, rows)
             out_leaves, out_tree = jax.tree.flatten(result)
             traced.append((out_axes, out_tree))
             groups: list[list[Any]] = [[] for _ in group_axes]
@@ -105,6 +105,15 @@ def over_devices(
         )
 
     return mapped
+
+
+def _result_and_axes(
+    element: Element, levels: Sequence[MappedAxis], rows: Sequence[Any]
+) -> tuple[Any, OutAxes]:
+    """Runs ``element``, and finds where each level's axis goes in each leaf of its result."""
+    check = functools.partial(axes.output_types, element.function)
+    result, is_replicated = replicas.traced_once(element, check, levels, rows)
+    return result, axes.resolve_out_axes(element.function, levels, result, is_replicated)
 
 
 def _squeezed(shard: Any, levels: Sequence[MappedAxis], index: int) -> Any:
@@ -157,9 +166,9 @@ def vectorized(
         traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
 
         def on_one_row(*rows: Any) -> list[Any]:
-            result = element(rows)
+            result, out_axes = _result_and_axes(element, [level], rows)
             out_leaves, out_tree = jax.tree.flatten(result)
-            traced.append((axes.resolve_out_axes(element.function, [level], result), out_tree))
+            traced.append((out_axes, out_tree))
             return out_leaves
 
         as_batch = functools.partial(

@@ -2,14 +2,21 @@
 
 A collective that loses a peer fails with an address, if it fails at all; JAX names the process only
 once its heartbeats have stayed away for long. The kernel closes the socket of a process that ends,
-however it ends, so that one look tells at once. Nothing is sent, and no thread waits.
+however it ends, so that one look tells at once.
+
+With process 0 goes the service that would name it, and JAX ends the others at once, below Python,
+with a word on "the leader". So these stay connected to its socket, each with a thread that sleeps
+until it is closed and then, if there still is time, names it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import socket
 import sys
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +26,9 @@ from pmapx import _fastpath
 
 _addresses: dict[int, tuple[str, int]] = {}
 _held: list[socket.socket] = []
+_watchers: list[socket.socket] = []
+_named: set[int] = set()
+_GOODBYE = b"."
 
 
 def hold(coordinator: str, timeout: float) -> None:
@@ -34,6 +44,11 @@ def hold(coordinator: str, timeout: float) -> None:
     for process, text in published.items():
         peer, _, number = text.rpartition(":")
         _addresses[process] = (peer, int(number))
+    if jax.process_index() == 0:
+        threading.Thread(target=_let_watch, args=(listening,), daemon=True).start()
+        atexit.register(_say_goodbye)
+    else:
+        threading.Thread(target=_watch_first, args=(_addresses[0],), daemon=True).start()
     previous = sys.excepthook
 
     def name_the_lost(
@@ -41,7 +56,7 @@ def hold(coordinator: str, timeout: float) -> None:
     ) -> Any:
         previous(kind, error, trace)
         for process in lost():
-            print(f"pmapx: process {process} was lost.", file=sys.stderr, flush=True)
+            _name(process)
 
     sys.excepthook = name_the_lost
 
@@ -54,6 +69,38 @@ def lost(patience: float = 2.0) -> list[int]:
         for process, address in sorted(_addresses.items())
         if process != here and not _answers(address, patience)
     ]
+
+
+def _name(process: int) -> None:
+    if process not in _named:
+        _named.add(process)
+        # Past Python's buffers: JAX may be about to end the process.
+        os.write(2, f"pmapx: process {process} was lost.\n".encode())
+
+
+def _let_watch(listening: socket.socket) -> None:
+    """Keeps the connections of those who watch this process."""
+    with contextlib.suppress(OSError):
+        while True:
+            _watchers.append(listening.accept()[0])
+
+
+def _say_goodbye() -> None:
+    """Tells those who watch that this process ends as it should."""
+    for watcher in _watchers:
+        with contextlib.suppress(OSError):
+            watcher.send(_GOODBYE)
+
+
+def _watch_first(address: tuple[str, int]) -> None:
+    """Names process 0 when it ends without a goodbye."""
+    try:
+        with socket.create_connection(address) as watched:
+            if watched.recv(1) == _GOODBYE:
+                return
+    except OSError:
+        pass  # Reset, or refused: gone already.
+    _name(0)
 
 
 def _answers(address: tuple[str, int], patience: float) -> bool:

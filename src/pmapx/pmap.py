@@ -9,7 +9,6 @@ trace is recorded there instead (``staging``).
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from numbers import Integral
@@ -115,7 +114,8 @@ def pmap(
         from the end), None for an argument that every device sees whole, or a tree prefix of
         these. Keyword arguments are mapped along axis 0.
       out_axes: where the mapped axis goes in each output, likewise; None returns the first
-        device's value and is meant for values that are equal on all devices.
+        device's value and is meant for values that are equal on all devices. ``pmapx.AUTO`` is
+        None for outputs that are proven equal on all devices and 0 for the others.
       static_broadcasted_argnums: positions of arguments that are compile-time constants.
       devices: the devices to map over, in order; by default all.
       backend: the platform whose devices to use.
@@ -178,14 +178,12 @@ class MappedFunction:
         """Makes the dispatch; nothing is traced yet."""
         self._fun = fun
         self._options = options
-        self._lock = threading.RLock()
-        self._record = Record(describe.parameter_names(fun))
+        parameters = describe.parameter_names(fun)
+        self._record = Record(parameters)
         self._programs = Programs(fun, options, self._record)
-        self._executables: dict[Any, Executable] = {}
+        self._shared = self._programs.shared
         self._inputs = Inputs(self._programs.function, options.reshard, self._record)
-        self._reader = Reader(
-            self._programs.function, self._programs.parameters, options.static_argnums
-        )
+        self._reader = Reader(self._programs.function, parameters, options.static_argnums)
         self._dispatcher = _fastpath.Dispatcher(
             self._programs.function,
             options.static_argnums,
@@ -311,13 +309,15 @@ class MappedFunction:
         """Returns the compiled program for a call, compiled now if there is none."""
         around = self._programs.mesh_around(call.signature)
         key = (call.signature, around, _fastpath.trace_context())
-        executable = self._executables.get(key)
-        if executable is not None:
-            return executable
-        with self._lock, nesting.entered(None):
-            if key not in self._executables:
-                self._executables[key] = self.compile(call.signature, around)
-            return self._executables[key]
+        executables: dict[Any, Executable] = self._shared.executables
+        executable = executables.get(key)
+        if executable is None:
+            with self._shared.lock, nesting.entered(None):
+                executable = executables.get(key)
+                if executable is None:
+                    executable = executables[key] = self.compile(call.signature, around)
+        self._record.warn_once(executable.warnings)
+        return executable
 
     def compile(self, signature: Signature, around: Mesh | None) -> Executable:
         """Traces and compiles the program of a signature."""
@@ -326,11 +326,12 @@ class MappedFunction:
         )
         program, traced = self._programs.traced(signature, around, as_shards=as_shards)
         function, donated = self._programs.function, self._programs.donated(signature)
-        self._record.warn_once(
-            varying_outputs(traced, program.mapping, function, as_shards=program.layout.as_shards)
+        warnings = (
+            *varying_outputs(traced, program.mapping, function, as_shards=program.layout.as_shards),
+            *unused_donations(traced, program, function, donated),
         )
-        self._record.warn_once(unused_donations(traced, program, function, donated))
-        executable = Executable(program.lower(traced).compile(), program)
+        self._record.warn_once(warnings)  # Before what may take long.
+        executable = Executable(program.lower(traced).compile(), program, warnings)
         self._record.note_compile(signature)
         return executable
 
@@ -354,7 +355,7 @@ class MappedFunction:
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
-        with self._lock, nesting.entered(None):
+        with self._shared.lock, nesting.entered(None):
             call = self._reader.read(args, kwargs)
             if self._programs.spans_processes():
                 call = spanning.over_all_processes(self._programs, call)
@@ -363,7 +364,7 @@ class MappedFunction:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers the function for these arguments, or their shapes."""
-        with self._lock, nesting.entered(None):
+        with self._shared.lock, nesting.entered(None):
             program, traced = self.traced(*args, **kwargs)
             lowered = program.lower(traced)
         if self._programs.spans_processes():
@@ -383,11 +384,10 @@ class MappedFunction:
 
     def clear_cache(self) -> None:
         """Forgets all programs and counts."""
-        with self._lock:
+        with self._shared.lock:
             self._dispatcher.clear()
             self._rows_dispatcher = None
-            self._executables.clear()
-            self._programs.clear()
+            self._shared.clear()
             self._record.clear()
 
 

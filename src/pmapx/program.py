@@ -79,11 +79,17 @@ class Program:
 
 
 class Executable:
-    """A compiled program and where it wants its inputs."""
+    """A compiled program, where it wants its inputs, and what to tell those who call it."""
 
-    def __init__(self, compiled: jax.stages.Compiled, program: Program) -> None:
+    def __init__(
+        self,
+        compiled: jax.stages.Compiled,
+        program: Program,
+        warnings: Sequence[errors.PmapxWarning],
+    ) -> None:
         """Reads the places off the layout, or off XLA's choice where that was left open."""
         self.compiled = compiled
+        self.warnings = warnings
         self.program = program
         self.mesh = program.layout.mesh
         self.in_shardings: Sequence[Any] = program.layout.in_shardings
@@ -150,8 +156,9 @@ def jit_of(
 
 
 def may_lose_values(mapping: Mapping) -> bool:
-    """Says whether any output has ``out_axes=None``."""
-    return any(None in out_axes for out_axes in axes.possible_out_axes(mapping.levels))
+    """Says whether any output has ``out_axes=None``, as the user wrote it."""
+    stated = [level.out_axes for level in mapping.levels]
+    return None in jax.tree.leaves(stated, is_leaf=lambda x: x is None)
 
 
 def varying_outputs(
@@ -211,7 +218,7 @@ def _out_axes(levels: Sequence[MappedAxis], result: Any) -> list[tuple[Axis, ...
     resolved: list[list[Axis]] = [[] for _ in jax.tree.leaves(result)]
     ranks = [len(leaf.shape) for leaf in jax.tree.leaves(result)]
     for level in levels:
-        for index, axis in enumerate(axes.broadcast(level.out_axes, result)):
+        for index, axis in enumerate(level.whole_out_axes(result)):
             counted = None if axis is None else axes.from_the_front(axis, ranks[index])
             ranks[index] -= axis is not None
             resolved[index].append(counted)

@@ -11,13 +11,14 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from pmapx import axes, describe, hosts, layout, nesting, placement, shares
+from pmapx import axes, describe, hosts, layout, nesting, placement, replicas, shares
 from pmapx.axes import Axis, LeafNames, MappedAxis, Mapping
 from pmapx.calls import Call, Signature
 from pmapx.counts import Record
 from pmapx.element import Element
 from pmapx.options import Options
 from pmapx.program import Program, jit_of
+from pmapx.sharing import shared_by
 
 
 class Programs:
@@ -29,9 +30,8 @@ class Programs:
       record: where traces are counted.
       function: the function's name.
       parameters: the names of its positional parameters.
-      has_inner_pmaps: whether pmaps were met inside; if so, their sizes are looked for first.
+      shared: what it shares with equal maps of the function.
       user_function: returns what the user has of it, if that is still there.
-      in_context: the jitted programs for meshes set around a trace.
     """
 
     def __init__(self, fun: Callable[..., Any], options: Options, record: Record) -> None:
@@ -40,15 +40,9 @@ class Programs:
         self.options = options
         self.record = record
         self.function = describe.function_name(fun)
-        self.parameters = describe.parameter_names(fun)
-        self.has_inner_pmaps = False
+        self.parameters = record.parameters
+        self.shared = shared_by(fun, options)
         self.user_function: Callable[[], Any] = lambda: None
-        self.clear()
-
-    def clear(self) -> None:
-        """Forgets all programs."""
-        self.in_context: dict[Any, Any] = {}
-        self._programs: dict[Any, Program] = {}
 
     def resolve(self, signature: Signature) -> Mapping:
         """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
@@ -59,6 +53,10 @@ class Programs:
         )
         mesh_axis = axes.mesh_axis(options.axis_name)
         outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
+        if replicas.is_in(options.out_axes):
+            # All that lay this signature out find the same, and see what the others found.
+            chosen = self.shared.chosen.setdefault(signature, [])
+            outermost = dataclasses.replace(outermost, chosen=chosen)
         levels = (outermost, *self.inner_levels(signature, outermost))
         return Mapping(signature.leaves, levels, sized_by, names)
 
@@ -80,7 +78,7 @@ class Programs:
         signature, leaves = call.signature, list(call.signature.leaves)
         flat_axes, names = self.in_axes(signature)
         local_axes = [
-            None if hosts.is_global(leaf) else axis
+            None if self.is_whole(leaf) else axis
             for leaf, axis in zip(call.leaves, flat_axes, strict=True)
         ]
         if all(axis is None for axis in local_axes):
@@ -97,6 +95,15 @@ class Programs:
                 leaves[index] = leaves[index]._replace(shape=shape)
         return signature._replace(leaves=tuple(leaves)), rows
 
+    def is_whole(self, leaf: Any) -> bool:
+        """Says whether an argument has the rows of all processes.
+
+        What ``grad`` or ``vmap`` follows does not tell where it lies; then the view does.
+        """
+        if isinstance(leaf, jax.core.Tracer):
+            return self.options.view == "global"
+        return hosts.is_global(leaf)
+
     def spans_processes(self) -> bool:
         """Says whether the map runs on devices of other processes too."""
         return jax.process_count() > 1 and shares.spans_processes(self.devices())
@@ -104,7 +111,7 @@ class Programs:
     def inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
         """Returns the axes of the pmap that this is a pmap of, () when it is none."""
         inner = self.mapped_by_inner()
-        if inner is None or self.has_inner_pmaps:
+        if inner is None or self.shared.has_inner_pmaps:
             return ()
         leaves = [
             leaf if axis is None
@@ -191,7 +198,7 @@ class Programs:
         try:
             return program, program.trace()
         except nesting.InnerPmapMet:
-            self.has_inner_pmaps = True
+            self.shared.has_inner_pmaps = True
             program = self.program_for(signature, around, as_shards=as_shards)
             return program, program.trace()
 
@@ -199,10 +206,11 @@ class Programs:
         self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
     ) -> Program:
         """Returns the program of a signature, laid out now if there is none."""
-        key = (signature, around, self.has_inner_pmaps, as_shards)
-        program = self._programs.get(key)
+        key = (signature, around, self.shared.has_inner_pmaps, as_shards)
+        program: Program | None = self.shared.programs.get(key)
         if program is None:
-            program = self._programs[key] = self.program(signature, around, as_shards=as_shards)
+            program = self.program(signature, around, as_shards=as_shards)
+            self.shared.programs[key] = program
         return program
 
     def program(
@@ -221,7 +229,7 @@ class Programs:
                 element,
                 mapping,
                 self.devices(),
-                self.inner_axes(signature, mapping) if self.has_inner_pmaps else None,
+                self.inner_axes(signature, mapping) if self.shared.has_inner_pmaps else None,
                 may_oversubscribe=self.options.oversubscribe,
                 as_shards=as_shards,
             )

@@ -123,7 +123,13 @@ def seen_from_here(programs: Programs, program: Program, result: Any) -> Any:
     leaves, tree = jax.tree.flatten(result)
     shardings = program.out_shardings(result)
     take_apart = hosts.from_shards if program.layout.as_shards else hosts.to_local
-    return jax.tree.unflatten(tree, map(take_apart, leaves, shardings))
+    rows = [
+        _fastpath.weakly_typed(take_apart(leaf, sharding))
+        if getattr(leaf, "weak_type", False)
+        else take_apart(leaf, sharding)
+        for leaf, sharding in zip(leaves, shardings, strict=True)
+    ]
+    return jax.tree.unflatten(tree, rows)
 
 
 def shapes_from_here(programs: Programs, program: Program, out_info: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pmapx import _fastpath, errors, layout, nesting, placement
+from pmapx import _fastpath, crossings, errors, layout, nesting, placement, spanning
 from pmapx.axes import Mapping
 from pmapx.calls import Call
 from pmapx.program import Program, may_lose_values, varying_outputs
@@ -32,9 +32,7 @@ def _is_recorded() -> bool:
 def stage(programs: Programs, call: Call) -> Any:
     """Records the call in the trace that is under way."""
     if programs.spans_processes() and not _is_recorded():
-        _, names = programs.in_axes(call.signature)
-        is_tracer = [isinstance(leaf, jax.core.Tracer) for leaf in call.leaves]
-        raise errors.TracedAcrossProcesses(programs.function, names[is_tracer.index(True)])
+        return _stage_rows(programs, call)
     mapping = programs.resolve(call.signature)
     level = nesting.current_level() or nesting.level_from_context()
     if level is not None:
@@ -47,13 +45,32 @@ def stage(programs: Programs, call: Call) -> Any:
     try:
         jitted, result = _stage_program(programs, call, mapping)
     except nesting.InnerPmapMet:
-        programs.has_inner_pmaps = True
+        programs.shared.has_inner_pmaps = True
         mapping = programs.resolve(call.signature)
         jitted, result = _stage_program(programs, call, mapping)
     if may_lose_values(mapping):
         traced = jitted.trace(*call.args, **call.kwargs)  # JAX remembers the trace.
         programs.record.warn_once(varying_outputs(traced, mapping, programs.function))
     return result
+
+
+def _stage_rows(programs: Programs, call: Call) -> Any:
+    """Follows a call on this process's rows, which are global for the length of the call."""
+    signature = spanning.over_all_processes(programs, call).signature
+    program, traced = programs.traced(signature, None)
+    wanted: Any = program.layout.in_shardings  # Never left open where processes are spanned.
+    arguments = [
+        leaf if programs.is_whole(leaf) else crossings.to_global(leaf, sharding)
+        for leaf, sharding in zip(call.leaves, wanted, strict=True)
+    ]
+    args, kwargs = jax.tree.unflatten(signature.tree, arguments)
+    result = program.jitted(*args, **kwargs)
+    programs.record.warn_once(varying_outputs(traced, program.mapping, programs.function))
+    if programs.options.view == "global":
+        return result
+    leaves, tree = jax.tree.flatten(result)
+    shardings = program.out_shardings(traced.out_info)
+    return jax.tree.unflatten(tree, map(crossings.to_local, leaves, shardings))
 
 
 def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Any]:
@@ -93,13 +110,13 @@ def _stage_in_context(
     programs: Programs, call: Call, mapping: Mapping, context: Mesh
 ) -> tuple[Any, Any]:
     """Records the program on the mesh ``context``; returns its jit and result."""
-    signature, has_inner = call.signature, programs.has_inner_pmaps
+    signature, has_inner = call.signature, programs.shared.has_inner_pmaps
     key = (signature, context, has_inner)
-    jitted = programs.in_context.get(key)
+    jitted = programs.shared.in_context.get(key)
     if jitted is None:
         inner_axes = programs.inner_axes(signature, mapping) if has_inner else None
         element = programs.element(signature, len(mapping.levels))
         mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)
-        jitted = programs.in_context[key] = programs.jitted(signature, mapped)
+        jitted = programs.shared.in_context[key] = programs.jitted(signature, mapped)
     with jax.sharding.use_abstract_mesh(context.abstract_mesh):
         return jitted, jitted(*call.args, **call.kwargs)

@@ -31,8 +31,11 @@ def steps(count, on_step=lambda k: None):
     return x
 
 
+LOST = int(os.environ.get("PMAPX_TEST_LOST", PROCESSES - 1))
+
+
 def die():
-    if HERE == PROCESSES - 1:
+    if HERE == LOST:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -52,6 +55,12 @@ def killed_after():
     steps(3)
     die()
     time.sleep(60)
+
+
+def ends():
+    join()
+    steps(3)
+    time.sleep(0 if HERE == LOST else 2)
 
 
 def never_joins():

@@ -9,10 +9,10 @@ from started import HERE, finish, start
 WORKER = "fault_worker.py"
 
 
-def outcome(tmp_path, fault, processes=2, devices=1, timeout=90):
+def outcome(tmp_path, fault, processes=2, devices=1, timeout=90, **more):
     """Statuses, outputs and seconds of a launch in which `fault` happens."""
     begun = time.monotonic()
-    started = start([str(HERE / WORKER), fault], processes, devices, tmp_path)
+    started = start([str(HERE / WORKER), fault], processes, devices, tmp_path, **more)
     statuses = finish(started, timeout)
     outputs = [(tmp_path / f"output.{k}").read_text(errors="replace") for k in range(processes)]
     return statuses, outputs, time.monotonic() - begun
@@ -33,6 +33,28 @@ def test_survivors_of_a_killed_process_end_with_an_error_that_names_it(fault, pr
         text = outputs[process]
         named = rf"(?im)\b(task|process)[: ]{lost}\b|^{lost}$"  # By pmapx, or by JAX.
         assert re.search(named, text), text
+
+
+@pytest.mark.slow
+@pytest.mark.behaviour("E8")
+@pytest.mark.parametrize("fault", ["killed_before", "killed_during", "killed_after"])
+def test_survivors_of_process_0_name_it_although_the_service_goes_with_it(fault, tmp_path):
+    statuses, outputs, seconds = outcome(tmp_path, fault, processes=3, PMAPX_TEST_LOST="0")
+
+    assert statuses[0] == -9
+    assert seconds < 80
+    # JAX ends a survivor at once, and says that it may be the leader; we say so if we are faster.
+    named = r"pmapx: process 0 was lost\.|the leader \(usually slice 0 task 0\)"
+    for process in (1, 2):
+        assert statuses[process] not in (0, None), outputs[process]
+        assert re.search(named, outputs[process]), outputs[process]
+
+
+def test_a_process_0_that_ends_as_it_should_is_not_called_lost(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "ends", PMAPX_TEST_LOST="0")
+
+    assert statuses == [0, 0], outputs
+    assert "lost" not in outputs[1]
 
 
 @pytest.mark.slow

@@ -78,22 +78,6 @@ class LocalRowsDisagree(PmapxError, ValueError, code="PMX404"):
         )
 
 
-class TracedAcrossProcesses(PmapxError, NotImplementedError, code="PMX405"):
-    """A map that spans processes was called with host-local values that are being transformed.
-
-    Inside ``jit`` all arrays are global, and so are the rows that a map sees there. Outside,
-    ``grad`` and ``vmap`` see this process's rows only, and have no way to the others'.
-    """
-
-    def __init__(self, function: str, argument: str) -> None:  # noqa: D107
-        super().__init__(
-            f"{function} maps an axis over several processes, and {argument} is being "
-            "differentiated or batched outside of it.",
-            fix="transform inside the mapped function, as in pmap(grad(f)), or call the map "
-            "inside jax.jit on global arrays.",
-        )
-
-
 class CompiledForAnotherShape(PmapxError, TypeError, code="PMX406"):
     """A compiled map was called with rows of another shape than it was compiled for.
 

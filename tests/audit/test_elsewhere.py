@@ -1,0 +1,248 @@
+"""A mapped function compiled for devices that are not there."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import pmapx
+from pmapx import _fastpath, errors
+from pmapx.audit import elsewhere, meshes
+from pmapx.audit.communication import collectives
+from pmapx.audit.elsewhere import compile_for
+
+pytestmark = pytest.mark.skipif(
+    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+)
+THERE = 16
+WEIGHTS = {"in": np.ones((6, 8), np.float32), "out": np.ones((8, 2), np.float32)}
+GRADIENT_BYTES = sum(leaf.nbytes for leaf in jax.tree.leaves(WEIGHTS))
+N = jax.device_count()
+
+
+@pytest.fixture(scope="module")
+def there():
+    return elsewhere.devices_of(f"cpu:{THERE}")
+
+
+def loss(weights, x):
+    return (jnp.tanh(x @ weights["in"]) @ weights["out"]).mean()
+
+
+def step(weights, x):
+    gradients = lax.pmean(jax.grad(loss)(weights, x), "i")
+    return jax.tree.map(lambda w, g: w - lax.axis_size("i") * g, weights, gradients)
+
+
+def found(compiled):
+    return [
+        (collective.kind, collective.axes, collective.group_size, collective.payload)
+        for collective in collectives(compiled.compiled.as_text(), compiled.axis_sizes)
+    ]
+
+
+ONE_ALL_REDUCE = [("all-reduce", ("i",), THERE, GRADIENT_BYTES)]
+STACKED = jax.tree.map(lambda w: np.stack([w] * N), WEIGHTS)
+ROWS = np.ones((N, 4, 6), np.float32)
+
+
+def test_a_pmap_grows_to_the_devices_of_the_topology(there):
+    compiled = compile_for(pmapx.pmap(step, "i", donate_argnums=0), [STACKED, ROWS], there)
+    assert compiled.args[1].shape == (THERE, 4, 6)
+    assert compiled.axis_sizes == {"i": THERE}
+    assert found(compiled) == ONE_ALL_REDUCE
+    assert compiled.compiled.memory_analysis().alias_size_in_bytes == GRADIENT_BYTES
+    assert compiled.compile_seconds > 0
+
+
+def test_a_name_is_taken_for_the_devices():
+    compiled = compile_for(pmapx.pmap(step, "i"), [STACKED, ROWS], f"cpu:{THERE}")
+    assert compiled.topology == f"cpu:{THERE}"
+    assert len(compiled.devices) == THERE
+    assert found(compiled) == ONE_ALL_REDUCE
+
+
+def test_shapes_do_for_arguments(there):
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (STACKED, ROWS))
+    assert found(compile_for(pmapx.pmap(step, "i"), shapes, there)) == ONE_ALL_REDUCE
+
+
+def test_axes_static_arguments_and_keywords_are_kept(there):
+    @functools.partial(
+        pmapx.pmap,
+        axis_name="i",
+        in_axes=(None, 1),
+        out_axes=1,
+        static_broadcasted_argnums=2,
+        axis_size=N,
+    )
+    def scaled(weights, x, scale, *, offset):
+        return lax.psum(x, "i") * scale + offset + weights
+
+    args = [np.ones(6), np.ones((6, N)), 3]
+    compiled = compile_for(scaled, args, there, kwargs={"offset": np.ones((N, 6))})
+    assert [getattr(arg, "shape", arg) for arg in compiled.args] == [(6,), (6, THERE), 3]
+    assert compiled.kwargs["offset"].shape == (THERE, 6)
+    assert compiled.traced.out_info.shape == (6, THERE)
+
+
+@pytest.mark.parametrize("is_called_inside", [False, True])
+def test_of_nested_pmaps_the_outermost_grows(there, is_called_inside):
+    inner = pmapx.pmap(lambda x: lax.psum(x, ("i", "j")), "j")
+    outer = pmapx.pmap((lambda x: inner(x)) if is_called_inside else inner, "i")
+    compiled = compile_for(outer, [np.ones((1, 2, 3), np.float32)], there)
+    if is_called_inside and jax.__version_info__ < (0, 10):
+        assert compiled.axis_sizes == {"i": THERE // 2}  # The inner one runs as a batch.
+        return
+    assert compiled.args[0].shape == (THERE // 2, 2, 3)
+    assert compiled.axis_sizes == {"i": THERE // 2, "j": 2}
+
+
+def test_oversubscription_keeps_the_rows_of_a_device(there):
+    total = pmapx.pmap(lambda x: lax.psum(x, "i"), "i", oversubscribe=True)
+    assert compile_for(total, [np.ones((3 * N, 2))], there).args[0].shape == (3 * THERE, 2)
+
+
+def test_looking_elsewhere_counts_for_nothing_here(there):
+    mapped = pmapx.pmap(step, "i")
+    compile_for(mapped, [STACKED, ROWS], there)
+    assert mapped.cache_info().traces == 0
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="its pmap does not show its options")
+def test_a_function_of_jax_pmap_is_read(there):
+    mapped = jax.pmap(step, "i", in_axes=(None, 0), out_axes=None, donate_argnums=0)
+    compiled = compile_for(mapped, [WEIGHTS, ROWS], there)
+    assert found(compiled) == ONE_ALL_REDUCE
+    assert compiled.compiled.memory_analysis().alias_size_in_bytes == GRADIENT_BYTES
+
+
+MESH = Mesh(np.array(jax.devices()), ("i",))
+
+
+def over_mesh(mesh):
+    return jax.shard_map(step, mesh=mesh, in_specs=(P(), P("i")), out_specs=P(), check_vma=False)
+
+
+def step_over_global_mesh(weights, x):
+    return over_mesh(MESH)(weights, x)
+
+
+def in_a_loop(mapped):
+    def loop(weights, x):
+        for _ in range(2):
+            weights = mapped(weights, x)
+        return weights
+
+    return loop
+
+
+def with_scale(weights, x, scale):
+    return jax.tree.map(lambda w: w * scale, over_mesh(MESH)(weights, x))
+
+
+ROWS_OF_ALL = np.ones((4 * N, 6), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("jitted", "args", "times"),
+    [
+        (jax.jit(over_mesh(MESH)), (), 1),
+        (jax.jit(step_over_global_mesh), (), 1),
+        (jax.jit(in_a_loop(over_mesh(MESH))), (), 2),
+        (jax.jit(in_a_loop(jax.jit(over_mesh(MESH)))), (), 2),
+        (jax.jit(functools.partial(lambda mesh, w, x: over_mesh(mesh)(w, x), MESH)), (), 1),
+        (jax.jit(lambda w, x, *, mesh=MESH: over_mesh(mesh)(w, x)), (), 1),
+        (jax.jit(with_scale, static_argnums=2), (3,), 1),
+    ],
+    ids=["closure", "global", "loop", "nested jit", "partial", "default", "static argument"],
+)
+def test_a_jitted_shard_map_is_traced_again_on_the_mesh_there(there, jitted, args, times):
+    compiled = compile_for(jitted, [WEIGHTS, ROWS_OF_ALL, *args], there)
+    assert compiled.args[1].shape == (4 * THERE, 6)
+    assert found(compiled) == ONE_ALL_REDUCE * times
+
+
+def test_arguments_tell_by_their_sharding_how_they_grow(there):
+    @functools.partial(jax.jit, donate_argnums=0)
+    def doubled(weights, x):
+        return over_mesh(MESH)(weights, 2 * x)
+
+    x = jax.device_put(ROWS_OF_ALL, NamedSharding(MESH, P("i")))
+    compiled = compile_for(doubled, [WEIGHTS, x], there)
+    assert compiled.args[1].shape == (4 * THERE, 6)
+    assert compiled.compiled.memory_analysis().alias_size_in_bytes == GRADIENT_BYTES
+
+
+@pytest.mark.needs_devices(2)
+def test_the_first_axis_of_a_mesh_grows(there):
+    mesh = Mesh(np.array(jax.devices()[:2]).reshape(1, 2), ("data", "model"))
+    both = ("data", "model")
+    f = jax.jit(
+        jax.shard_map(lambda x: lax.psum(x, both), mesh=mesh, in_specs=P(*both), out_specs=P())
+    )
+    compiled = compile_for(f, [np.ones((3, 4), np.float32)], there)
+    assert compiled.axis_sizes == {"data": THERE // 2, "model": 2}
+    assert compiled.args[0].shape == (3 * THERE // 2, 4)
+
+
+class Trainer:
+    def __init__(self):
+        self.mesh = MESH
+        self.where = types.SimpleNamespace(mesh=MESH)
+
+    def step(self, weights, x):
+        return over_mesh(self.mesh)(weights, x)
+
+    def step_deep(self, weights, x):
+        return over_mesh(self.where.mesh)(weights, x)
+
+
+def test_a_mesh_in_the_attribute_of_a_method_is_found(there):
+    trainer = Trainer()
+    compiled = compile_for(jax.jit(trainer.step), [WEIGHTS, ROWS_OF_ALL], there)
+    assert found(compiled) == ONE_ALL_REDUCE
+    assert trainer.mesh is MESH
+
+
+def test_a_mesh_of_the_context_is_replaced(there):
+    f = jax.jit(over_mesh(None))
+    with jax.set_mesh(MESH):
+        compiled = compile_for(f, [WEIGHTS, ROWS_OF_ALL], there)
+    assert found(compiled) == ONE_ALL_REDUCE
+
+
+def test_a_mesh_that_is_not_found_is_told():
+    with pytest.raises(errors.CannotRebuild, match="still over the mesh"):
+        compile_for(jax.jit(Trainer().step_deep), [WEIGHTS, ROWS_OF_ALL], "cpu:16")
+
+
+def test_a_function_of_the_devices_builds_what_is_not_found(there):
+    def build(devices):
+        mesh = Mesh(np.array(devices), ("i",))
+        return jax.jit(over_mesh(mesh)), [WEIGHTS, np.ones((4 * len(devices), 6), np.float32)]
+
+    assert found(compile_for(None, (), there, build=build)) == ONE_ALL_REDUCE
+
+
+def test_a_jit_without_a_mesh_is_refused(there):
+    with pytest.raises(errors.CannotRebuild, match="has a mesh"):
+        compile_for(jax.jit(jnp.sin), [np.ones(3)], there)
+
+
+def test_a_function_that_knows_itself_is_copied():
+    def even(n):
+        return MESH if n == 0 else odd(n - 1)
+
+    def odd(n):
+        return None if n == 0 else even(n - 1)
+
+    other = Mesh(np.array(jax.devices()[:1])[None], ("j", "i"))
+    assert meshes.on_mesh(even, other)(4) is other
+    assert even(4) is MESH

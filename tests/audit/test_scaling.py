@@ -1,0 +1,77 @@
+"""What grows with the number of devices, and that what should not does not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import pmapx
+from pmapx import _fastpath
+from pmapx.audit.scaling import Growth, Point, Scaling, growth_of, scaling
+
+makes_devices = pytest.mark.skipif(
+    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+)
+N = jax.device_count()
+X = np.ones((N, 64, 32), np.float32)
+
+
+def averaged(w, x):
+    return w - lax.pmean(jax.grad(lambda w: jnp.sin(x @ w).mean())(w), "i")
+
+
+def gathered(x):
+    return lax.all_gather(x, "i").mean(0)
+
+
+@makes_devices
+def test_a_step_that_averages_its_gradients_does_not_grow():
+    step = pmapx.pmap(averaged, "i", in_axes=(None, 0), out_axes=None, donate_argnums=0)
+    said = []
+    found = scaling(step, [np.ones((32, 16), np.float32), X], (16, 4), "cpu", progress=said.append)
+    assert said == ["compiling for cpu:4", "compiling for cpu:16"]
+    assert [point.devices for point in found.points] == [4, 16]
+    assert [point.collectives for point in found.points] == [1, 1]
+    assert [point.sent for point in found.points] == [2048 * 2 * 3 // 4, 2048 * 2 * 15 // 16]
+    assert {sum(point.payloads.values()) for point in found.points} == {2048}
+    assert found.growing == ()
+    assert "nothing that a device sends or holds grows" in str(found)
+
+
+@makes_devices
+def test_a_gather_is_named_with_its_line():
+    found = scaling(pmapx.pmap(gathered, "i"), [X], (4, 16), "cpu")
+    [gather] = [growth for growth in found.growing if growth.what.startswith("all-gather")]
+    assert "test_scaling.py:" in gather.what
+    assert (gather.few, gather.many) == (4 * 64 * 32 * 4, 16 * 64 * 32 * 4)
+    assert "temporaries" in [growth.what for growth in found.growing]
+    assert "32.0 KiB -> 128.0 KiB a device" in str(found)
+
+
+def point(devices, **changed):
+    cost = {"collectives": 1, "sent": 8, "payloads": {"all-reduce": 8}, "arguments": 4,
+            "outputs": 4, "temporaries": 1000, "compile_seconds": 1.0, **changed}  # fmt: skip
+    return Point(topology=f"cpu:{devices}", devices=devices, **cost)
+
+
+def test_what_grows_is_told_by_the_ends():
+    points = [point(8), point(64, temporaries=9), point(512, collectives=3, temporaries=1100)]
+    assert growth_of(points) == [Growth("number of collectives", 1, 3, unit="")]
+    assert growth_of([point(8), point(512, payloads={"all-reduce": 8, "all-gather": 2**20})]) == [
+        Growth("all-gather", 0, 2**20)
+    ]
+
+
+def test_one_device_is_not_compared_with_many():
+    assert growth_of([point(1, collectives=0, payloads={}), point(8)]) == []
+
+
+def test_the_table_has_a_row_for_each_number_of_devices():
+    table = str(Scaling("step", (point(8), point(4096)), (Growth("outputs", 4, 2048),)))
+    assert [line.split()[0] for line in table.splitlines()[2:4]] == ["8", "4,096"]
+    assert "outputs: 4 B -> 2.0 KiB a device" in table
+
+
+def test_it_is_plain_numbers_too():
+    assert Scaling("step", (point(8),), ()).to_dict()["points"][0]["temporaries"] == 1000
