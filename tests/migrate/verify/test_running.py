@@ -152,8 +152,8 @@ def test_only_python_files_of_the_program_are_those_of_another_version():
     assert not below("/older/lab/model.py")
 
 
-def function(number, name="f", file="a.py", scope="<module>", calls=()):
-    return Function(number, "pmap", name, file, number, scope, (), calls=list(calls))
+def function(number, name="f", file="a.py", scope="<module>", calls=(), **more):
+    return Function(number, "pmap", name, file, number, scope, (), calls=list(calls), **more)
 
 
 def names(pairs):
@@ -163,6 +163,17 @@ def names(pairs):
 def test_functions_of_one_name_are_matched_in_order():
     before, after = [function(0), function(1)], [function(5), function(9)]
     assert names(match(before, after)) == [(0, 5), (1, 9)]
+
+
+def test_calls_are_matched_in_the_order_of_the_program():
+    # The first was called last; after, each is made when it is first called, on one line.
+    before = [
+        function(0, calls=[10], orders=[2], count=1),
+        function(1, calls=[11, 12], orders=[0, 1], count=2),
+    ]
+    after = [function(7, scope="main", calls=[20, 21, 22], orders=[0, 1, 2], count=3)]
+    matched = {old.number: new.calls for old, new in match(before, after)}
+    assert matched == {0: [22], 1: [20, 21]}
 
 
 def test_a_function_that_was_renamed_is_matched_by_where_it_is():

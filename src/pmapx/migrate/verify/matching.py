@@ -1,13 +1,16 @@
 """Which function of the migrated program is which of the one before.
 
-Lines have moved, so that file, name and surrounding function count, then the order in which the
-program made them.
+Lines have moved, and a function may be made elsewhere or later. Where functions of a file and a
+name are called equally often in both versions, their calls are matched in the order of the program.
+Other functions are matched by file, name and the function around them, in the order of their
+making.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from pmapx.migrate.verify.records import Function
 
@@ -32,6 +35,10 @@ def match(
     """
     pairs: list[tuple[Function | None, Function | None]] = []
     left, right = list(before), list(after)
+    for old, new in _in_step(before, after):
+        pairs += _matched_by_call(old, new)
+        left = [function for function in left if all(function is not each for each in old)]
+        right = [function for function in right if all(function is not each for each in new)]
     for key in _KEYS:
         found = _matched(left, right, key)
         pairs += found
@@ -39,6 +46,53 @@ def match(
         right = [function for function in right if all(function is not new for _, new in found)]
     pairs += [(function, None) for function in left]
     pairs += [(None, function) for function in right]
+    return pairs
+
+
+def _in_step(
+    before: Sequence[Function], after: Sequence[Function]
+) -> list[tuple[list[Function], list[Function]]]:
+    """Returns the functions of one file and name that were called equally often in both."""
+    sides: list[dict[tuple[str, str], list[Function]]]
+    sides = [collections.defaultdict(list), collections.defaultdict(list)]
+    for side, functions in zip(sides, (before, after), strict=True):
+        for function in functions:
+            side[function.file, function.name].append(function)
+    both = [(sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]]
+    return [(old, new) for old, new in both if 0 < _recorded(old) == _recorded(new)]
+
+
+def _recorded(functions: Iterable[Function]) -> int:
+    """Returns how many calls they have, 0 if not all of them were recorded."""
+    calls = [(function.count, len(function.calls)) for function in functions]
+    return sum(count for count, _ in calls) if all(a == b for a, b in calls) else 0
+
+
+def _matched_by_call(
+    before: list[Function], after: list[Function]
+) -> list[tuple[Function, Function]]:
+    """Returns each function before with the calls after that are at the place of its own."""
+    in_order = sorted(
+        (
+            (order, call, function)
+            for function in after
+            for order, call in zip(function.orders, function.calls, strict=True)
+        ),
+        key=lambda found: found[0],
+    )
+    places = sorted((order, function.number) for function in before for order in function.orders)
+    pairs = []
+    for function in before:
+        own = [
+            found
+            for (_, number), found in zip(places, in_order, strict=True)
+            if number == function.number
+        ]
+        orders, calls, made = zip(*own, strict=True)
+        other = dataclasses.replace(
+            made[0], orders=list(orders), calls=list(calls), count=len(calls)
+        )
+        pairs.append((function, other))
     return pairs
 
 
