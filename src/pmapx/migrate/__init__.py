@@ -8,4 +8,7 @@ through a module and write down ``facts``; each file in ``rules`` turns facts in
 ``sites`` finds the uses of pmap; ``plans`` says what becomes of each; ``changer``, ``spelling`` and
 ``imports`` write it with LibCST; ``emitted`` has the functions that a file is given; ``rewrite``,
 ``migration`` and ``writing`` put these together for a file, for many, and on disk.
+
+``replicated`` takes the axis of devices off state that is equal on all of them; ``to_pmapx`` and
+``moved_imports`` put pmapx's functions in the place of JAX's; ``spans`` changes parts of a text.
 """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pmapx.migrate.module import Module
-from pmapx.migrate.replicated.expressions import Expressions
+from pmapx.migrate.replicated.calling import Calls
 from pmapx.migrate.replicated.groups import (
     NOTHING,
     OTHER,
@@ -119,7 +119,7 @@ class Flow:
         return held
 
 
-class Body(Expressions):
+class Body(Calls):
     """One reading of a function's body, or a module's, statement by statement."""
 
     def __init__(
