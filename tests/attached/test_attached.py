@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,9 @@ def test_a_command_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("start", ["from pmapx import pmap", "import pmapx.legacy.bootstrap"])
 def test_hooks_run_before_pmapx_is_half_imported(tmp_path, start):
-    done = run(tmp_path, f"{start}; import jax; print(jax.core.Tracer)", [attached.INSTALL])
+    env = {"PYTHONPATH": str(Path(attached.__file__).parents[2])}
+    code = f"{start}; import jax; print(jax.core.Tracer)"
+
+    done = run(tmp_path, code, [attached.INSTALL], env=env)
 
     assert (done.returncode, "Tracer" in done.stdout) == (0, True), done.stderr
