@@ -1,6 +1,7 @@
 """pmap for today's JAX, and the road from it to ``shard_map``."""
 
 import importlib
+import os
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -106,3 +107,8 @@ class _Package(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+
+if "PMAPX_HOOKS" in os.environ:
+    # The hooks of a watched program run with JAX's import, and nothing of ours may be half imported
+    # then.
+    importlib.import_module("jax")

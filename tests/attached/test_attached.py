@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,13 @@ def test_a_hook_that_fails_is_loud(tmp_path):
 def test_a_command_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such command: no-such-thing"):
         attached.run(["no-such-thing"], [], tmp_path)
+
+
+@pytest.mark.parametrize("start", ["from pmapx import pmap", "import pmapx.legacy.bootstrap"])
+def test_hooks_run_before_pmapx_is_half_imported(tmp_path, start):
+    env = {"PYTHONPATH": str(Path(attached.__file__).parents[2])}
+    code = f"{start}; import jax; print(jax.core.Tracer)"
+
+    done = run(tmp_path, code, [attached.INSTALL], env=env)
+
+    assert (done.returncode, "Tracer" in done.stdout) == (0, True), done.stderr

@@ -33,6 +33,8 @@ def program(tmp_path, monkeypatch):
     project = tmp_path / "project"
     project.mkdir()
     (project / "train.py").write_text(PROGRAM)
+    (project / "elsewhere").mkdir()
+    (project / "elsewhere" / "other.py").write_text("import jax\njax.pmap(abs)\n")
     monkeypatch.chdir(project)
     return project / "train.py"
 
@@ -45,7 +47,7 @@ def pmapx(*arguments):
 
 
 def migrate(*arguments):
-    return pmapx("migrate", ".", "--no-diff", "--verify", *arguments)
+    return pmapx("migrate", "train.py", "--no-diff", "--verify", *arguments)
 
 
 def test_a_migration_is_verified_and_then_written(program, tmp_path):
@@ -56,7 +58,8 @@ def test_a_migration_is_verified_and_then_written(program, tmp_path):
     assert "1 verified, 0 different, 1 unverified" in result.stdout
     assert (result.exit_code, "jax.pmap(" in program.read_text()) == (0, False)
     assert "equal to the bit" in page.read_text()
-    assert [path.name for path in program.parent.iterdir()] == ["train.py"]
+    assert sorted(path.name for path in program.parent.iterdir()) == ["elsewhere", "train.py"]
+    assert "other.py" not in result.stdout
 
 
 def test_a_migration_that_changes_a_result_is_not_written(program, monkeypatch):

@@ -50,7 +50,10 @@ def verify_migration(
             why = (error.strerror or str(error)).lower()
             raise CannotRunError(f"cannot copy {root} to verify: {why}") from None
         below = os.path.relpath(here, root)
-        found = verifying(command, before, after, below=below, stands_for=root, **options)
+        only = {os.path.relpath(os.path.realpath(file.path), root) for file in done.files}
+        found = verifying(
+            command, before, after, below=below, stands_for=root, only=only, **options
+        )
     return found, _verdicts(done, found, root)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pmapx.migrate.verify import running
@@ -31,6 +31,7 @@ def verify(
     tolerance: Tolerance | None = None,
     timeout: float = TIMEOUT,
     exclude: Sequence[str] = (),
+    only: Collection[str] | None = None,
     env: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
@@ -61,6 +62,7 @@ def verify(
       tolerance: what counts as within tolerance.
       timeout: after how many seconds a run is stopped.
       exclude: patterns of files and folders whose uses of pmap are not listed.
+      only: the files, from the folders on, whose uses are listed; by default all.
       env: the environment of both runs; by default this process's own.
       progress: called with ``before`` or ``after`` and the seconds that have passed.
 
@@ -75,6 +77,7 @@ def verify(
     if devices is None:
         devices = running.default_devices(environment)
     uses, _ = uses_below(roots["before"], exclude)
+    uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude)
     others = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
 
