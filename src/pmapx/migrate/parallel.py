@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
@@ -53,9 +51,13 @@ def each(
         return list(_here(work, items, advance))
     if can_fork():
         return _in_copies(work, items, processes, advance)
+    # These cost a command more to import than many a check takes.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     results = []
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
         for done, result in enumerate(pool.map(work, items), start=1):
             results.append(result)
             advance(done, len(items))
