@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -77,8 +78,10 @@ def arrays(paths: Sequence[str]) -> str:
         if len(together) <= 3:
             said += ["".join(keys) for keys in together]
         else:
-            common = os.path.commonprefix(together)  # Of lists, it is their first equal items.
-            said.append(f"{''.join(common)} ({len(together)} arrays)")
+            same = itertools.takewhile(
+                lambda keys: len(set(keys)) == 1, zip(*together, strict=False)
+            )
+            said.append(f"{''.join(keys[0] for keys in same)} ({len(together)} arrays)")
     return listed(said)
 
 
