@@ -60,7 +60,7 @@ def write(points: dict[str, list[Point]], path: Path) -> None:
 def table(points: dict[str, list[Point]]) -> list[str]:
     columns = (
         *(">chips", "topology", "style", ">collectives", ">sent", ">memory"),
-        *(">to read the state: sent", ">memory", ">compile s"),
+        *(">to read the weights: sent", ">memory there", ">compile s"),
     )
     rows = []
     for first, second, read in zip(*points.values(), strict=True):
