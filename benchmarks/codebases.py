@@ -1,7 +1,7 @@
 """What ``pmapx migrate`` makes of public codebases: a table of uses, rewritten and left by reason.
 
 Takes a folder with one checkout a codebase. Nothing of them is run or changed. Every rewritten file
-is parsed again, and migrated again to see that nothing more changes.
+is parsed again; with --again it is also migrated again, to see that nothing more changes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> int:
         done = migrate([str(folder)])
         sites = [(f, each) for f in done.files for each in f.outcomes if "pmap" in each.what]
         left = collections.Counter(each.reason for _, each in sites if each.reason)
-        broken = [file.path for file in done.changed if not is_settled(file)]
+        broken = [file.path for file in done.changed if not is_sound_file(file, options.again)]
         for path in broken:
             print(f"{path}: does not parse, or changes again", file=sys.stderr)
         is_sound = is_sound and not broken
@@ -59,11 +59,13 @@ def main() -> int:
     return 0 if is_sound and share >= options.least else 1
 
 
-def is_settled(file):
+def is_sound_file(file, again):
     """Tell whether a rewritten file parses, and stays as it is when it is migrated again."""
     parsed = sources.parse(file.path, file.after)
     if isinstance(parsed, Unreadable):
         return False
+    if not again:
+        return True
     project = Project([file.path])
     module = project.module(file.path, data=file.after)
     in_processes = sources.is_of_processes(file.after)
@@ -88,6 +90,7 @@ def parse_options() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("checkouts", help="a folder with one folder a codebase")
     parser.add_argument("--where", action="store_true", help="name the places that are left")
+    parser.add_argument("--again", action="store_true", help="migrate what was rewritten again")
     parser.add_argument("--least", type=float, default=0.85, help="share that is to be rewritten")
     return parser.parse_args()
 

@@ -69,11 +69,14 @@ PROGRAMS = {
 }
 
 
-def run(programs, modes, out):
-    """Run programs in one process on 8 virtual devices; their results, or what they raised."""
+def run(jobs, out):
+    """Run programs in one process on 8 virtual devices; their results, or what they raised.
+
+    ``jobs`` are names for the results, each with a program and how it is run (see the runner).
+    """
     jobs = [
-        {"name": program.name, "path": str(program.main), "mode": mode}
-        for program, mode in zip(programs, modes, strict=True)
+        {"name": name, "path": str(program.main), "mode": mode}
+        for name, (program, mode) in jobs.items()
     ]
     environment = {
         **os.environ,

@@ -12,10 +12,15 @@ from pmapx.migrate import migration
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """How programs are migrated; ``mode`` is how a program that leaves nothing must run after."""
+    """How programs are migrated.
+
+    ``mode`` is how a program that leaves nothing must run after; ``tolerance`` how far results may
+    be apart, relative to the largest of each array: 0 is to the bit.
+    """
 
     options: Callable[[Program], dict[str, Any]]
     mode: str = "plain"
+    tolerance: float = 0.0
 
 
 def named(program):
@@ -27,7 +32,9 @@ def named(program):
 STYLES = {
     "stacked": Style(lambda program: {}),
     "pmapx": Style(lambda program: {"to": "pmapx"}, mode="pmapx"),
-    "replicated": Style(named),
+    # Without its axis of devices the state is another shape to XLA, which then fuses and adds in
+    # another order; a few steps of training carry the last bit further.
+    "replicated": Style(named, tolerance=1e-5),
 }
 CHUNK = 8
 
@@ -61,22 +68,25 @@ def migrated(program, style, folder):
 
 def wrong_after_migration(programs, folder):
     """Run programs before and after; what differs, by program and style."""
-    before = run(programs, ["installed"] * len(programs), folder / "before.pickle")
-    wrong = {}
+    jobs = {f"{program.name}, before": (program, "installed") for program in programs}
     for style in STYLES:
-        copies, modes = [], []
         for program in programs:
             copy, outcomes = migrated(program, style, folder / style)
-            copies.append(copy)
             # What is left is still pmap.
             is_left = any(each.reason for each in outcomes)
-            modes.append("installed" if is_left else STYLES[style].mode)
-        after = run(copies, modes, folder / f"{style}.pickle")
+            jobs[f"{program.name}, {style}"] = (
+                copy,
+                "installed" if is_left else STYLES[style].mode,
+            )
+    results = run(jobs, folder / "results.pickle")
+    wrong = {}
+    for style in STYLES:
         for program in programs:
-            tolerance = program.expected("tolerance", style)
-            found = differences(before[program.name], after[program.name], tolerance)
+            name = f"{program.name}, {style}"
+            tolerance = program.expected("tolerance", style) or STYLES[style].tolerance
+            found = differences(results[f"{program.name}, before"], results[name], tolerance)
             if found:
-                wrong[f"{program.name}, {style}"] = found
+                wrong[name] = found
     return wrong
 
 
@@ -92,7 +102,9 @@ def differences(before, after, tolerance):
             return f"{path}: {old.dtype}{old.shape} became {new.dtype}{new.shape}"
         if old.tobytes() == new.tobytes():
             continue
+        if old.dtype.kind not in "fc":
+            return f"{path}: {old} became {new}"
         apart = np.max(np.abs(old - new)) / np.max(np.abs(old))
-        if not tolerance or not apart <= tolerance:
+        if not apart <= tolerance:
             return f"{path}: {apart:.1e} apart, of the largest"
     return ""

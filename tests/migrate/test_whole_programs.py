@@ -14,8 +14,8 @@ from migrated_programs import STYLES, chunks, migrated, of_libraries, wrong_afte
 
 from pmapx.migrate import migration
 
-# Run in every test run: a class, decorators, a package, pmap as a value, loops on the devices.
-FAST = ("class_trainer", "data_parallel_mlp", "kmeans", "map_as_value", "vision_package")
+# Run in every test run: a class, a loop on the devices, pmap as a value, a package.
+FAST = ("class_trainer", "kmeans", "map_as_value", "vision_package")
 OTHERS = chunks(program for program in of_libraries(False) if program.name not in FAST)
 
 
@@ -31,8 +31,18 @@ def test_many_migrated_programs_give_the_same(tmp_path, chunk):
     assert not wrong, "\n".join(map(": ".join, wrong.items()))
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", PROGRAMS)
+CASES = [
+    pytest.param(
+        name,
+        style,
+        marks=() if style == "stacked" or name in FAST else pytest.mark.slow,
+    )
+    for name in PROGRAMS
+    for style in STYLES
+]
+
+
+@pytest.mark.parametrize(("name", "style"), CASES)
 def test_a_program_is_rewritten_but_for_what_has_a_reason(tmp_path, name, style):
     program, outcomes = migrated(PROGRAMS[name], style, tmp_path)
     assert outcomes, "no site was found"

@@ -138,7 +138,7 @@ class Program:
             for module in self.project.modules.values()
             if module is not None and not module.source.cells
         ]
-        return replicated.restyle(modules, evidence, named, left, in_processes=self.in_processes)
+        return replicated.restyle(modules, evidence, named, left)
 
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
         """Returns each file rewritten after it was restyled, with places of the file as it was."""

@@ -16,7 +16,7 @@ HELPER = "on_every_device"
 TEXT = '''\
 def on_every_device(tree, devices=None):
     """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
-    mesh = jax.sharding.Mesh(jax.devices() if devices is None else devices, ("devices",))
+    mesh = jax.sharding.Mesh(jax.local_devices() if devices is None else devices, ("devices",))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)

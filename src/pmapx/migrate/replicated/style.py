@@ -22,8 +22,6 @@ __all__ = ["Gain", "Restyled", "Stay", "restyle"]
 
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
-PROCESSES = "several processes may run it, each with rows of its own"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gain:
@@ -47,8 +45,6 @@ def restyle(
     evidence: Evidence,
     named: Sequence[str] = (),
     left: Mapping[Place, str] | None = None,
-    *,
-    in_processes: bool = False,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -57,7 +53,6 @@ def restyle(
       evidence: what a run of the program showed.
       named: arguments that the user calls replicated, as ``function:argument``.
       left: the uses of pmap that will not be rewritten, and why.
-      in_processes: whether several processes may run the program.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -69,8 +64,6 @@ def restyle(
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
             each.obstacle = TAKEN
-        if in_processes:
-            each.obstacle = PROCESSES
     positions = naming.positions(maps, named)
     flow = Flow(modules, maps)
     flow.follow()
