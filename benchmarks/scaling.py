@@ -45,24 +45,22 @@ def main() -> int:
         for style, build in (("original", original), ("migrated", migrated), ("row 0", row_0)):
             print(f"compiling {style} for {topology}", file=sys.stderr, flush=True)
             points[style].append(point_of(compile_for(None, (), topology, build=build), topology))
-    lines = table(points)
-    print("\n".join(lines))
-    if options.json:
-        options.json.write_text(
-            json.dumps(
-                {style: [vars(point) for point in found] for style, found in points.items()},
-                indent=1,
-            )
-            + "\n"
-        )
-        options.json.with_suffix(".md").write_text("\n".join(lines) + "\n")
+        if options.json:  # After each: the largest take long.
+            write(points, options.json)
+    print("\n".join(table(points)))
     return 0
+
+
+def write(points: dict[str, list[Point]], path: Path) -> None:
+    plain = {style: [vars(point) for point in found] for style, found in points.items()}
+    path.write_text(json.dumps(plain, indent=1) + "\n")
+    path.with_suffix(".md").write_text("\n".join(table(points)) + "\n")
 
 
 def table(points: dict[str, list[Point]]) -> list[str]:
     columns = (
         *(">chips", "topology", "style", ">collectives", ">sent", ">memory"),
-        *(">to read the state: sent", ">memory", ">compile s"),
+        *(">to read the weights: sent", ">memory there", ">compile s"),
     )
     rows = []
     for first, second, read in zip(*points.values(), strict=True):

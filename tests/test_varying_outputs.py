@@ -173,3 +173,15 @@ def test_a_warning_made_an_error_leaves_the_function_usable():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert_same(mapped(X), X[0] + 1)
+
+
+@pytest.mark.needs_devices(2)
+def test_the_warning_names_the_argument_and_its_leaf():
+    def step(state, batch):
+        return state["w"] + batch["image"]["mean"]
+
+    rows = np.ones((jax.device_count(), 3))
+    with pytest.warns(
+        pmapx.PmapxWarning, match=r"since argument 1 'batch' at \['image'\]\['mean'\]"
+    ):
+        pmapx.pmap(step, in_axes=(None, 0), out_axes=None)({"w": 1.0}, {"image": {"mean": rows}})

@@ -187,7 +187,18 @@ def varying_outputs(
         for level, axis in zip(levels, out_axes[index], strict=True):
             if axis is None and level.mesh_axis in variation.axes:
                 output = describe.output(index, result)
-                yield errors.VaryingOutput(function, output, level.name, variation.since)
+                since = _in_words(variation.since, traced, mapping)
+                yield errors.VaryingOutput(function, output, level.name, since)
+
+
+def _in_words(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> str | None:
+    """Returns where a value starts to vary, an argument by its name and path."""
+    number = (since or "").removeprefix("argument ")
+    if not number.isdecimal():
+        return since
+    # Constants may come before the arguments.
+    leaf = int(number) - (len(traced.jaxpr.jaxpr.invars) - len(mapping.leaves))
+    return mapping.names[leaf] if leaf >= 0 else since
 
 
 def unused_donations(

@@ -519,8 +519,11 @@ def agreed(a):
 
 # The CPU backend of JAX 0.8 aborts the process when it compiles an axis_index in a loop.
 QUIET = ["arithmetic"] * 6 + ["index"] * (jax.__version_info__ >= (0, 10))
-COLLECTIVES = ["reduce", "reduce", "grouped", "gather", "permute", "sum_scatter", "all_to_all"]
-CONTROL = ["jit", "remat", "scan", "while", "cond"]
+COLLECTIVES = [
+    *("reduce", "reduce", "grouped", "gather", "permute", "shuffle", "sum_scatter", "all_to_all"),
+    "own_key",
+]
+CONTROL = ["jit", "remat", "custom", "vmap", "scan", "while", "cond"]
 
 
 def instruction(random, kinds, depth):
@@ -555,6 +558,10 @@ DETAILS = {
     "permute": "axis order count value",
     "sum_scatter": "axis value",
     "all_to_all": "axis value",
+    "shuffle": "axis order value",
+    "own_key": "axes value",
+    "custom": "flag body value",
+    "vmap": "body value",
     "jit": "body value",
     "remat": "body value",
     "scan": "count body value value",
@@ -609,6 +616,15 @@ def perform(instruction, values):
             return jnp.resize(lax.psum_scatter(value, over, tiled=True), 4)
         case "all_to_all", [over, _]:
             return lax.all_to_all(value, over, 0, 0, tiled=True)
+        case "shuffle", [over, order, _]:
+            return lax.pshuffle(value, over, [k for k in order if k < (4 if over == "i" else 2)])
+        case "own_key", [over, _]:
+            keys = jax.random.split(jax.random.key(as_int(value)), 8)
+            return jax.random.uniform(keys[lax.axis_index(over)], 4)
+        case "custom", [is_vjp, body, _]:
+            return with_its_own_derivative(inner(body), is_vjp)(value)
+        case "vmap", [body, _]:
+            return jax.vmap(inner(body))(jnp.stack([value, 2 * value])).sum(0)
         case "jit", [body, _]:
             return jax.jit(inner(body))(value)
         case "remat", [body, _]:
@@ -630,6 +646,17 @@ def perform(instruction, values):
             chooser = decide(values[k % len(values)])
             return lax.cond(is_small(chooser), inner(body), inner(other), value)
     raise AssertionError(instruction)
+
+
+def with_its_own_derivative(f, is_vjp):
+    """`f` behind a custom_vjp, of which the forward rule is what runs, or behind a custom_jvp."""
+    if not is_vjp:
+        custom = jax.custom_jvp(f)
+        custom.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+        return custom
+    custom = jax.custom_vjp(f)
+    custom.defvjp(lambda a: (f(a), a), lambda a, g: (g * a,))
+    return lambda a: jax.vjp(custom, a)[0]
 
 
 def bits(a):
@@ -673,3 +700,51 @@ def check_program(program):
 @hypothesis.given(programs())
 def test_no_run_refutes_a_claim_of_replication(program):
     hypothesis.event(f"claims: {min(check_program(program), 5)}")
+
+
+def check_nested_program(program):
+    """Runs a program inside of a shard_map over j that is inside of one over i."""
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), BOTH)
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(-1, 1, count * 4).astype(np.float32) for count, _ in INPUTS]
+    outer_specs = tuple(P("i") if "i" in str(spec) else P() for _, spec in INPUTS)
+    inner_specs = tuple(P("j") if "j" in str(spec) else P() for _, spec in INPUTS)
+
+    def body(*inputs):
+        return [value[None] for value in execute(program, inputs)[len(INPUTS) :]]
+
+    inner = jax.shard_map(
+        body, in_specs=inner_specs, out_specs=P("j"), axis_names={"j"}, check_vma=False
+    )
+    f = jax.jit(
+        jax.shard_map(
+            lambda *inputs: [rows[None] for rows in inner(*inputs)],
+            mesh=mesh,
+            in_specs=outer_specs,
+            out_specs=P("i"),
+            axis_names={"i"},
+            check_vma=False,
+        )
+    )
+    traced = f.trace(*inputs)
+    claims = 0
+    results = traced.lower().compile()(*inputs)
+    for variation, output in zip(replication.shard_map_outputs(traced.jaxpr), results, strict=True):
+        if "i" not in variation.axes:
+            claims += 1
+            found = bits(np.asarray(output).reshape(4, -1))
+            assert (found == found[:1]).all(), variation
+    return claims
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="this JAX cannot nest axis_index")
+@hypothesis.settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+@hypothesis.given(programs())
+def test_no_run_refutes_a_claim_about_a_nested_shard_map(program):
+    hypothesis.event(f"claims: {min(check_nested_program(program), 5)}")

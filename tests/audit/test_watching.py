@@ -144,6 +144,23 @@ def test_the_page_is_written(watched):
     assert page.read_text("utf-8").startswith("<!doctype html>")
 
 
+def test_the_program_runs_here_and_is_compiled_for_a_topology(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 5)
+    (function,) = report.functions
+    assert (report.topology, function.axis_sizes) == ("cpu:4", {"batch": 4})
+    assert function.history.calls == 5
+
+
+def test_a_topology_that_is_none_is_told_in_one_line(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--topology", "v5e:3")
+
+    assert (done.returncode, done.stdout, report) == (2, "", None)
+    assert len(done.stderr.splitlines()) == 1
+    assert "v5e:16x16" in done.stderr
+
+
 def test_a_crash_leaves_the_report_of_what_was_met(tmp_path):
     done, report = audit(tmp_path, TRAIN + "raise RuntimeError('out of luck')\n")
 

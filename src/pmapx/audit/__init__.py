@@ -27,8 +27,8 @@ def audit(
       ...     return w - jax.lax.pmean(x.mean() * w, "i")
       >>> n = jax.device_count()
       >>> report = pmapx.audit(pmapx.pmap(step, "i"), np.ones((n, 3)), np.ones((n, 5)))
-      >>> [leaf.path for leaf in report.functions[0].arguments]
-      ['w', 'x']
+      >>> print(*(leaf.path for leaf in report.functions[0].arguments))
+      w x
       >>> report.functions[0].outputs[0].is_equal
       True
 

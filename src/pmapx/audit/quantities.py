@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -65,15 +66,22 @@ def counted(count: int, word: str) -> str:
 def arrays(paths: Sequence[str]) -> str:
     """Names arrays by their paths, those of one argument together where they are many.
 
-    >>> arrays(["w", "state['a']", "state['b']", "state['c']", "state['d']"])
-    'w, state (4 arrays)'
+    >>> arrays(["w", "s.stats['a']", "s.stats['b']", "s.stats['c']", "s.stats['d']"])
+    'w, s.stats (4 arrays)'
     """
-    roots: dict[str, list[str]] = {}
+    roots: dict[str, list[list[str]]] = {}
     for path in paths:
-        roots.setdefault(re.split(r"[\[.]", path, maxsplit=1)[0], []).append(path)
+        keys = re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path)
+        roots.setdefault(keys[0] if keys else path, []).append(keys or [path])
     said = []
-    for root, together in roots.items():
-        said += together if len(together) <= 3 else [f"{root} ({len(together)} arrays)"]
+    for together in roots.values():
+        if len(together) <= 3:
+            said += ["".join(keys) for keys in together]
+        else:
+            same = itertools.takewhile(
+                lambda keys: len(set(keys)) == 1, zip(*together, strict=False)
+            )
+            said.append(f"{''.join(keys[0] for keys in same)} ({len(together)} arrays)")
     return listed(said)
 
 

@@ -308,7 +308,7 @@ class AuditReport:
       >>> import jax, numpy as np, pmapx
       >>> double = pmapx.pmap(lambda x: 2 * x)
       >>> report = pmapx.audit(double, np.ones((jax.device_count(), 3)))
-      >>> report.to_dict()["functions"][0]["memory"]["arguments"]
+      >>> report.functions[0].memory.arguments
       12
 
     Attributes:

@@ -189,7 +189,10 @@ def _devices(topology: Topology) -> tuple[jax.Device, ...]:
 
 
 def _cpu_devices(count: int) -> tuple[jax.Device, ...]:
-    here = jax.local_devices(backend="cpu")
+    try:
+        here = jax.local_devices(backend="cpu")
+    except RuntimeError:  # JAX_PLATFORMS leaves them out.
+        here = []
     if len(here) >= count:
         return tuple(here[:count])
     more = _fastpath.more_cpu_devices(count)

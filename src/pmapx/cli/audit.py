@@ -63,6 +63,13 @@ def command(
             writing.check(path)
     except writing.UnwritableError as error:
         fail(ctx, str(error))
+    if topology is not None:
+        from pmapx.audit.topology import parse  # Imports JAX, which is not for every command.
+
+        try:
+            parse(topology)
+        except ValueError as error:
+            fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
     env = {**os.environ, "PMAPX_AUDIT_TOPOLOGY": topology or ""}
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:

@@ -25,13 +25,13 @@ class NoCompiler(PmapxError, RuntimeError, code="PMX212"):
     """The compiler for a topology is not installed.
 
     Programs for TPUs are compiled by the ``libtpu`` of JAX's ``tpu`` extra, a wheel that needs no
-    TPU; those for GPUs by JAX's CUDA plugin.
+    TPU; those for GPUs by JAX's CUDA plugin, which needs one GPU of the kind.
     """
 
     def __init__(self, topology: str, package: str, install: str) -> None:  # noqa: D107
         super().__init__(
             f"topology {topology!r} needs {package}, which is not installed here.",
-            fix=f"`{install}`; no such device has to be there.",
+            fix=f"`{install}`.",
         )
 
 
