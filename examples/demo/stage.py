@@ -95,7 +95,7 @@ def quote(text: str, keep: int = 12) -> None:
     for line in lines[:keep]:
         say("    " + (line if len(line) <= WIDTH - 4 else line[: WIDTH - 7] + "..."))
     if len(lines) > keep:
-        say(f"    ... and {len(lines) - keep} lines more")
+        say(f"    ... and {len(lines) - keep} more")
 
 
 def bold(text: str) -> str:

@@ -21,7 +21,7 @@ PYTHON = sys.executable
 PMAPX = (PYTHON, "-m", "pmapx")
 DEVICES = 8
 STEPS = ("--steps", "150", "--checkpoint", "checkpoint.pkl")
-ROUNDS = 2  # of timed runs, in turns; the best of each counts
+ROUNDS = 3  # of timed runs, in turns; the best of each counts
 STYLES = ("stacked", "replicated")
 
 
