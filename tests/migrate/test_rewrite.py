@@ -59,6 +59,10 @@ LEFT = {
     "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
     "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
+    "passed on and compared": (
+        "def g(map_fn): return map_fn is jax.pmap\ng(jax.pmap)\n",
+        "compare",
+    ),
     "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
     "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
     "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),
