@@ -65,6 +65,10 @@ LEFT = {
         "the name functools",
     ),
     "LibCST fails": ("x = not(lambda: 1)\nf = jax.pmap(abs)\n", "LibCST does not read"),
+    "passed on and compared": (
+        "def g(map_fn): return map_fn is jax.pmap\ng(jax.pmap)\n",
+        "compare",
+    ),
     "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
     "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
     "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),

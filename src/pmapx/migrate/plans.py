@@ -35,6 +35,9 @@ LOWERED = (
     "rows: stitch them to global arrays first"
 )
 COMPARED = "compared with or changed, not called: nothing takes its place"
+IS_COMPARED = (
+    "passed on, and the program compares what it is given with jax.pmap: change both by hand"
+)
 CONSTRUCTED = "called without a function: jax.pmap is no decorator factory"
 
 
@@ -91,6 +94,8 @@ def _reason(module: Module, site: Site, node: ast.AST) -> str:
         return COMPARED
     if isinstance(parent, (ast.Compare, ast.Attribute)):
         return COMPARED
+    if site.kind == "value" and module.project.compares_pmap:
+        return IS_COMPARED
     if site.kind == "partial" and isinstance(parent, ast.Call) and parent.func is node:
         return CONSTRUCTED
     if site.option("global_arg_shapes") is not None:

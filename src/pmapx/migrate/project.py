@@ -110,6 +110,17 @@ class Project:
             self.parts.append(before)
         return self.module(path, data=data)
 
+    @functools.cached_property
+    def compares_pmap(self) -> bool:
+        """Whether any module that was read compares something with pmap."""
+        return any(
+            isinstance(module.parent(reference.node), ast.Compare)
+            for module in self.modules.values()
+            if module is not None
+            for reference in module.facts.references.values()
+            if reference.name in names.PMAP and reference.by != "import"
+        )
+
     def wrappers(self) -> set[tuple[str, str]]:
         """Returns the names by which other files may reach a pmap, and each one's module."""
         found: set[tuple[str, str]] = set()
