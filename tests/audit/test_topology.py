@@ -89,6 +89,9 @@ def test_without_libtpu_the_extra_is_named():
         topology.devices_of("v5e:16x16")
 
 
+@pytest.mark.skipif(
+    any(device.platform == "gpu" for device in jax.devices()), reason="the plugin is installed"
+)
 def test_without_the_cuda_plugin_it_is_named():
     with pytest.raises((errors.NoCompiler, errors.NoTopologyFromCompiler), match="gpu:8"):
         topology.devices_of("gpu:8")

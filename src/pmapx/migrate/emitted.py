@@ -268,12 +268,12 @@ def device_put_replicated(x, devices):
 '''
 
 DEVICE_PUT_SHARDED = '''\
-def device_put_sharded(shards, devices):
+def device_put_sharded(shards, devices, axis_name="rows"):
     """Puts each shard on its device, stacked: what jax.device_put_sharded did."""
     if len(shards) != len(devices):
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices")
-    mesh = jax.sharding.Mesh(devices, ("rows",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+    mesh = jax.sharding.Mesh(devices, (axis_name,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis_name))
 
     def put(*leaves):
         rows = [
@@ -372,7 +372,7 @@ def imports(names: list[str], manner: Manner = Manner.PLAIN) -> list[str]:
 def words(names: list[str], manner: Manner = Manner.PLAIN) -> set[str]:
     """Returns the names of Python's own, and of modules, that these functions use.
 
-    >>> sorted(words(["kept_one_row_each", "device_put_replicated"]))
+    >>> sorted(words(["device_put_replicated"]))
     ['len']
     """
     trees = [ast.parse(source(name, manner)) for name in names]

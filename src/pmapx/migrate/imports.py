@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 import libcst as cst
 import libcst.matchers as m
 
-from pmapx.migrate import emitted
+from pmapx.migrate import axis_names, emitted
 from pmapx.migrate.emitted import Manner
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import Named
@@ -17,7 +17,7 @@ from pmapx.migrate.values import Named
 def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
     """Tells whether a function is the one that an earlier run wrote."""
     found = ast.parse(emitted.source(name, manner)).body[-1]
-    return ast.dump(found) == ast.dump(node)
+    return axis_names.without_name(found) == axis_names.without_name(node)
 
 
 def is_of_jax(alias: ast.alias, module: Module) -> bool:
@@ -44,7 +44,11 @@ def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         lines.append("import jax\n")
-    texts = [emitted.text(name, tree.default_indent, manner) for name in wanted]
+    axis_name = axis_names.of_maps(module)
+    texts = [
+        axis_names.with_name(emitted.text(name, tree.default_indent, manner), axis_name)
+        for name in wanted
+    ]
     return _inserted(tree, at, lines, texts) if lines or texts else tree
 
 

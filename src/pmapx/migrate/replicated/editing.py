@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 
-from pmapx.migrate import moved_imports
+from pmapx.migrate import axis_names, moved_imports
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.decisions import Decisions
 from pmapx.migrate.replicated.groups import WHOLE, Change
@@ -14,9 +14,9 @@ from pmapx.migrate.spans import Edit, between, ends, replacing, starts
 
 HELPER = "on_every_device"
 TEXT = '''\
-def on_every_device(tree, devices=None):
+def on_every_device(tree, devices=None, axis_name="rows"):
     """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
-    mesh = jax.sharding.Mesh(jax.local_devices() if devices is None else devices, ("devices",))
+    mesh = jax.sharding.Mesh(jax.local_devices() if devices is None else devices, (axis_name,))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
@@ -177,7 +177,8 @@ def _helper(module: Module) -> Edit:
     """Puts the function behind the imports at the top."""
     line = moved_imports.end_of_imports(module)
     is_imported = module.env.find("jax") is not None
-    text = TEXT if is_imported else f"import jax\n\n\n{TEXT}"
+    text = axis_names.with_name(TEXT, axis_names.of_maps(module))
+    text = text if is_imported else f"import jax\n\n\n{text}"
     below = module.source.lines[line : line + 2]
     blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
     before = "\n\n" if line and is_imported else ""
