@@ -59,7 +59,7 @@ LEFT = {
     "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
     "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
-    "Python's own name taken": ("int = round\nf = jax.pmap(abs)\n", "the name int"),
+    "Python's own name taken": ("len = round\nf = jax.pmap(abs)\n", "the name len"),
     "module's name taken": (
         "functools = 1\ndef g(x): return jax.pmap(train_step)(x)\n",
         "the name functools",
@@ -176,7 +176,7 @@ def test_everything_else_stays_to_the_byte(tmp_path):
     before = (text + "f = jax.pmap(abs)\n# the end").encode("latin-1")
     after, _ = rewritten(tmp_path, before)
     added = after.decode("latin-1")
-    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef each_leaf(")
+    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef one_row_each(")
     assert added.endswith(
         around.partition("\n")[0] + around[around.index("\n") :] + "z='\xe9'\n"
         "f = jax.jit(one_row_each(abs))\n# the end"
@@ -185,7 +185,7 @@ def test_everything_else_stays_to_the_byte(tmp_path):
 
 def test_line_ends_of_a_file_are_kept(tmp_path):
     after, _ = rewritten(tmp_path, b"import jax\r\nf = jax.pmap(abs)\r\n")
-    assert after.count(b"\r\n") == after.count(b"\n") > 40
+    assert after.count(b"\r\n") == after.count(b"\n") > 25
     compile(after, "after", "exec")
 
 
@@ -282,3 +282,45 @@ def test_a_row_that_goes_to_the_host_is_read_on_its_device(tmp_path):
     assert "print(first_row(total), first_row(total).item(), int(first_row(total)))\n" in after
     assert "kept = jax.tree.map(lambda x: x[0], metrics)\n" in after
     assert after.count("def first_row(") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_simple"),
+    [
+        ("f = jax.pmap(abs, axis_name='i', donate_argnums=0)", True),
+        ("@jax.pmap\ndef f(x): return x", True),
+        ("def g(x): return jax.pmap(abs)(x)", True),
+        ("f = jax.pmap(abs, in_axes=1)", False),
+        ("f = jax.pmap(abs, out_axes=None)", False),
+        ("f = jax.pmap(pow, static_broadcasted_argnums=1)", False),
+        ("f = jax.pmap(abs)\ng = jax.pmap(abs, in_axes=1)", False),
+        ("f = jax.pmap(  # why\n    abs)", False),
+        ("def mine(fun, **kw): return jax.pmap(fun, **kw)", False),
+    ],
+    ids=str,
+)
+def test_maps_of_first_axes_get_the_shorter_function(tmp_path, text, is_simple):
+    after, outcomes = rewritten(tmp_path, f"import jax\n{text}\n")
+
+    assert [each.reason for each in outcomes] == [""] * len(outcomes)
+    assert (b"def one_row_each(fun, axis_name=None, devices=None, backend=None):" in after) == (
+        is_simple
+    )
+    assert (b"static" in after) != is_simple
+
+
+def test_the_general_function_of_an_earlier_run_is_used_again(tmp_path):
+    after, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs, in_axes=1)\n")
+    again, outcomes = rewritten(tmp_path, after + b"g = jax.pmap(abs)\n")
+
+    assert not outcomes[-1].reason
+    assert again.count(b"def one_row_each(") == 1
+    assert b"g = jax.jit(one_row_each(abs))" in again
+
+
+def test_the_shorter_function_of_an_earlier_run_is_not_asked_for_more(tmp_path):
+    after, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
+    again, outcomes = rewritten(tmp_path, after + b"g = jax.pmap(abs, in_axes=1)\n")
+
+    assert "one_row_each" in outcomes[-1].reason
+    assert again == after + b"g = jax.pmap(abs, in_axes=1)\n"

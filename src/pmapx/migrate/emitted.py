@@ -13,8 +13,12 @@ import enum
 
 
 class Manner(enum.Enum):
-    """What a module's maps meet besides rows and devices."""
+    """What a module's maps meet besides rows and devices.
 
+    ``SIMPLE`` is for a module whose maps all map the first axis of everything, as most do.
+    """
+
+    SIMPLE = "simple"
     PLAIN = "plain"
     NESTED = "nested"
     PROCESSES = "processes"
@@ -102,6 +106,34 @@ ONE_ROW_EACH = _ONE_ROW_EACH.replace(
         )(rows)
 """,
 )
+
+_SIMPLE_ROWS = '''\
+def one_row_each(fun, axis_name=None, devices=None, backend=None):
+    """Returns fun mapped over rows, one a device, for jax.jit: what jax.pmap did, on shard_map."""
+    name = "rows" if axis_name is None else axis_name
+    spec = jax.sharding.PartitionSpec(name)
+
+    def mapped(*args, **kwargs):
+        def on_one_device(args, kwargs):
+            args, kwargs = jax.tree.map(lambda x: jax.numpy.squeeze(x, 0), (args, kwargs))
+            return jax.tree.map(lambda x: jax.numpy.expand_dims(x, 0), fun(*args, **kwargs))
+
+        chosen = jax.devices(backend) if devices is None else list(devices)
+        sizes = [x.shape[0] for x in jax.tree.leaves((args, kwargs))]
+        size = sizes[0] if sizes else len(chosen)
+        if jax.device_count() > jax.local_device_count() and size != len(chosen):
+            raise ValueError(f"{size} rows for the {len(chosen)} devices of all processes")
+        return jax.shard_map(
+            on_one_device,
+            mesh=jax.sharding.Mesh(chosen[:size], (name,)),
+            in_specs=spec,
+            out_specs=spec,
+            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
+        )(args, kwargs)
+
+    mapped.__name__ = getattr(fun, "__name__", "mapped")
+    return mapped
+'''
 
 OVER_ONE_MESH = '''\
 def over_one_mesh(body, rows, name, size, devices, in_specs, out_specs):
@@ -310,6 +342,7 @@ TEXTS = {
     "map_rows": MAP_ROWS,
 }
 OTHER_TEXTS = {
+    Manner.SIMPLE: {"one_row_each": _SIMPLE_ROWS},
     Manner.NESTED: {"one_row_each": _NESTED_ROWS},
     Manner.PROCESSES: {"map_rows": _MAP_ROWS_OF_PROCESSES},
 }
@@ -345,6 +378,8 @@ def with_needs(wanted: set[str], manner: Manner = Manner.PLAIN) -> list[str]:
     whole, new = set(wanted), set(wanted)
     while new:
         new = {needed for name in new for needed in NEEDS.get(name, ())}
+        if manner is Manner.SIMPLE:
+            new.discard("each_leaf")
         if manner is Manner.NESTED and "one_row_each" in new | whole:
             new.add("over_one_mesh")
         new -= whole

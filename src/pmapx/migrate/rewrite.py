@@ -88,7 +88,7 @@ def rewrite(
         if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), in_processes=in_processes)
-    manner = _manner(planned, in_processes)
+    manner = _manner(module, planned, in_processes)
     removed = _removed_names(module)
     left = functools.partial(_left, module, data, planned, removed)
     if not removed and not any(isinstance(each, Plan) for each in planned):
@@ -184,11 +184,40 @@ def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
     return forms | set(removed.values())
 
 
-def _manner(planned: Planned, in_processes: bool) -> Manner:
+# What the shortest of the functions that map rows can do.
+_SIMPLE_OPTIONS = frozenset({"axis_name", "devices", "backend", "donate_argnums"})
+
+
+def _manner(module: Module, planned: Planned, in_processes: bool) -> Manner:
     if in_processes:
         return Manner.PROCESSES
-    is_nested = any(isinstance(each, Plan) and each.is_nested for each in planned)
-    return Manner.NESTED if is_nested else Manner.PLAIN
+    made = [each for each in planned if isinstance(each, Plan)]
+    if any(each.is_nested for each in made):
+        return Manner.NESTED
+    if not all(_is_simple(module, each) for each in made) or _has_general(module):
+        return Manner.PLAIN
+    return Manner.SIMPLE
+
+
+def _is_simple(module: Module, made: Plan) -> bool:
+    # One with comments inside becomes a call of map_rows.
+    text = module.source.lines[made.site.whole.line - 1 : made.site.whole.end_line]
+    return (
+        made.form != "name"
+        and not made.site.has_unpacked_options
+        and _SIMPLE_OPTIONS.issuperset(name for name, _ in made.site.options)
+        and not any("#" in line for line in text)
+    )
+
+
+def _has_general(module: Module) -> bool:
+    """Tells whether an earlier run wrote the function that maps any axes, which stays."""
+    return any(
+        isinstance(node, ast.FunctionDef)
+        and node.name == "one_row_each"
+        and imports.is_emitted(node, node.name, Manner.PLAIN)
+        for node in module.source.tree.body
+    )
 
 
 def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
