@@ -2,16 +2,19 @@
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax.training import train_state
+import pytest
 from jax import lax
+from results import NOT_HERE
 
 import pmapx
 from pmapx.audit.outputs import outputs_of
+
+nn = pytest.importorskip("flax.linen", reason=NOT_HERE)
+optax = pytest.importorskip("optax", reason=NOT_HERE)
+train_state = pytest.importorskip("flax.training.train_state", reason=NOT_HERE)
 
 N = jax.device_count()
 
