@@ -310,6 +310,16 @@ def test_leaves_that_only_flax_takes_are_left_to_it(monkeypatch):
         assert utils.unreplicate({"w": np.ones((N, 3)), "step": 0}) == "theirs"
 
 
+@pytest.fixture(autouse=True)
+def _flax_as_before():
+    """Takes away what a test imported in Flax's name, which others would meet."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "flax":
+            del sys.modules[name]
+
+
 def test_functions_of_flax_with_another_signature_are_left_alone(monkeypatch):
     modules = flax_stand_in(CHANGED)
     for name, value in modules.items():
