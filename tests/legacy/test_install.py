@@ -6,6 +6,7 @@ import threading
 import types
 
 import jax
+import jax.extend.core  # pmapx imports it, and is imported when it is first used.
 import jax.numpy as jnp
 import numpy as np
 import pytest
