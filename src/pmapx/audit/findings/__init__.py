@@ -8,20 +8,15 @@ changed.
 from __future__ import annotations
 
 import functools
-import importlib
-import inspect
-import pkgutil
-import re
 from collections.abc import Iterator
-from typing import ClassVar
 
+from pmapx import coded
 from pmapx.audit.report import AuditedFunction, AuditReport, Remark
+from pmapx.coded import Coded
 
 
-class Finding:
+class Finding(Coded):
     """Looks for one kind of cost or mistake."""
-
-    code: ClassVar[str]
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         """Yields what it finds in one function."""
@@ -42,35 +37,11 @@ class Finding:
         name = None if function is None else function.name
         return Remark(self.code, self.slug(), message, fix, name, place)
 
-    @classmethod
-    def slug(cls) -> str:
-        """Returns its name in words: ``stacked-replicas`` for ``StackedReplicas``."""
-        return re.sub("(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
-
-    @classmethod
-    def page(cls) -> str:
-        """Returns the docstring, with its code and title in front."""
-        text = inspect.cleandoc(cls.__doc__ or "")
-        return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
-
-    @classmethod
-    def summary(cls) -> str:
-        """Returns the docstring's first line."""
-        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-
 
 @functools.cache
 def all_findings() -> dict[str, type[Finding]]:
     """Returns the kinds of findings by their codes."""
-    found: dict[str, type[Finding]] = {}
-    for item in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{item.name}")
-        for _, cls in inspect.getmembers(module, inspect.isclass):
-            if issubclass(cls, Finding) and cls.__module__ == module.__name__:
-                if cls.code in found:
-                    raise AssertionError(f"{cls.code} is taken by {found[cls.code].__name__}")
-                found[cls.code] = cls
-    return dict(sorted(found.items()))
+    return coded.all_in(__name__, __path__, Finding)
 
 
 def about(function: AuditedFunction) -> tuple[Remark, ...]:

@@ -6,14 +6,11 @@ Its docstring is the page that ``pmapx explain CODE`` and the documentation show
 from __future__ import annotations
 
 import functools
-import importlib
-import inspect
-import pkgutil
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
 
+from pmapx import coded
+from pmapx.coded import Coded
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.module import Module
 from pmapx.migrate.values import Confidence, Place
@@ -21,10 +18,8 @@ from pmapx.migrate.values import Confidence, Place
 SECTIONS = ("What", "Why", "Before", "After", "Safety", "Guide")
 
 
-class Rule(ABC):
+class Rule(Coded, ABC):
     """Turns the facts of a module into findings."""
-
-    code: ClassVar[str]
 
     @abstractmethod
     def check(self, module: Module) -> Iterator[Finding]:
@@ -42,35 +37,11 @@ class Rule(ABC):
         """Returns a finding of this rule."""
         return Finding(self.code, message, place, confidence, hint, because)
 
-    @classmethod
-    def slug(cls) -> str:
-        """Returns the rule's name in words: ``negative-out-axes`` for ``NegativeOutAxes``."""
-        return re.sub("(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
-
-    @classmethod
-    def page(cls) -> str:
-        """Returns the docstring, with its code and title in front."""
-        text = inspect.cleandoc(cls.__doc__ or "")
-        return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
-
-    @classmethod
-    def summary(cls) -> str:
-        """Returns the docstring's first line."""
-        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-
 
 @functools.cache
 def all_rules() -> dict[str, type[Rule]]:
     """Returns the rules by their codes."""
-    found: dict[str, type[Rule]] = {}
-    for item in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{item.name}")
-        for _, cls in inspect.getmembers(module, inspect.isclass):
-            if issubclass(cls, Rule) and cls.__module__ == module.__name__:
-                if cls.code in found:
-                    raise AssertionError(f"{cls.code} is taken by {found[cls.code].__name__}")
-                found[cls.code] = cls
-    return dict(sorted(found.items()))
+    return coded.all_in(__name__, __path__, Rule)  # type: ignore[type-abstract]
 
 
 def selected(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
