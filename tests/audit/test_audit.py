@@ -11,6 +11,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pmapx
+from pmapx import _fastpath
 from pmapx.audit.links import Fabric, link_of
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -279,6 +280,12 @@ def test_a_large_tree_is_summed_up_in_text_and_whole_as_data():
     assert len(report.to_dict()["functions"][0]["arguments"]) == 40
 
 
+needs_more_cpu_devices = pytest.mark.skipif(
+    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+)
+
+
+@needs_more_cpu_devices
 def test_devices_that_are_not_there_are_audited_with_the_axis_grown_to_them():
     f = pmapx.pmap(train_step, "i", donate_argnums=0)
 
@@ -292,6 +299,7 @@ def test_devices_that_are_not_there_are_audited_with_the_axis_grown_to_them():
     assert [each.group_size for each in function.exchanges] == [16]
 
 
+@needs_more_cpu_devices
 def test_a_jit_of_a_shard_map_is_laid_on_other_devices_too():
     P = PartitionSpec
     mesh = mesh_of_all("i")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pmapx
+from pmapx import _fastpath
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -144,6 +145,9 @@ def test_the_page_is_written(watched):
     assert page.read_text("utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.skipif(
+    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+)
 def test_the_program_runs_here_and_is_compiled_for_a_topology(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
 
