@@ -17,6 +17,8 @@ import pathlib, pickle, runpy, sys, warnings
 is_before, folder, out = sys.argv[1] == "before", *map(pathlib.Path, sys.argv[2:])
 is_small_step = sys.argv[1] == "small step"
 import jax, numpy as np
+# Of many steps in flight, XLA's CPU backend now and then finishes none.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 if is_before:
     import pmapx
     pmapx.install()

@@ -16,6 +16,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
+# Of many steps in flight, XLA's CPU backend now and then finishes none.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 
 def results_of(path):
     """Run one program in a module of its own; its results by their path in the tree."""

@@ -17,6 +17,8 @@ from pmapx.migrate.replicated.proving import prove
 RUNNER = """
 import pathlib, pickle, runpy, sys
 import jax, numpy as np
+# Of many steps in flight, XLA's CPU backend now and then finishes none.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 folder, out = map(pathlib.Path, sys.argv[1:])
 results = {}
 for path in sorted(folder.glob("*.py")):
