@@ -9,15 +9,13 @@ import click
 from pmapx.cli._terminal import Bar, colour, fail
 from pmapx.migrate import settings
 from pmapx.migrate.check import check
-from pmapx.migrate.formats import FORMATS
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.formats import FORMATS, render
+from pmapx.migrate.places import Confidence
 
 
 @click.command("check", short_help="Find uses of pmap, and what is wrong with them today.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
-@click.option(
-    "--format", "layout", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
-)
+@click.option("--format", "layout", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--select", multiple=True, metavar="CODE", help="Only these; PMX51 is all PMX51x.")
 @click.option("--ignore", multiple=True, metavar="CODE", help="All but these.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
@@ -70,7 +68,7 @@ def command(
         fail(ctx, str(error))
     with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
-    rendered = FORMATS[layout](report)
+    rendered = render(report, layout)
     if output is not None:
         try:
             with open(output, "w", encoding="utf-8", errors="replace") as file:

@@ -12,10 +12,13 @@ import stat
 import tokenize
 import warnings
 from collections.abc import Container
+from typing import TYPE_CHECKING
 
-from pmapx.migrate import excerpts, notebooks
 from pmapx.migrate.discovery import Unreadable
-from pmapx.migrate.values import Place
+from pmapx.migrate.places import Place
+
+if TYPE_CHECKING:
+    from pmapx.migrate import notebooks
 
 # Larger files are generated ones; notebooks carry their pictures.
 LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
@@ -190,6 +193,9 @@ class Source:
 
 def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
     """Returns the tree of what can matter in a file, or one line on why it has none."""
+    # Most files are looked at as bytes alone, and need neither this nor the module for notebooks.
+    from pmapx.migrate import excerpts
+
     part, left_out = excerpts.excerpt(data, project)
     if left_out and not path.endswith(".ipynb"):
         source = parse(path, part)
@@ -236,6 +242,8 @@ def _tree(text: str) -> ast.Module:
 
 
 def _parse_notebook(path: str, data: bytes) -> Source:
+    from pmapx.migrate import notebooks
+
     cells = notebooks.read_cells(data)
     kept, problems, line = [], [], 1
     for cell in cells:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.places import Confidence
 
 _WIDEST = 160
 
