@@ -43,9 +43,10 @@ _OF_PROCESSES = re.compile(
 )
 
 
-# Mentions of JAX that alone lead to no finding; most files that use JAX have no other.
-_HARMLESS = re.compile(
-    rb"jax(?:(?<=import jax)\r?\n"
+# A mention of JAX that is none of those that alone lead to no finding; most files that use JAX have
+# no other. A pattern that begins with a rare letter is found faster than a word is.
+_TELLING = re.compile(
+    rb"jax(?!(?<=import jax)\r?\n"
     rb"|\.(?:numpy(?!\.Dev)|random(?!\.Key)|nn|Array|jit|vmap|grad|value_and_grad)\b"
     rb"(?! as (?!jnp\b))|(?<=from jax) import numpy as jnp\b)"
 )
@@ -57,13 +58,9 @@ def mentions(data: bytes) -> bool:
     >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import jax\\nfrom jax.numpy import ones")
     (True, False)
     """
-    found = first = data.find(_JAX)
-    while found >= 0:
-        harmless = _HARMLESS.match(data, found)
-        if harmless is None:
-            return has_uses(data) or any(word in data for word in _NAMES)
-        found = data.find(_JAX, harmless.end())
-    return first >= 0 and any(word in data for word in _ENOUGH)
+    if _TELLING.search(data) is not None:
+        return has_uses(data) or any(word in data for word in _NAMES)
+    return _JAX in data and any(word in data for word in _ENOUGH)
 
 
 def may_pass_on(data: bytes) -> bool:

@@ -37,7 +37,7 @@ def value(*facts: Fact) -> Value:
 
 def join(*values: Value) -> Value:
     """Returns what a value is that comes from any of several places."""
-    joined = frozenset().union(*values)
+    joined = values[0] if len(values) == 1 else frozenset().union(*values)
     return joined if len(joined) <= MOST_FACTS else UNKNOWN
 
 
