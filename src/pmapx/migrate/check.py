@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pmapx.migrate import division, parallel, sifting
+from pmapx.migrate import division, garbage, parallel, sifting
 from pmapx.migrate.discovery import Unreadable, files_below
 from pmapx.migrate.division import Load
 from pmapx.migrate.findings import Finding
@@ -72,6 +72,7 @@ def check(
     return Report(reported, len(given), len(uses))
 
 
+@garbage.left_alone()
 def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:
     """Looks at every file, in copies of this process where that pays."""
     count = processes or _count_that_pays(len(given) // FILES_WORTH_A_COPY)
@@ -103,9 +104,11 @@ def _read(
     given: Sequence[str], sifted: Sifted, processes: int | None, advance: Progress
 ) -> list[Finding]:
     """Reads the files with uses, and then those that use what these wrap."""
-    from pmapx.migrate.project import Project
+    with garbage.left_alone():
+        _import_rules()
+        from pmapx.migrate.project import Project
 
-    project = Project(given, is_partial=True)
+        project = Project(given, is_partial=True)
     found: list[Finding] = []
     new, known = sifted.uses, set[tuple[str, str]]()
     while new:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from pmapx.migrate import rules, sources, suppressions
+from pmapx.migrate import garbage, rules, sources, suppressions
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.findings import Finding
 from pmapx.migrate.project import Project
@@ -39,22 +37,7 @@ def read_apart(given: Sequence[str], todo: list[str]) -> Reading:
     return _read_into(Project(given, is_partial=True), todo)
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Trees are all kept, so that collecting garbage among them finds none and takes long."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            # Straight to the oldest generation, else the next young collection visits every tree.
-            gc.freeze()
-            gc.unfreeze()
-            gc.enable()
-
-
-@_no_collection()
+@garbage.left_alone()
 def _read_into(project: Project, todo: list[str]) -> Reading:
     for path in todo:
         data = sources.read_bytes(path)

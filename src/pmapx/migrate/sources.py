@@ -25,7 +25,7 @@ LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
 
 _JAX = b"jax"
 # These count in any file with JAX in it; flags in the environment are written in capitals.
-_ENOUGH = (b"pmap", b"replicate", b"PMAP_")
+_ENOUGH = (b"pmap", b"replicate", b"JAX_PMAP_")
 # One of these is where values that matter are made, so that following values pays.
 _USES = (
     b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
