@@ -182,8 +182,8 @@ class Source:
         return None
 
     def _characters(self, line: int, column: int) -> int:
-        text = self.line(line)
-        if text.isascii():
+        # Python knows of a whole text at once whether it is ASCII.
+        if self.text.isascii() or (text := self.line(line)).isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
 
