@@ -54,12 +54,13 @@ def check(
     advance = progress or (lambda done, total: None)
     unread: list[tuple[str, str]] = []
     given: list[str] = []
-    for item in files_below(paths, exclude=settings.exclude):
-        if isinstance(item, Unreadable):
-            unread.append((item.path, item.reason))
-        else:
-            given.append(item)
-    sifted = _sift(given, processes, advance)
+    with garbage.left_alone():
+        for item in files_below(paths, exclude=settings.exclude):
+            if isinstance(item, Unreadable):
+                unread.append((item.path, item.reason))
+            else:
+                given.append(item)
+        sifted = _sift(given, processes, advance)
     unread += sifted.unreadable.items()
     uses = sifted.uses
     found = _read(given, sifted, processes, advance) if uses else []
@@ -72,7 +73,6 @@ def check(
     return Report(reported, len(given), len(uses))
 
 
-@garbage.left_alone()
 def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:
     """Looks at every file, in copies of this process where that pays."""
     count = processes or _count_that_pays(len(given) // FILES_WORTH_A_COPY)

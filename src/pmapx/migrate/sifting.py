@@ -51,10 +51,10 @@ def names_of(paths: Sequence[str]) -> frozenset[bytes]:
     """
     folders, files = set(), set()
     for path in paths:
-        folder, _, name = os.path.normpath(path).rpartition(os.sep)
+        folder, _, name = path.rpartition(os.sep)
         folders.add(folder)
         files.add(name.removesuffix(".py"))
-    files.update(os.path.basename(folder) for folder in folders)
+    files.update(os.path.basename(os.path.normpath(folder)) for folder in folders)
     return frozenset(map(os.fsencode, files))
 
 

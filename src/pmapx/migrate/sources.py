@@ -101,12 +101,15 @@ def imported_words(data: bytes) -> set[bytes]:
 _WORD = re.compile(rb"\w+")
 
 
+# Pipes and devices would block; the open file is asked, so nothing can change between.
+_NOT_WAITING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+
+
 def read_bytes(path: str) -> bytes | Unreadable:
     """Returns what is in a file, or why it is not read."""
     limit = LARGEST[".ipynb" if path.endswith(".ipynb") else ".py"]
     try:
-        # Pipes and devices would block; the open file is asked, so nothing can change between.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, _NOT_WAITING)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
