@@ -115,6 +115,7 @@ def test_the_text_of_a_map_that_is_written_out(tmp_path, case):
 
 NOT = {
     "nothing counts devices": "def f(x): return x\ng = jax.pmap(f)\n",
+    "some of the devices": COUNTED + "d = jax.local_devices()[:N]\nf = jax.pmap(abs)\n",
     "called at once": COUNTED + "y = jax.pmap(abs)(ROWS)\n",
     "static arguments": COUNTED + "f = jax.pmap(pow, static_broadcasted_argnums=1)\n",
     "axes that are not written": COUNTED + "axes = 0, 1\nf = jax.pmap(pow, in_axes=axes)\n",

@@ -99,8 +99,8 @@ def plan(
 def _layout(module: Module, made: Plan, node: ast.AST, around: Surroundings) -> Layout | None:
     """Returns how a map is written out where it stands, if it can be."""
     site = made.site
-    by_devices = around.by_devices or site.option("devices") is not None
-    if made.form == "name" or made.is_kept or site.is_called_at_once or not by_devices:
+    has_row_each = around.has_row_a_device or site.option("devices") is not None
+    if made.form == "name" or made.is_kept or site.is_called_at_once or not has_row_each:
         return None
     text = module.source.lines[site.whole.line - 1 : site.whole.end_line]
     if any("#" in line for line in text[:-1]) or site.kind == "wrapper":
