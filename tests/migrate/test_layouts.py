@@ -89,6 +89,44 @@ TEXTS = {
         main(1)
         """,
     ),
+    "comments inside": (
+        "step = jax.pmap(\n    lambda x: (  # here\n        x\n    ),  # the step\n"
+        "    # the axis\n    axis_name='b',\n)  # why\n",
+        """\
+        step = jax.jit(
+            # the step
+            # the axis
+            jax.shard_map(
+                on_one_row(lambda x: (  # here
+                    x
+                )),
+                mesh=jax.sharding.Mesh(jax.devices(), ('b',)),
+                in_specs=jax.P('b'),
+                out_specs=jax.P('b'),
+                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+            ),
+        )  # why
+        """,
+    ),
+    "comments inside a decorator": (
+        "# above\n@functools.partial(\n    jax.pmap,  # mapped\n    axis_name='i',  # why\n)\n"
+        "def g(x): return x\n",
+        """\
+        # above
+        # mapped
+        # why
+        @jax.jit
+        @functools.partial(
+            jax.shard_map,
+            mesh=jax.sharding.Mesh(jax.devices(), ('i',)),
+            in_specs=jax.P('i'),
+            out_specs=jax.P('i'),
+            check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+        )
+        @on_one_row
+        def g(x): return x
+        """,
+    ),
     "of several processes": (
         "print(jax.process_index())\ndef main():\n    g = jax.pmap(abs, 'i', donate_argnums=0)\n",
         """\
@@ -126,7 +164,6 @@ NOT = {
     "keyword arguments": COUNTED + "f = jax.pmap(pow)\ny = f(ROWS, y=ROWS)\n",
     "unpacked keywords": COUNTED + "f = jax.pmap(pow)\ny = f(ROWS, **{'y': ROWS})\n",
     "another size": COUNTED + "f = jax.pmap(abs, axis_size=4)\n",
-    "comments inside": COUNTED + "f = jax.pmap(\n    abs,  # why\n)\n",
     "made in a loop": COUNTED + "def f(x): return x\nfor i in range(3):\n    g = jax.pmap(f)\n",
     "made in each of two calls": (
         COUNTED + "def f(x): return x\ndef main():\n    g = jax.pmap(f)\nmain()\nmain()\n"

@@ -77,7 +77,7 @@ class Changer(cst.CSTTransformer):
             if self._spelling.has_comments(updated_node):
                 return updated_node
             return self._first_row(updated_node, updated_node.args[1].value)
-        if self._spelling.has_comments(updated_node):
+        if plan.layout is None and self._spelling.has_comments(updated_node):
             changed = self._spelling.renamed_inside(updated_node, plan, "map_rows")
             self.used.add("map_rows")
         else:
@@ -94,7 +94,7 @@ class Changer(cst.CSTTransformer):
         if plan is None:
             return updated_node
         self.done.add(plan.site.name)
-        if self._spelling.has_comments(updated_node.decorator):
+        if plan.layout is None and self._spelling.has_comments(updated_node.decorator):
             self.used.add("map_rows")
             inside = self._spelling.renamed_inside(updated_node.decorator, plan, "map_rows")
             return updated_node.with_changes(decorator=inside)

@@ -100,10 +100,8 @@ def _layout(module: Module, made: Plan, node: ast.AST, around: Surroundings) -> 
     """Returns how a map is written out where it stands, if it can be."""
     site = made.site
     has_row_each = around.has_row_a_device or site.option("devices") is not None
-    if made.form == "name" or made.is_kept or site.is_called_at_once or not has_row_each:
-        return None
-    text = module.source.lines[site.whole.line - 1 : site.whole.end_line]
-    if any("#" in line for line in text[:-1]) or site.kind == "wrapper":
+    is_plain = made.form != "name" and site.kind != "wrapper"
+    if not is_plain or made.is_kept or site.is_called_at_once or not has_row_each:
         return None
     is_at_import = not module.functions_around(node)
     if is_at_import and (around.is_set_late or around.in_processes):

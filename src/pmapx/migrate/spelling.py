@@ -59,7 +59,9 @@ class Spelling:
         if plan.layout is not None:
             line = self._lines[plan.site.whole.line - 1]
             indent = line[: len(line) - len(line.lstrip())].removeprefix(block)
-            made = self._expression(self._written_out(function, options, plan.layout, indent))
+            text = self._written_out(function, options, plan.layout, indent)
+            above = [f"{indent}{self._tree.default_indent}{each}\n" for each in self._notes(call)]
+            made = self._expression(text.replace("(\n", "".join(["(\n", *above]), 1))
             return made.with_changes(lpar=call.lpar, rpar=call.rpar)
         helper = plan.functions[0]
         inner = [function, *_given(options, INNER)]
@@ -95,6 +97,9 @@ class Spelling:
         self, function: str, options: dict[str, str], layout: Layout, indent: str
     ) -> str:
         """Returns jit of shard_map, an argument a line."""
+        if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
+            # It stands one step deeper than it did.
+            function = function.replace("\n", f"\n{self._tree.default_indent}")
         row = f"{layout.functions[0]}({', '.join([function, *layout.axes])})"
         outer = _given(options, OUTER)
         if layout.in_processes:
@@ -102,6 +107,12 @@ class Spelling:
         step = self._tree.default_indent
         inner = self._call("jax.shard_map", [row, *layout.specs(), UNCHECKED], indent + step)
         return self._call("jax.jit", [inner, *outer], indent)
+
+    def _notes(self, call: cst.Call) -> list[str]:
+        """Returns the comments between a call's arguments, which go above the new ones."""
+        kept = {id(each) for arg in call.args for each in m.findall(arg.value, m.Comment())}
+        found = [each for each in m.findall(call, m.Comment()) if id(each) not in kept]
+        return [self._code(each) for each in found]
 
     def _written_decorators(self, node: cst.Decorator, layout: Layout) -> list[cst.Decorator]:
         call = node.decorator
@@ -118,6 +129,9 @@ class Spelling:
             second = self._call(partial, [*mapping, *specs], "")
         else:
             second = self._call(mapping[0], specs, "")
+        notes = self._notes(call) if isinstance(call, cst.Call) else []
+        above = [cst.EmptyLine(comment=cst.Comment(each)) for each in notes]
+        node = node.with_changes(leading_lines=[*node.leading_lines, *above])
         return self._one_below_another(node, [first, second, row])
 
     def _one_below_another(self, node: cst.Decorator, texts: list[str]) -> list[cst.Decorator]:
