@@ -295,5 +295,6 @@ WRITTEN_OUT = (
     "a_name", "donated", "no_axis_name", "positional_axis_name", "named_axis", "in_axes",
     "in_axes_None", "in_axes_list", "out_axes", "scalars_returned", "devices", "backend",
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
-    "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host", "pipeline",
+    "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
+    "pipeline",
 )  # fmt: skip

@@ -62,9 +62,9 @@ def layout(module: Module, site: Site) -> Layout | None:
         return None
     if "axis_size" in options and not _ALL_DEVICES.fullmatch(options["axis_size"]):
         return None
+    axes = _told(options, in_axes, out_axes)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    axes = () if in_axes == 0 and out_axes == 0 else _told(in_axes, out_axes)
     mesh = f"jax.sharding.Mesh({devices}, ({name},))"
     return Layout(mesh, _spec(in_axes, name), _spec(out_axes, name), axes)
 
@@ -107,27 +107,37 @@ def _leaves(axes: object) -> Iterator[object]:
     if isinstance(axes, (tuple, list)):
         for part in axes:
             yield from _leaves(part)
-    elif isinstance(axes, dict):
+    elif isinstance(axes, dict) and all(_is_plain_key(key) for key in axes):
         for part in axes.values():
             yield from _leaves(part)
     else:
         yield axes
 
 
+def _is_plain_key(key: object) -> bool:
+    return isinstance(key, int) or (
+        isinstance(key, str) and re.fullmatch(r"[\w./ -]*", key) is not None
+    )
+
+
 def _is_axis(axis: object) -> bool:
     return axis is None or (type(axis) is int and axis >= 0)
 
 
-def _told(in_axes: object, out_axes: object) -> tuple[str, ...]:
+def _told(options: dict[str, str], in_axes: object, out_axes: object) -> tuple[str, ...]:
     given = {"in_axes": in_axes, "out_axes": out_axes}
-    return tuple(f"{key}={axes!r}" for key, axes in given.items() if axes != 0)
+    return tuple(
+        f"{key}={tuple(axes)!r}" if isinstance(axes, list) else f"{key}={options[key]}"
+        for key, axes in given.items()
+        if axes != 0
+    )
 
 
 def _spec(axes: object, name: str) -> str:
     """Returns the text of a spec for each axis.
 
-    >>> _spec((0, None, {"x": 1}), "'i'")
-    "(jax.P('i'), jax.P(), {'x': jax.P(None, 'i')})"
+    >>> print(_spec((0, None, {"x": 1}), '"i"'))
+    (jax.P("i"), jax.P(), {"x": jax.P(None, "i")})
     """
     if isinstance(axes, tuple):
         parts = [_spec(part, name) for part in axes]
@@ -135,7 +145,12 @@ def _spec(axes: object, name: str) -> str:
     if isinstance(axes, list):
         return f"[{', '.join(_spec(part, name) for part in axes)}]"
     if isinstance(axes, dict):
-        return f"{{{', '.join(f'{key!r}: {_spec(part, name)}' for key, part in axes.items())}}}"
+        # Keys in the quotes that the name of the axis has.
+        keys = [repr(key) if "'" in name else repr(key).replace("'", '"') for key in axes]
+        parts = [
+            f"{key}: {_spec(part, name)}" for key, part in zip(keys, axes.values(), strict=True)
+        ]
+        return f"{{{', '.join(parts)}}}"
     if axes is None:
         return "jax.P()"
     assert isinstance(axes, int)

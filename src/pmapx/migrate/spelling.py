@@ -100,11 +100,14 @@ class Spelling:
         if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
             # It stands one step deeper than it did.
             function = function.replace("\n", f"\n{self._tree.default_indent}")
-        row = f"{layout.functions[0]}({', '.join([function, *layout.axes])})"
+        step = self._tree.default_indent
+        args = [function, *layout.axes]
+        row = f"{layout.functions[0]}({', '.join(args)})"
+        if layout.axes and len(indent + 2 * step) + len(row) >= self._width:
+            row = self._call(layout.functions[0], args, indent + 2 * step)
         outer = _given(options, OUTER)
         if layout.in_processes:
             return self._call("map_own_rows", [row, *layout.specs(), *outer], indent)
-        step = self._tree.default_indent
         inner = self._call("jax.shard_map", [row, *layout.specs(), UNCHECKED], indent + step)
         return self._call("jax.jit", [inner, *outer], indent)
 
