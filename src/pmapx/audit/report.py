@@ -34,6 +34,7 @@ class Leaf:
       varies_over: the mesh axes along which devices hold different values; empty when all are
         proven to hold the same.
       since: where that began, if it varies.
+      made_at: the line that made it, of an output that varies.
       is_compared: whether the values that were passed were compared, not just the types.
       stacked_copies: the bytes, over all devices, that repeat what another device's row holds.
       moved: why it has to be moved before the program runs, if it has to.
@@ -49,6 +50,7 @@ class Leaf:
     bytes_a_device: int
     varies_over: tuple[str, ...] = ()
     since: str | None = None
+    made_at: str | None = None
     is_compared: bool = False
     stacked_copies: int = 0
     moved: str | None = None

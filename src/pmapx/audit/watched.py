@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pmapx.audit import examination, findings, layouts, links
+from pmapx.audit import examination, findings, links
 from pmapx.audit.report import AuditedFunction, History, MovedInput
 from pmapx.audit.subjects import Subject
 from pmapx.counts import Record
@@ -105,13 +105,9 @@ class _Signature:
     """One signature of a function: what was found of its program, and inputs moved for it."""
 
     def __init__(self, subject: Subject, key: Any, before: _Signature | None) -> None:
-        equal = [
-            layouts.holds_the_same_everywhere(value, sharding)
-            for value, sharding in zip(subject.values, subject.in_shardings, strict=False)
-        ]
         self.key = key
         self.reason = "first call" if before is None else _difference(before.key, key, subject)
-        self.function = examination.examine(subject, History(), equal)
+        self.function = examination.examine(subject, History())
         self.assumptions = links.fabric_of(subject.devices).assumptions()
         # The arrays of the call are not kept alive; what remains is names, types and places.
         self.subject = dataclasses.replace(
