@@ -329,10 +329,29 @@ def test_times_follow_the_model_of_rings():
     assert one.seconds("all-gather", gigabyte, 16) == pytest.approx(0.01 + 8e-6)
     assert two.seconds("all-gather", gigabyte, 16) == pytest.approx(0.005 + 4e-6)
     assert two.seconds("all-gather", gigabyte, 4) == pytest.approx(0.01 + 2e-6)
-    assert Fabric("TPU v4", 32, (), slices=2).seconds("all-reduce", gigabyte, 32) is None
     assert Fabric("NVIDIA H200", 16).seconds("all-reduce", gigabyte, 16) is None
     assert Fabric("NVIDIA H200", 8).seconds("all-reduce", 450_000_000, 8) == pytest.approx(1e-3)
     assert Fabric("cpu", 8).seconds("all-reduce", gigabyte, 8) is None
+
+
+def test_the_network_between_slices_decides_where_it_is_slower():
+    slices = Fabric("TPU v5 lite", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
+    megabyte = 10**6
+
+    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip.
+    within = slices.seconds("all-gather", 15 * megabyte, 16)
+    assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.2e-4)
+    assert slices.seconds("all-gather", 15 * megabyte + 100, 32, 100, 2) == pytest.approx(within)
+    assert slices.seconds("all-reduce", megabyte, 2, megabyte, 2) == pytest.approx(3.2e-4)
+    assert "3.12 GB/s a device" in " ".join(slices.assumptions())
+
+
+def test_without_a_figure_of_the_network_there_is_no_estimate_over_slices():
+    slices = Fabric("TPU v4", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
+
+    assert slices.seconds("all-reduce", 10**6, 16) is not None
+    assert slices.seconds("all-reduce", 10**6, 32, 10**5, 2) is None
+    assert "no estimate" in " ".join(slices.assumptions())
 
 
 def test_assumptions_name_the_figure_and_where_it_is_published():

@@ -21,8 +21,10 @@ from pmapx.audit.report import (
 STATE = Leaf("state['w']", (8, 4), "float32", (1, 4), (("i",), ()), 16, (), None, True, 112)
 BATCH = Leaf("batch", (8, 6), "float32", (1, 6), (("i",), ()), 24, ("i",), moved="it lies on cpu:0")
 LOSS = Leaf("out[1]", (), "float32", (), (), 4)
-REDUCE = Exchange("all-reduce", ("i",), 8, 16, 28, 1, "/code/train.py:12", "psum", True, 2e-5)
-GATHER = Exchange("all-gather", ("i",), 8, 800, 700, 5, "/code/train.py:14", "add", False, 6e-5)
+REDUCE = Exchange(
+    "all-reduce", ("i",), 8, 16, 28, 1, "/code/train.py:12", "psum", is_written=True, seconds=2e-5
+)
+GATHER = Exchange("all-gather", ("i",), 8, 800, 700, 5, "/code/train.py:14", "add", seconds=6e-5)
 STEP = AuditedFunction(
     name="step",
     kind="pmapx.pmap",

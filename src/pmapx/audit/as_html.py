@@ -68,10 +68,10 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
         "exchanges": [
             {
                 "kind": exchange.kind,
-                "axes": list(exchange.axes) if exchange.axes is not None else None,
-                "groupSize": exchange.group_size,
+                "along": exchange.along,
                 "payload": exchange.payload,
                 "sent": exchange.sent_in_a_call,
+                "between": exchange.between_in_a_call,
                 "times": exchange.times,
                 "place": place(exchange.place),
                 "operation": exchange.operation,
@@ -104,6 +104,7 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
             ],
         },
         "sent": function.sent_in_a_call,
+        "between": function.between_in_a_call,
         "seconds": function.seconds_in_a_call,
         "copies": function.stacked_copies,
         "codes": [remark.code for remark in function.findings],

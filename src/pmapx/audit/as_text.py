@@ -99,6 +99,7 @@ def across(leaf: Leaf) -> str:
 
 def _exchange_table(function: AuditedFunction) -> list[str]:
     rows = []
+    crosses = any(exchange.between for exchange in function.exchanges)
     for exchange in function.exchanges[:SHOWN_EXCHANGES]:
         origin = place(exchange.place)
         if exchange.operation:
@@ -106,10 +107,11 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
         rows.append(
             [
                 exchange.kind,
-                ", ".join(exchange.axes) if exchange.axes else f"{exchange.group_size} devices",
+                exchange.along,
                 in_bytes(exchange.payload),
                 "?" if exchange.times is None else str(exchange.times),
                 in_bytes(exchange.sent_in_a_call),
+                *([in_bytes(exchange.between_in_a_call)] if crosses else []),
                 in_seconds(exchange.seconds_in_a_call),
                 origin,
             ]
@@ -117,9 +119,12 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
     left = function.exchanges[SHOWN_EXCHANGES:]
     if left:
         sent = sum(exchange.sent_in_a_call for exchange in left)
-        rows.append([f"{len(left)} more", "", "", "", in_bytes(sent), "", ""])
-    head = ["collective", "axis", "bytes", "times", "a device sends", "time", "from"]
-    return table(head, rows, right=(2, 3, 4, 5))
+        between = sum(exchange.between_in_a_call for exchange in left)
+        sums = [in_bytes(sent), *([in_bytes(between)] if crosses else [])]
+        rows.append([f"{len(left)} more", "", "", "", *sums, "", ""])
+    to_others = ["to other slices"] if crosses else []
+    head = ["collective", "axis", "bytes", "times", "a device sends", *to_others, "time", "from"]
+    return table(head, rows, right=range(2, len(head) - 1))
 
 
 def _memory(function: AuditedFunction) -> Iterator[str]:

@@ -44,6 +44,7 @@ COLLECTIVES = (
     "unreduced_reduce_scatter",
 )  # fmt: skip
 """What JAX calls the collectives that users write."""
+PART = "part of one over slices"
 
 
 def report_on(
@@ -136,25 +137,29 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
     module = hlo.parse(subject.compiled.as_text() or "")
     sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
     numbers = dataflow.order(module)
-    all_found = communication.collectives_of(module, subject.axis_sizes)
-    for found in sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers))):
-        origin = dataflow.origin(module, found.name)
+    all_found = communication.collectives_of(module, subject.axis_sizes, fabric.slice_of)
+    ordered = sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers)))
+    # What runs over slices of TPUs was taken apart by the compiler, and its parts have no origin.
+    is_taken_apart = any(found.between == found.sent for found in ordered)
+    for found in ordered:
+        is_part = is_taken_apart and found.operation is None
+        origin = dataflow.NOWHERE if is_part else dataflow.origin(module, found.name)
         names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
+        told = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        told |= {
+            "name": "",  # Two compilations of one program need not name it alike.
+            "place": origin.place,
+            "operation": PART if is_part else ", ".join(dict.fromkeys(names)) or None,
+        }
         yield Exchange(
-            kind=found.kind,
-            axes=found.axes,
-            group_size=found.group_size,
-            payload=found.payload,
-            sent=found.sent,
-            times=found.times,
-            place=origin.place,
-            operation=", ".join(dict.fromkeys(names)) or None,
+            **told,
             # XLA puts collectives together; one of them may be nobody's.
-            is_written=bool(names) and all(name in COLLECTIVES for name in names),
-            seconds=fabric.seconds(found.kind, found.sent, found.group_size),
+            is_written=is_part or (bool(names) and all(name in COLLECTIVES for name in names)),
+            seconds=fabric.seconds(
+                found.kind, found.sent, found.group_size, found.between, found.slices
+            ),
             argument=sources.get(found.name),
             merges_with=together.get(found.name),
-            dtypes=found.dtypes,
         )
 
 

@@ -179,15 +179,17 @@
 
   function exchanges(made, at) {
     if (!made.exchanges.length) return [element("h3", {}, "Collectives"), element("p", { class: "words" }, "None: nothing is sent between devices.")];
+    const crosses = made.between > 0;
     const rows = made.exchanges.map((exchange, index) =>
       element(
         "tr",
         { id: `exchange-${at}-${index}`, tabindex: "-1" },
         element("td", {}, swatch(`exchange ${exchange.isWritten ? exchange.kind : "added"}`), " ", exchange.kind, exchange.isWritten ? null : element("span", { class: "badge added" }, "added by XLA")),
-        element("td", {}, foreign(exchange.axes ? exchange.axes.join(", ") : `${exchange.groupSize} devices`)),
+        element("td", {}, foreign(exchange.along)),
         element("td", { class: "number" }, bytes(exchange.payload)),
         element("td", { class: "number" }, exchange.times === null ? "?" : number(exchange.times)),
         element("td", { class: "number" }, bytes(exchange.sent)),
+        crosses ? element("td", { class: "number" }, bytes(exchange.between)) : null,
         element("td", { class: "number" }, seconds(exchange.seconds)),
         element("td", {}, foreign(exchange.place, "code"), exchange.operation ? [" ", foreign(exchange.operation, "code", { class: "spec" })] : null),
       ),
@@ -198,7 +200,7 @@
       rows[index].scrollIntoView({ behavior: "smooth", block: "nearest" });
       rows[index].focus({ preventScroll: true });
     };
-    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["a device sends", "number"], ["time", "number"], ["from"]];
+    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["a device sends", "number"], ...(crosses ? [["to other slices", "number"]] : []), ["time", "number"], ["from"]];
     return [
       element("h3", {}, "Collectives of a call"),
       element("div", { class: "wide" }, pictures.timeline(made, show)),
