@@ -107,7 +107,29 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
         "between": function.between_in_a_call,
         "seconds": function.seconds_in_a_call,
         "copies": function.stacked_copies,
+        "scaling": _scaling(function),
         "codes": [remark.code for remark in function.findings],
+    }
+
+
+def _scaling(function: AuditedFunction) -> dict[str, Any] | None:
+    if function.scaling is None:
+        return None
+    return {
+        "points": [
+            {
+                "devices": point.devices,
+                "topology": point.topology,
+                "collectives": point.collectives,
+                "sent": point.sent,
+                "between": point.between,
+                "memory": point.memory,
+                "temporaries": point.temporaries,
+                "compileSeconds": point.compile_seconds,
+            }
+            for point in function.scaling.points
+        ],
+        "growing": [str(growth) for growth in function.scaling.growing],
     }
 
 

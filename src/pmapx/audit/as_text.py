@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place
+from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place, table
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 
 SHOWN_LEAVES = 12
@@ -56,6 +56,10 @@ def _function(function: AuditedFunction) -> Iterator[str]:
         yield "  no collectives"
     yield ""
     yield from _indented(_memory(function))
+    if function.scaling is not None:
+        yield ""
+        yield "  on more devices, a device:"
+        yield from _indented([*function.scaling.rows(), *function.scaling.words()])
 
 
 def _history(function: AuditedFunction) -> str:
@@ -89,12 +93,15 @@ def across(leaf: Leaf) -> str:
 
     >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, varies_over=("i",), since="y"))
     'varies since y'
+    >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, ("i",), "y", made_at="train.py:88"))
+    'varies since y, made at train.py:88'
     """
     if leaf.is_stacked_copies:
         return f"equal rows: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
-    return f"varies since {leaf.since}" if leaf.since else "varies"
+    at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
+    return f"varies since {leaf.since}{at}" if leaf.since else "varies"
 
 
 def _exchange_table(function: AuditedFunction) -> list[str]:
@@ -164,23 +171,6 @@ def _findings(report: AuditReport) -> Iterator[str]:
         of = f"{remark.function}: " if remark.function else ""
         yield f"  {remark.code} {of}{remark.message}"
         yield f"         fix: {remark.fix}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Lays out rows under their heads; columns in ``right`` end in line.
-
-    >>> table(["a", "n"], [["x", "10"], ["yy", "5"]], right=(1,))
-    ['a    n', 'x   10', 'yy   5']
-    """
-    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
-    lines = []
-    for row in [head, *rows]:
-        cells = [
-            cell.rjust(width) if k in right else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

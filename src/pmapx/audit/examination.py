@@ -34,7 +34,9 @@ from pmapx.audit.report import (
     MovedInput,
     RowRead,
 )
+from pmapx.audit.scaling import scaling as scaling_of
 from pmapx.audit.subjects import Subject
+from pmapx.audit.topology import several
 from pmapx.counts import CacheInfo
 
 COLLECTIVES = (
@@ -48,17 +50,25 @@ PART = "part of one over slices"
 
 
 def report_on(
-    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str | None
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    topology: str | None,
+    scaling: str | Sequence[str] = (),
 ) -> AuditReport:
     """Audits one function for one set of arguments."""
     if not callable(f):
         raise errors.CannotAudit(f)
+    topologies = several(scaling)
     if topology is not None:
         subject = subjects.of_topology(f, args, kwargs, topology)
     elif subjects.is_pmapped(f):
         subject = subjects.of_pmapped(f, args, kwargs)
     else:
         subject = subjects.of_jitted(f, args, kwargs)
+    if topologies:
+        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs)
+        subject = dataclasses.replace(subject, scaling=found)
     history = History(traces=None)
     if subjects.is_pmapped(f):
         history = history_of(f.cache_info(), subject)
@@ -87,6 +97,7 @@ def examine(
         donations=tuple(donations.donations(subject.donated, arguments, outputs)),
         history=history,
         compile_seconds=subject.compile_seconds,
+        scaling=subject.scaling,
     )
     return dataclasses.replace(function, findings=findings.about(function))
 

@@ -181,8 +181,8 @@ class Fabric:
             shape = " x ".join(map(str, self.torus))
             members = self.count // self.slices
             said.append(
-                f"A collective of all {members} devices of a slice uses the rings of all dimensions "
-                f"of the torus of {shape}; one of a part of them uses one ring. All rings are closed."
+                f"A collective of all {members} devices of a slice uses the rings of all its "
+                f"dimensions ({shape}); one of a part of them uses one ring. All rings are closed."
             )
         else:
             said.append("One ring goes through all devices of a group, and is closed.")

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pmapx.audit.communication import Collective
+from pmapx.audit.growth import Scaling
 from pmapx.pages import writing
 
 FORMAT = 1
@@ -35,12 +36,12 @@ class Leaf:
       varies_over: the mesh axes along which devices hold different values; empty when all are
         proven to hold the same.
       since: where that began, if it varies.
-      made_at: the line that made it, of an output that varies.
       is_compared: whether the values that were passed were compared, not just the types.
       stacked_copies: the bytes, over all devices, that repeat what another device's row holds.
       moved: why it has to be moved before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
       is_kept_equal: whether that output is proven equal on all devices if this comes in so.
+      made_at: the line that made it, of an output that varies.
     """
 
     path: str
@@ -51,17 +52,22 @@ class Leaf:
     bytes_a_device: int
     varies_over: tuple[str, ...] = ()
     since: str | None = None
-    made_at: str | None = None
     is_compared: bool = False
     stacked_copies: int = 0
     moved: str | None = None
     carried: str | None = None
     is_kept_equal: bool = False
+    made_at: str | None = None
 
     @property
     def is_equal(self) -> bool:
         """Whether all devices hold the same values, in their rows of it or in the whole."""
         return not self.varies_over
+
+    @property
+    def lacks_a_reduction(self) -> bool:
+        """Whether it varies since an argument does, and nothing on the way made it equal."""
+        return bool(self.varies_over and self.since) and not str(self.since).startswith("`")
 
     @property
     def is_split(self) -> bool:
@@ -243,6 +249,7 @@ class AuditedFunction:
       compile_seconds: how long XLA took; None where it was not compiled for the audit.
       findings: what to look at.
       mapped_at: the line that mapped it, when a program was run.
+      scaling: what it costs a device on other numbers of devices, if that was asked for.
     """
 
     name: str
@@ -259,6 +266,7 @@ class AuditedFunction:
     compile_seconds: float | None = None
     findings: tuple[Remark, ...] = ()
     mapped_at: str | None = None
+    scaling: Scaling | None = None
 
     @property
     def device_count(self) -> int:

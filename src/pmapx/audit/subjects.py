@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from pmapx import describe, nesting, spanning
 from pmapx.audit import layouts, variation
+from pmapx.audit.growth import Scaling
 from pmapx.calls import Call, Reader
 from pmapx.counts import Record
 from pmapx.program import Executable
@@ -44,6 +45,7 @@ class Subject:
       out_types: the result, as shapes and types.
       compile_seconds: how long XLA took; None when it was compiled before.
       varying: the mesh axes that each argument varies over, where specs do not tell.
+      scaling: what it costs on other numbers of devices, if that was asked for.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Subject:
     out_types: Any
     compile_seconds: float | None = None
     varying: Sequence[frozenset[Any]] | None = None
+    scaling: Scaling | None = None
 
     @property
     def axis_sizes(self) -> dict[str, int]:

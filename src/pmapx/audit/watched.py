@@ -60,10 +60,15 @@ class WatchedFunction:
             known.note_moves(leaves)
         return is_new and known is not None
 
-    def skip(self, error: Exception) -> None:
-        """Notes that a signature could not be audited."""
+    @property
+    def is_known(self) -> bool:
+        """Whether a signature of it was audited before."""
+        return bool(self._order)
+
+    def skip(self, error: Exception, what: str = "") -> None:
+        """Notes that a signature could not be audited, or what of it."""
         first = str(error).strip().partition("\n")[0]
-        said = f"{self.name}: {type(error).__name__}: {first}"
+        said = f"{self.name}: {what}{type(error).__name__}: {first}"
         if said not in self.skipped:
             self.skipped.append(said)
 
