@@ -31,6 +31,8 @@ def render(report: AuditReport) -> str:
 
 def _nothing(report: AuditReport) -> str:
     what = report.command or "the program"
+    if report.skipped:
+        return f"{what}: none of what it maps could be audited."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from pmapx import errors
 from pmapx.audit import examination, findings, links
 from pmapx.audit.report import AuditedFunction, History, MovedInput
 from pmapx.audit.subjects import Subject
@@ -67,8 +68,11 @@ class WatchedFunction:
 
     def skip(self, error: Exception, what: str = "") -> None:
         """Notes that a signature could not be audited, or what of it."""
-        first = str(error).strip().partition("\n")[0]
-        said = f"{self.name}: {what}{type(error).__name__}: {first}"
+        text = str(error).strip()
+        # Of ours, what to do belongs to it; of others, the rest is most often a trace.
+        is_ours = isinstance(error, errors.PmapxError)
+        first = text.partition("\n  code:" if is_ours else "\n")[0]
+        said = f"{self.name}: {what}{type(error).__name__}: {' '.join(first.split())}"
         if said not in self.skipped:
             self.skipped.append(said)
 

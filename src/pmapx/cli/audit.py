@@ -56,7 +56,7 @@ def command(
     What pmap (in the legacy mode, as with pmapx run) and jax.jit of jax.shard_map made is examined
     at the first call of each signature; calls, moved inputs and x[0] are counted over the run. The
     program's output and exit status stay its own; the report comes on standard error when it has
-    ended, also if it crashed.
+    ended, also if it crashed or was stopped with Ctrl-C.
 
     \b
     Examples:
@@ -83,11 +83,13 @@ def command(
     env = {**os.environ, **asked}
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:
-            done = attached.run(program, HOOKS, records, devices=devices, env=env)
-        except FileNotFoundError as error:
+            done = attached.run(
+                program, HOOKS, records, devices=devices, env=env, outlives_interrupt=True
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            if program[0].endswith(".py"):
+                fail(ctx, f"{program[0]} is no command; try: pmapx audit -- python {program[0]}")
             fail(ctx, str(error))
-        except PermissionError:
-            fail(ctx, f"{program[0]} is not a program; for Python files: pmapx audit -- python ...")
         report = merging.of_records(records, " ".join(program), done.returncode)
     try:
         if json_path is not None:
