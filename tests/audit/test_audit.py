@@ -379,6 +379,24 @@ def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
     assert function == "True audit"
 
 
+def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
+    printed = run_python(
+        "import jax, numpy as np, pmapx\n"
+        "from pmapx.pmap import MappedFunction\n"
+        "x = np.ones((jax.device_count(), 2))\n"
+        "f = pmapx.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')\n"
+        "y = f(x)\n"
+        "parts = lambda: (jax.jit, type(y).__getitem__, MappedFunction.as_function, f.__call__,\n"
+        "                 f._pmapx, f.cache_info())\n"
+        "before = parts()\n"
+        "pmapx.audit(f, x); pmapx.audit(f, x, topology='cpu:1', scaling='cpu:1')\n"
+        "f(x)\n"
+        "after = parts()\n"
+        "print(before[:-1] == after[:-1], after[-1].compiles, after[-1].traces)\n"
+    )
+    assert printed.split() == ["True", "1", "1"]
+
+
 def test_the_function_is_not_hidden_by_its_package(run_python):
     printed = run_python(
         "import pmapx.audit.report\n"
