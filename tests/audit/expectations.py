@@ -316,4 +316,50 @@ EXPECTED: dict[str, dict[str, Expected]] = {
         ),
         "local": Expected(given=("market",), replicated=("",), sent=(Sent(ALL_REDUCE, 5 * 4),)),
     },
+    "diffusion_sampling": {
+        # 10 x 16, 16 and 16 x 2, and the loss. The noise is each device's own, what comes of it
+        # is averaged.
+        "train_step": Expected(
+            given=("params",), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * (160 + 16 + 32 + 1)),)
+        ),
+        "sample_loop": Expected(given=("params",), varying=("",)),
+    },
+    "hmc_chains": {
+        "sample": Expected(given=("step_size",), varying=("",)),
+    },
+    "keyword_arguments": {
+        # w is 4 x 5.
+        "update": Expected(
+            given=("state", "learning_rate"), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 21),)
+        ),
+        "forward": Expected(given=("params",), varying=("",)),
+    },
+    "map_as_value": {
+        # The count is a Python number.
+        "running_mean": Expected(given=("state",), replicated=("",), sent=(Sent(ALL_REDUCE, 4),)),
+        "normalise": Expected(varying=("",), sent=(Sent(ALL_REDUCE, 4),)),
+    },
+    "nested_pmap": {
+        # 5 predictions over "model", 3 gradients over "data", the loss over both; what is behind
+        # stop_gradient sends nothing backwards. The weights are those of a part of the features.
+        "train_step": Expected(
+            given=("w",),
+            replicated=("[1]",),
+            varying=("[0]",),
+            sent=(Sent(ALL_REDUCE, 4 * (5 + 3 + 1)),),
+        ),
+    },
+    "notebook_script": {
+        "step": Expected(given=("params",), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 3),)),
+    },
+    "decorators": {
+        "double": Expected(varying=("",)),
+        "total": Expected(replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 3),)),
+        "scale": Expected(given=("by",), varying=("",), sent=(Sent(ALL_REDUCE, 4),)),
+        "shift": Expected(varying=("",), sent=(Sent(PERMUTE, 4 * 3),)),
+        "accumulate": Expected(
+            given=("total",), replicated=("[1]",), varying=("[0]",), sent=(Sent(ALL_REDUCE, 4),)
+        ),
+        "negate": Expected(varying=("",)),
+    },
 }

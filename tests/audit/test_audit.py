@@ -379,6 +379,13 @@ def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
     assert function == "True audit"
 
 
+def test_a_result_with_nothing_in_it_is_audited():
+    f = pmapx.pmap(lambda x: {"x": 2 * x, "nothing": None, "empty": ()}, "i")
+
+    [leaf] = pmapx.audit(f, np.ones((N, 2), np.float32)).functions[0].outputs
+    assert leaf.path == "out['x']"
+
+
 def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
     printed = run_python(
         "import jax, numpy as np, pmapx\n"

@@ -208,7 +208,9 @@ def _leaves(
     ]
     out_types = jax.tree.leaves(subject.out_types)
     out_shardings = subjects.shardings_on(
-        subject.mesh, _flat(subject.compiled.output_shardings), [kind.shape for kind in out_types]
+        subject.mesh,
+        subjects.flat_shardings(subject.compiled.output_shardings, len(out_types)),
+        [kind.shape for kind in out_types],
     )
     outputs = [
         _output(*of_one)
@@ -293,15 +295,6 @@ def _with_copies(leaf: Leaf) -> Leaf:
         whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
     )
     return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
-
-
-def _flat(shardings: Any) -> list[Any]:
-    return [
-        each if isinstance(each, jax.sharding.Sharding) else None
-        for each in jax.tree.leaves(
-            shardings, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.Sharding)
-        )
-    ]
 
 
 def _memory(compiled: jax.stages.Compiled) -> Memory | None:
