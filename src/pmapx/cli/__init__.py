@@ -2,6 +2,9 @@
 
 import sys
 
+# What a shell says of a program that Ctrl-C ended.
+_STOPPED = 130
+
 
 def main() -> None:
     """Runs the command that the arguments name; needs the extra ``pmapx[tools]``."""
@@ -9,6 +12,11 @@ def main() -> None:
         import click  # noqa: F401
     except ModuleNotFoundError:
         sys.exit('pmapx: the command line needs click: pip install "pmapx[tools]"')
-    from pmapx.cli._group import group
+    except KeyboardInterrupt:
+        sys.exit(_STOPPED)
+    try:
+        from pmapx.cli._group import group
 
-    group(prog_name="pmapx")
+        group(prog_name="pmapx")
+    except KeyboardInterrupt:  # Before the group could: while it is imported.
+        sys.exit(_STOPPED)

@@ -17,6 +17,7 @@ HOOKS = (attached.INSTALL, "pmapx.audit.watching:start")
 
 @click.command(
     "audit",
+    short_help="Show what a program's maps replicate, send and hold.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
@@ -58,6 +59,8 @@ def command(
       pmapx audit --devices 8 --html audit.html -- python train.py
       pmapx audit --topology v5e:16x16 --json audit.json -- python -m trainer
     """
+    if program[0].startswith("-"):
+        raise click.NoSuchOption(program[0], ctx=ctx)
     try:
         for path in filter(None, (json_path, html_path)):
             writing.check(path)
@@ -74,10 +77,11 @@ def command(
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:
             done = attached.run(program, HOOKS, records, devices=devices, env=env)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
+            if os.path.exists(program[0]):
+                hint = f"for Python files: pmapx audit -- python {program[0]}"
+                fail(ctx, f"{program[0]} is not a program; {hint}")
             fail(ctx, str(error))
-        except PermissionError:
-            fail(ctx, f"{program[0]} is not a program; for Python files: pmapx audit -- python ...")
         report = merging.of_records(records, " ".join(program), done.returncode)
     try:
         if json_path is not None:
