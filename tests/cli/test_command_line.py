@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import pmapx
+import pmapx.cli
 from pmapx import about
 
 click = pytest.importorskip("click", reason="needs pmapx[tools]")
@@ -155,3 +156,17 @@ def test_info_does_not_wait_for_devices_that_do_not_answer(monkeypatch):
 
     monkeypatch.setattr(about.subprocess, "run", hang)
     assert "no answer in 5 seconds" in run("info", "--timeout", "5").stdout
+
+
+@pytest.mark.parametrize("args", [["info"], ["check", "."]])
+def test_without_the_tools_there_is_info_and_a_line_for_all_else(args, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "click", None)
+    monkeypatch.setattr(sys, "argv", ["pmapx", *args])
+    if args == ["info"]:
+        pmapx.cli.main()
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.split() == ["pmapx", pmapx.__version__]
+    else:
+        with pytest.raises(SystemExit) as ended:
+            pmapx.cli.main()
+        assert 'pip install "pmapx[tools]"' in ended.value.code
