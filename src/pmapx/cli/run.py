@@ -27,9 +27,11 @@ from pmapx import launch
 @click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, which gathers x.")
 @click.option("-v", "--verbose", is_flag=True, help="List the names that were replaced.")
 @click.option("-m", "module", is_flag=True, help="The program is a module, as for python -m.")
-@click.argument("program")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", type=click.Path())
+@click.argument("args", nargs=-1, type=click.Path())
+@click.pass_context
 def command(
+    ctx: click.Context,
     devices: int | None,
     processes: int | None,
     oversubscribe: bool,
@@ -54,7 +56,13 @@ def command(
       pmapx run --devices 8 -m brax.training.train
       pmapx run -n 4 --devices 2 train.py
     """
-    if not module and not os.path.exists(program):
+    if program.startswith("-") and not os.path.exists(program):
+        raise click.NoSuchOption(program, ctx=ctx)
+    if not module and os.path.isdir(program):
+        if not os.path.exists(os.path.join(program, "__main__.py")):
+            said = f"the folder {program!r} has no __main__.py"
+            raise click.BadParameter(said, param_hint="PROGRAM")
+    elif not module and not os.path.exists(program):
         is_name = program.replace(".", "").isidentifier() and not program.endswith(".py")
         hint = "; to run a module: pmapx run -m" if is_name else ""
         raise click.BadParameter(f"there is no file {program!r}{hint}", param_hint="PROGRAM")

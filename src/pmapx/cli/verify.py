@@ -14,16 +14,26 @@ from pmapx.migrate.verify.running import CannotRunError
 from pmapx.migrate.verify.tolerance import Tolerance
 from pmapx.migrate.verify.verifying import verify
 
+# Shells complete folders there.
+FOLDER = click.Path(file_okay=False)
 
-@click.command("verify", cls=WithCommandLine)
-@click.option(
-    "--before", required=True, type=click.Path(), metavar="DIR", help="The code with pmap."
+
+@click.command(
+    "verify",
+    cls=WithCommandLine,
+    short_help="Run a program before and after, and compare every call.",
 )
-@click.option("--after", required=True, type=click.Path(), metavar="DIR", help="The migrated code.")
+@click.option("--before", required=True, type=FOLDER, metavar="DIR", help="The code with pmap.")
+@click.option("--after", required=True, type=FOLDER, metavar="DIR", help="The migrated code.")
 @verify_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
 @click.option(
-    "--format", "layout", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--format",
+    "layout",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print.",
 )
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
 @click.pass_context

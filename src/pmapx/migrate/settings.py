@@ -39,7 +39,9 @@ class Settings:
         for code in listed:
             if not any(known.startswith(code) for known in rules.all_rules()):
                 close = difflib.get_close_matches(code, list(rules.all_rules()), 3, 0.4)
-                hint = f"; closest are {', '.join(close)}" if close else ""
+                hint = (
+                    f"; closest are {', '.join(close)}" if close else "; pmapx explain lists them"
+                )
                 raise SettingsError(f"no rule {code!r}{hint}")
 
     def reports(self, path: str, code: str, confidence: Confidence) -> bool:
