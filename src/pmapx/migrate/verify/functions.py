@@ -217,8 +217,12 @@ class Watcher:
             group.calls += 1
             if not self._has_asked:
                 self._has_asked = True
-                processes, devices = jax.process_count(), jax.device_count()
-                self._recorder.write("devices", processes=processes, devices=devices)
+                self._recorder.write(
+                    "devices",
+                    process=jax.process_index(),
+                    processes=jax.process_count(),
+                    devices=jax.device_count(),
+                )
             is_recorded = group.has_map and group.calls <= self._most_calls
             return group.calls - 1 if is_recorded else None
 

@@ -31,6 +31,7 @@ class SiteResult:
       after: where it was made in the migrated code, as ``file:line``.
       notes: what else is worth knowing, such as shapes that differ though the values do not.
       order: when its first difference came, among all recorded calls.
+      process: the process that ``detail`` is about, if the program ran in several.
 
     Example:
       >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
@@ -47,6 +48,7 @@ class SiteResult:
     after: str = ""
     notes: tuple[str, ...] = ()
     order: int = 0
+    process: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
