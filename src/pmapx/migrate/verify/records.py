@@ -17,6 +17,7 @@ from pmapx.migrate.verify.leaves import Array
 class Function:
     """A function that was made, and where its recorded calls are in the file.
 
+    ``code`` is a hash of what it does, whatever its lines are, or empty if that is not known.
     ``inside`` are the functions in which it was only traced, -1 for one that was not watched.
     """
 
@@ -27,6 +28,7 @@ class Function:
     line: int
     scope: str
     parameters: tuple[str, ...]
+    code: str = ""
     count: int = 0
     calls: list[int] = dataclasses.field(default_factory=list)
     orders: list[int] = dataclasses.field(default_factory=list)
