@@ -17,6 +17,9 @@ from pmapx.migrate.verify.records import Call, Function, Records
 from pmapx.migrate.verify.tolerance import Tolerance
 
 
+GIVEN = "was given other values"
+
+
 @dataclasses.dataclass(slots=True)
 class Judgement:
     """What the calls of a function come to."""
@@ -102,7 +105,7 @@ def _judge_call(
             if which == "outputs" and is_different:
                 change = _change(before, after, old, new, was, now)
             found.grade = agreement.grade
-            given = "was given other values" if which == "inputs" else ""
+            given = GIVEN if which == "inputs" else ""
             parts = [agreement.detail, change]
             text = "; ".join(part for part in parts if part)
             found.detail = f"call {number}: {_leaf(which, was, names)}"
