@@ -16,7 +16,6 @@ from pmapx.migrate.verify.comparing import (
 from pmapx.migrate.verify.records import Call, Function, Records
 from pmapx.migrate.verify.tolerance import Tolerance
 
-
 GIVEN = "was given other values"
 
 
