@@ -5,7 +5,6 @@ from __future__ import annotations
 import libcst as cst
 from libcst.metadata import PositionProvider
 
-from pmapx.migrate import emitted
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.spelling import Spelling
 from pmapx.migrate.values import Place
@@ -83,7 +82,7 @@ class Changer(cst.CSTTransformer):
             self.used.add("map_rows")
         else:
             changed = self._spelling.jitted(updated_node, plan, "".join(self._blocks))
-            self.used.add(emitted.FUNCTION_OF[plan.form, plan.is_kept])
+            self.used.update(plan.functions)
         self.done.add(plan.site.name)
         return changed
 
@@ -99,8 +98,9 @@ class Changer(cst.CSTTransformer):
             self.used.add("map_rows")
             inside = self._spelling.renamed_inside(updated_node.decorator, plan, "map_rows")
             return updated_node.with_changes(decorator=inside)
-        self.used.add("one_row_each")
-        return cst.FlattenSentinel(self._spelling.decorators(updated_node, "".join(self._blocks)))
+        self.used.update(plan.functions)
+        block = "".join(self._blocks)
+        return cst.FlattenSentinel(self._spelling.decorators(updated_node, plan, block))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Puts another function in the place of a name."""
