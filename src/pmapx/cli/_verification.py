@@ -49,7 +49,7 @@ def as_text(found: Verification) -> str:
         lines.append("No map was called: nothing was verified.")
     if any(site.agreement.startswith("equal within") for site in found.sites):
         lines.append(f"Tolerance: {found.tolerance}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *found.notes])
 
 
 def _table(sites: tuple[SiteResult, ...]) -> list[str]:

@@ -1,5 +1,6 @@
 """What running other people's programs before and after showed, each as a small program."""
 
+import os
 import sys
 
 import pytest
@@ -51,3 +52,21 @@ maps.mean(rows)
     assert states(verified(maps=maps, train=train)) == [
         (line, "verified", "") for line in (3, 4, 5, 6)
     ]
+
+
+def test_a_library_that_needs_what_jax_removed_is_no_difference(verified, tmp_path, monkeypatch):
+    library = """import jax
+def replicate(x):
+    return jax.device_put_replicated(x, jax.local_devices())
+"""
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "oldlib.py").write_text(library)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "libraries"), prepend=os.pathsep)
+    train = """import jax, numpy as np
+import oldlib
+double = jax.pmap(lambda x: 2 * x)
+double(oldlib.replicate(np.ones(3, np.float32)))
+"""
+    found = verified(train=train)
+    assert states(found) == [(3, "verified", "")]
+    assert found.notes[0].startswith("A library that the program uses needs device_put_replicated")

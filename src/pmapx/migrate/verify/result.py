@@ -62,6 +62,7 @@ class Verification:
       tolerance: the tolerance in words.
       command: what was run.
       output: the end of what the command printed, if it failed.
+      notes: what else is to be said of the runs.
 
     Example:
       >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
@@ -76,6 +77,7 @@ class Verification:
     tolerance: str = ""
     command: tuple[str, ...] = ()
     output: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def has_differences(self) -> bool:
@@ -117,6 +119,7 @@ class Verification:
             "errors": list(self.errors),
             "output": self.output,
             "differences": list(self.differences),
+            "notes": list(self.notes),
             "first": dataclasses.asdict(self.first) if self.first is not None else None,
             "sites": [dataclasses.asdict(site) for site in self.sites],
         }
