@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", 
 _OF_ARRAYS = (names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "real", "imag"}
 
 
-class Expressions:
+class Expressions(abc.ABC):
     """Reads expressions; ``Body`` adds the statements around them."""
 
     env: dict[str, Abstract]
@@ -43,13 +44,13 @@ class Expressions:
         self.flow = flow
         self.module = module
 
+    @abc.abstractmethod
     def publish(self) -> None:
-        """Tells other methods what attributes hold; ``Body`` does it."""
-        raise NotImplementedError
+        """Tells other methods what the object's attributes hold here."""
 
+    @abc.abstractmethod
     def bind(self, target: ast.expr, held: Abstract) -> None:
-        """Gives a value to a target; ``Body`` does it."""
-        raise NotImplementedError
+        """Gives a value to a target."""
 
     def escape(self, held: Abstract, node: ast.AST, why: str) -> None:
         """Notes that a value goes where it is not followed, so that its group stays stacked."""

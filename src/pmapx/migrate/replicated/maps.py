@@ -46,7 +46,6 @@ class Map:
     record: Record | None
     counts: set[int] = dataclasses.field(default_factory=set)
     has_keywords: bool = False
-    arity_seen: set[int] = dataclasses.field(default_factory=set)
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
 
     @property
