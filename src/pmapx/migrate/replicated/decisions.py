@@ -133,13 +133,15 @@ class _Judge:
                 return NOT_REACHED
             return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
-            return _said(record.unequal.get(str(position.index)), "its rows differed at ")
+            unequal = {each.index_of(name): text for name, text in record.unequal.items()}
+            return _said(unequal.get(position.index), "its rows differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)
         if key in record.varies:
             return record.varies[key]
         for argument, outputs in record.with_.items():
-            is_equal = argument.isdigit() and (
-                Position.of(each.made_at, int(argument), is_output=False) in converted
+            index = each.index_of(argument)
+            is_equal = index is not None and (
+                Position.of(each.made_at, index, is_output=False) in converted
             )
             if key in outputs and not is_equal:
                 return outputs[key]

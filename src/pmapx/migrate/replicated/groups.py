@@ -45,7 +45,8 @@ class Change:
     """What becomes of a node once its value has no axis of devices.
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays)
-    or ``place`` (the call puts its ``kept`` argument on all devices instead).
+    or ``place`` (the call puts its ``kept`` argument on all devices instead). What the call did
+    besides is written ``around`` the argument.
     """
 
     module: Module
@@ -53,6 +54,7 @@ class Change:
     node: ast.expr
     kept: ast.expr | None = None
     devices: ast.expr | None = None
+    around: str = ""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
