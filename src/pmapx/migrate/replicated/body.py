@@ -48,7 +48,7 @@ class Body(Calls):
                 self.self_name = parameters[0]
             for name in parameters:
                 sent = flow.known.parameters.get((node, name), [])
-                self.env[name] = flow.gathered(sent) if sent else OTHER
+                self.env[name] = flow.gathered(sent) if sent else flow.unseen
                 place = module.place(node)
                 flow.found.bindings.setdefault((node, name), []).append((self.env[name], place))
 
@@ -99,7 +99,17 @@ class Body(Calls):
             self._unpack(target, held)
         elif isinstance(target, ast.Attribute) and self.is_own(target):
             self.env[f"{self.self_name}.{target.attr}"] = held
+        elif isinstance(target, ast.Attribute) and self.families_of(target.value):
+            for family in self.families_of(target.value):
+                sent = self.flow.found.attributes.setdefault((family, target.attr), [])
+                sent.append((held, self.module.place(target)))
         else:
+            if isinstance(target, ast.Attribute):
+                # Whose attribute it is, is not known: it may be any object's.
+                for family, name in self.flow.known.attributes:
+                    if name == target.attr:
+                        sent = self.flow.found.attributes.setdefault((family, name), [])
+                        sent.append((OTHER, self.module.place(target)))
             for part in ast.iter_child_nodes(target):
                 if isinstance(part, ast.expr):
                     self.escape(self.value(part), target, "something is stored in it")
@@ -132,6 +142,8 @@ class Body(Calls):
             held = OTHER
         if isinstance(held, Ref) and held.is_leaf:
             self.escape(held, target, "its rows are unpacked")
+        elif isinstance(held, Ref):
+            held = self.part_of(held)
         for part in target.elts:
             self.bind(part.value if isinstance(part, ast.Starred) else part, held)
 

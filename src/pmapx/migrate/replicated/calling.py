@@ -41,6 +41,10 @@ class Calls(Expressions):
     """Reads calls; every other expression is read as ``Expressions`` does."""
 
     def _call(self, node: ast.Call) -> Abstract:
+        if self.self_name and any(self._is_self(arg) for arg in node.args):
+            # What is called may change the object's attributes.
+            self.publish()
+            self._forget_own()
         callee = self._callee(node)
         outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
         if isinstance(node.func, ast.Attribute) and not self.is_own(node.func):
@@ -57,6 +61,9 @@ class Calls(Expressions):
         if callee and all(isinstance(fact, (Function, Bound, Class)) for fact in callee):
             return self._inside(node, list(callee))
         return self._lost(node)
+
+    def _is_self(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id == self.self_name
 
     def _callee(self, node: ast.Call) -> frozenset[Any]:
         """Returns what a call calls: the map, where an object's method was replaced by its map."""
@@ -142,13 +149,20 @@ class Calls(Expressions):
             return OTHER
         return self._lost(node)
 
-    def _made(self, node: ast.Call, tree: ast.expr, devices: ast.expr | None) -> Abstract:
+    def _made(
+        self,
+        node: ast.Call,
+        tree: ast.expr,
+        devices: ast.expr | None,
+        maker: Function | None = None,
+    ) -> Abstract:
         """A call that stacks copies: where a group begins."""
         self.escape(self.value(tree), node, "what is stacked is stacked already")
         element = self.flow.graph.element(node)
         element.is_made = True
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
-        element.changes[node] = Change(self.module, "place", node, tree, given)
+        change = Change(self.module, "place", node, tree, given, maker=maker)
+        element.changes[node] = change
         return Ref(element)
 
     def _first(self, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
@@ -190,8 +204,6 @@ class Calls(Expressions):
         keywords = None if is_open else keywords_in_order(maps, node)
         args += [keyword.value for keyword in keywords or ()]
         held = [self.value(arg) for arg in args]
-        for keyword in node.keywords if keywords is None else ():
-            self.escape(self.value(keyword.value), keyword.value, "it is passed by keyword")
         for arg in node.args:
             if isinstance(arg, ast.Starred):
                 self.escape(self.value(arg.value), arg, "it is unpacked into arguments")
@@ -203,6 +215,8 @@ class Calls(Expressions):
                 each.by_keyword[node] = (self.module, keywords)
             elif node.keywords:
                 each.has_keywords = True
+            for keyword in node.keywords if keywords is None else ():
+                self._keyword(each, keyword)
             for index, (arg, given) in enumerate(zip(args, held, strict=True), first or 0):
                 if index not in each.static:
                     self._argument(each, index, given, arg)
@@ -211,6 +225,14 @@ class Calls(Expressions):
         for other in results[1:]:
             result = graph.merge(result, other, place)
         return result
+
+    def _keyword(self, each: Map, keyword: ast.keyword) -> None:
+        """An argument by a keyword that cannot be written by position."""
+        held = self.value(keyword.value)
+        self.escape(held, keyword.value, "it is passed by keyword")
+        index = each.index_of(keyword.arg) if keyword.arg is not None else None
+        if index is not None and index not in each.static:
+            self._argument(each, index, held, keyword.value)
 
     def _first_argument(self, each: Map, function: ast.expr) -> int | None:
         """Returns the position of a call's first argument: 1 if the object goes before it."""
@@ -254,7 +276,7 @@ class Calls(Expressions):
             if short is not None and short.kind == "first":
                 return self._first(node, short.argument, short.around)
             if short is not None:
-                return self._made(node, short.argument, None)
+                return self._made(node, short.argument, None, callees[0])
         if isinstance(node.func, ast.Attribute) and self.is_own(node.func):
             self.publish()
             self._forget_own()
@@ -303,7 +325,7 @@ class Calls(Expressions):
         if isinstance(callee, Class):
             return OTHER
         returned = self.flow.known.returns.get(definition, [])
-        return self.flow.gathered(returned) if returned else OTHER
+        return self.flow.gathered(returned)
 
     def _container(self, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""

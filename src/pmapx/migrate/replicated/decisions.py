@@ -18,6 +18,7 @@ from pmapx.migrate.replicated.passing import passed_on
 from pmapx.migrate.values import Place
 
 NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
 COUNTS = "it is called with different numbers of arguments"
@@ -125,6 +126,10 @@ class _Judge:
     ) -> str:
         record = each.record
         if record is None or record.problem:
+            element = self.flow.graph.element(position)
+            if is_named and position.index == WHOLE and element.is_taken_apart:
+                # Of a result that is more than the state, only that part is vouched for.
+                return "" if position in self.named else NOT_NAMED.format(each.name)
             if is_named:
                 return ""
             if record is not None:
@@ -187,8 +192,12 @@ def _stays(
     told: set[SiteKey] = set()
     for group, (place, reason) in refused:
         positions = sorted(each.position for each in group if each.position is not None)
-        is_state = any(each.is_made for each in group) or any(p in judge.named for p in positions)
-        if not is_state:
+        is_made = any(each.is_made for each in group) or any(p in judge.named for p in positions)
+        taken, given = (
+            {p.site for p in positions if p.is_output is kind} for kind in (False, True)
+        )
+        # State is also what a step gives and takes again.
+        if not is_made and not taken & given:
             continue
         told |= {position.site for position in positions}
         site = flow.maps.by_key(positions[0].site)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pmapx.migrate import axis_names, moved_imports
 from pmapx.migrate.module import Module
-from pmapx.migrate.replicated import keywords, wrappers
+from pmapx.migrate.replicated import keywords, one_liners, wrappers
 from pmapx.migrate.replicated.decisions import Decisions
 from pmapx.migrate.replicated.groups import WHOLE, Change
 from pmapx.migrate.replicated.maps import Map, Maps
@@ -37,8 +37,10 @@ def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
     placing: set[Module] = set()
     lacking: dict[Wrapper, set[str]] = {}
     ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
-    for change, is_donated in decisions.changes:
-        made = _changed(change, is_donated)
+    is_donated = {change.node: donated for change, donated in decisions.changes}
+    changes = [change for change, _ in decisions.changes]
+    for change in one_liners.in_makers(changes, maps.modules):
+        made = _changed(change, is_donated.get(change.node, False))
         found.setdefault(change.module, []).extend(made)
         gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
@@ -60,9 +62,12 @@ def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
         found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
     for module, replaced in gone.items():
         found[module] += moved_imports.edits(module, replaced, {}, needs=False)
-    for module in placing:
-        if not has_helper(module):
-            found[module].append(_helper(module))
+    for module, made in found.items():
+        if module in placing and not has_helper(module):
+            made.append(_helper(module))
+        elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
+            line = moved_imports.end_of_imports(module)
+            made.append(moved_imports.inserted(module, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 

@@ -17,6 +17,7 @@ from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.body import Body
 from pmapx.migrate.replicated.groups import (
     NOTHING,
+    OTHER,
     Abstract,
     Graph,
     Mixed,
@@ -74,6 +75,8 @@ class Flow:
         self.known = Tables()
         self.found = Tables()
         self.is_settled = False
+        # What something is that nothing was seen to give: nobody knows, once all was read.
+        self.unseen: Abstract = NOTHING
         # The callees of calls that are understood, and the functions that these call.
         self.resolved: set[ast.AST] = set()
         self.called: set[ast.AST] = set()
@@ -90,9 +93,10 @@ class Flow:
             for module in self.modules:
                 Body(self, module, module.source.tree, [], "").run()
             before, self.known = self.known.shape(), self.found
-            if before == self.known.shape():
+            if self.unseen is OTHER and before == self.known.shape():
                 self.is_settled = True
                 return
+            self.unseen = OTHER
 
     def is_traced(self, function: ast.AST) -> bool:
         """Tells whether a function's body is traced, so that rows are not seen in it."""

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pmapx.migrate.values import Place
+from pmapx.migrate.values import Function, Place
 
 if TYPE_CHECKING:
     from pmapx.migrate.module import Module
@@ -55,6 +55,8 @@ class Change:
     kept: ast.expr | None = None
     devices: ast.expr | None = None
     around: str = ""
+    # Of a call of a small function that does no more than make such a value: that function.
+    maker: Function | None = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -67,6 +69,8 @@ class Element:
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
     changes: dict[ast.AST, Change] = dataclasses.field(default_factory=dict)
     is_made: bool = False
+    # Whether parts of it go their own ways, as of a tuple that is unpacked.
+    is_taken_apart: bool = False
 
     @property
     def root(self) -> Element:
@@ -142,6 +146,7 @@ class Graph:
         for element in self._elements.values():
             element.reasons.clear()
             element.changes.clear()
+            element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
         """Makes one group of two."""

@@ -131,10 +131,10 @@ class Maps:
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         """Finds where each is applied."""
         self.evidence = evidence
-        self._modules = list(modules)
+        self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
         self._wrappers: dict[Place, Wrapper] = {}
-        for module in self._modules:
+        for module in self.modules:
             for making in module.facts.makings.values():
                 place = module.place(making.node)
                 self._makings[place] = (module, making)
@@ -145,7 +145,7 @@ class Maps:
         self._maps: dict[SiteKey, Map] = {}
         self._classes = {
             node.name: node
-            for module in self._modules
+            for module in self.modules
             for node in ast.walk(module.source.tree)
             if isinstance(node, ast.ClassDef)
         }
@@ -154,7 +154,7 @@ class Maps:
     def through_wrappers(self) -> set[str]:
         """The names of functions that are mapped, though not by a pmap that names them."""
         own = {function.node for each in self for function, _ in functions(each.function)}
-        mapped = self._modules[0].project.mapped if self._modules else {}
+        mapped = self.modules[0].project.mapped if self.modules else {}
         return {getattr(node, "name", "") for node in mapped if node not in own} - {""}
 
     def __iter__(self) -> Iterator[Map]:
@@ -211,7 +211,7 @@ class Maps:
     def _find_uses(self) -> dict[Mapped, list[tuple[Module, ast.Call]]]:
         """Returns the calls of wrappers, by what they made."""
         found: dict[Mapped, list[tuple[Module, ast.Call]]] = {}
-        for module in self._modules:
+        for module in self.modules:
             for node, held in module.facts.holders.items():
                 if not isinstance(node, ast.Call):
                     continue

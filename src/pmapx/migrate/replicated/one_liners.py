@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 from pmapx.migrate import names
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated import copies
+from pmapx.migrate.replicated.groups import Change
 from pmapx.migrate.values import Function
 
 
@@ -43,6 +45,41 @@ def one_liner(module: Module, call: ast.Call, function: Function) -> OneLiner | 
     if not isinstance(result, ast.Call):
         return None
     return _meaning(module, call.args[0], function.module, result, arguments.args[0].arg)
+
+
+def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Change]:
+    """Returns the changes with those of a maker's calls made in the maker, if all of them change.
+
+    ``def restore(saved): return jax.device_put_replicated(saved, devices)`` stays what it is called
+    for, unless something that stays stacked is made by it too.
+    """
+    changed = {change.node for change in changes}
+    makers = {change.maker.node: change.maker for change in changes if change.maker is not None}
+    several = list(modules)
+    whole = {node: f for node, f in makers.items() if _uses(f, several) <= changed}
+    kept = [each for each in changes if each.maker is None or each.maker.node not in whole]
+    for function in whole.values():
+        result = function.node.body[-1].value  # type: ignore[union-attr, index, attr-defined]
+        devices = [*result.args[1:], *(keyword.value for keyword in result.keywords)]
+        kept.append(Change(function.module, "place", result, result.args[0], *devices[:1]))
+    return kept
+
+
+def _uses(function: Function, modules: Sequence[Module]) -> set[ast.AST]:
+    """Returns the calls of a function, and whatever else has its name."""
+    found: set[ast.AST] = set()
+    for module in modules:
+        called: dict[ast.AST, ast.AST] = {
+            call.func: call
+            for call, callees in module.facts.callees.items()
+            if isinstance(call, ast.Call)
+            and any(isinstance(f, Function) and f.node is function.node for f in callees)
+        }
+        for node in ast.walk(module.source.tree):
+            name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+            if name == function.name or node in called:
+                found.add(called.get(node, node))
+    return found
 
 
 def _meaning(
