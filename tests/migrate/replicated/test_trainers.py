@@ -7,6 +7,8 @@ pytest.importorskip("libcst", reason="needs pmapx[tools]")
 from running import Runs
 from trainer_programs import HEAD, STAYS, TRAINERS
 
+from pmapx.migrate import report
+
 VERSIONS = ("new", "named")
 
 
@@ -86,3 +88,21 @@ for batch in ROWS:
     done = migrate([str(path)], style="replicated", named=["step:state"])
     assert not done.gains
     assert any("--replicated step:return" in stay.reason for stay in done.stays), done.stays
+
+
+def test_the_report_has_what_became_replicated_at_the_pmap_that_made_it(runs):
+    shown = report.report(runs.done["new", "a_wrapper_used_for_what_stays"])
+    (site,) = [s for file in shown.files for s in file.sites if s.what.startswith("jax.pmap")]
+    assert site.replicated == ("train_step: state, return[0], return[1] (line 22)",)
+    ((what, why),) = site.stacked
+    assert what == "<lambda>: position, return (line 23)"
+    assert "differs" in why
+
+
+def test_the_report_of_a_package_names_the_file_of_the_user(runs):
+    shown = report.report(runs.done["new", "a_package"])
+    sites = [s for file in shown.files for s in file.sites if s.replicated]
+    (text,) = sites[0].replicated
+    assert text.startswith("train_step: state, return[0], return[1] (")
+    assert text.endswith("main.py:7)")
+    assert "1 with replicated state, 0 with state that stays stacked" in report.render(shown)

@@ -26,11 +26,12 @@ COUNTS = "it is called with different numbers of arguments"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stay:
-    """Something that keeps a row a device, where, and why."""
+    """Something that keeps a row a device, where, and why; ``site`` has its ``jax.pmap``."""
 
     place: Place
     what: str
     reason: str
+    site: Place
 
 
 @dataclasses.dataclass(slots=True)
@@ -205,11 +206,12 @@ def _stays(
             argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
         ]
         where = "" if place == site.made_at else f" ({_where(place, site.made_at)})"
-        yield Stay(site.made_at, f"{site.name}: {', '.join(words)}", reason + where)
+        what = f"{site.name}: {', '.join(words)}"
+        yield Stay(site.made_at, what, reason + where, site.site)
     for each in flow.maps:
         if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
             continue
-        yield Stay(each.made_at, each.name, _why(flow, each, refused))
+        yield Stay(each.made_at, each.name, _why(flow, each, refused), each.site)
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
