@@ -133,19 +133,48 @@ class Program:
             for outcome in file.outcomes
             if outcome.reason
         }
+        # State goes through files that say nothing of pmap, too.
+        project = Project(self._paths, follows_all=True)
+        for path, data in {**self._texts, **self._importers()}.items():
+            project.module(path, data=data)
         # The texts of a notebook's cells are not one file that could be edited.
         modules = [
             module
-            for module in self.project.modules.values()
+            for module in project.modules.values()
             if module is not None and not module.source.cells
         ]
         return replicated.restyle(modules, evidence, named, left)
 
+    def _importers(self) -> dict[str, bytes]:
+        """Returns the files that import one with a use of pmap, or another such file."""
+        others = {path: sources.read_bytes(path) for path in self._paths if path not in self._texts}
+        waiting = {
+            path: (data, sources.imported_words(data))
+            for path, data in others.items()
+            if isinstance(data, bytes) and path.endswith(".py")
+        }
+        stems = {_stem(path) for path in self._texts}
+        found: dict[str, bytes] = {}
+        while True:
+            new = [path for path, (_, words) in waiting.items() if words & stems]
+            if not new:
+                return found
+            for path in new:
+                found[path] = waiting.pop(path)[0]
+                stems.add(_stem(path))
+
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
         """Returns each file rewritten after it was restyled, with places of the file as it was."""
         changed = Program(self._paths)
-        for path, data in self._texts.items():
-            changed.add(path, applied(data, restyled.edits.get(os.path.normpath(path), ())))
+        after: dict[str, bytes] = {}
+        for path in self._paths:
+            edits = restyled.edits.get(os.path.normpath(path), ())
+            data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
+            if isinstance(data, bytes):
+                after[path] = applied(data, edits)
+        changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
+        for path in self._texts:
+            changed.add(path, after[path])
         changed.around = self.around
         files = []
         for file in changed.rewritten(to):
@@ -159,7 +188,18 @@ class Program:
                 )
                 file = dataclasses.replace(file, before=data, outcomes=outcomes)
             files.append(file)
-        return files
+        for path in after:
+            other = sources.read_bytes(path) if path not in self._texts else None
+            if isinstance(other, bytes):
+                files.append(Rewriting(path, other, after[path], ()))
+        return sorted(files, key=lambda file: self._paths.index(file.path))
+
+
+def _stem(path: str) -> bytes:
+    """Returns the word by which a file is imported."""
+    folder, name = os.path.split(path)
+    word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+    return word.encode()
 
 
 def diff(file: Rewriting) -> str:
