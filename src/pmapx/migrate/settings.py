@@ -55,7 +55,8 @@ def _refuse_unknown(codes: Sequence[str]) -> None:
     for code in codes:
         if not any(known.startswith(code) for known in rules.all_rules()):
             close = _closest(code, list(rules.all_rules()), 3, 0.4)
-            hint = f"; closest are {', '.join(close)}" if close else ""
+            closest = f"; closest are {', '.join(close)}"
+            hint = closest if close else "; pmapx explain lists them"
             raise SettingsError(f"no rule {code!r}{hint}")
 
 

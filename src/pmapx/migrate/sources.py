@@ -38,9 +38,6 @@ _NAMES = (
     b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"lSharding", b"pSharding",
     b"import tree_", b"jax.api", b"xla_bridge", b"KeyArray", b"local_devices",
 )  # fmt: skip
-_OF_PROCESSES = re.compile(
-    rb"\bjax\.distributed\b|\b(?:process|host)_(?:index|count|id)\(|\bmultihost_utils\b"
-)
 
 
 # A mention of JAX that is none of those that alone lead to no finding; most files that use JAX have
@@ -71,15 +68,6 @@ def may_pass_on(data: bytes) -> bool:
 def has_uses(data: bytes) -> bool:
     """Tells whether a file makes values that are worth following."""
     return any(word in data for word in _USES)
-
-
-def is_of_processes(data: bytes) -> bool:
-    """Tells whether a file is of a program that may run in several processes.
-
-    >>> is_of_processes(b"import jax; i = jax.process_index()"), is_of_processes(b"import jax")
-    (True, False)
-    """
-    return _JAX in data and _OF_PROCESSES.search(data) is not None
 
 
 def imported_words(data: bytes) -> set[bytes]:
