@@ -59,14 +59,8 @@ GROWING = Scaling(
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    def open_page(report=REPORT, **options):
-        path = tmp_path / "audit.html"
-        path.write_text(as_html.render(report), "utf-8")
-        browser.open(path, **options)
-        return browser
-
-    return open_page
+def opened(open_html):
+    return lambda report=REPORT, **options: open_html(as_html.render(report), **options)
 
 
 def texts(browser, selector):

@@ -108,8 +108,13 @@ def environment(
 
 
 def find_program(program: str, env: Mapping[str, str]) -> str:
-    """Returns where a command is, ``python`` being this one where there is no other."""
+    """Returns where a command is, ``python`` being this one where there is no other.
+
+    What is installed beside this Python, as ``pmapx`` is, is found though no path leads there.
+    """
     found = shutil.which(program, path=env.get("PATH"))
+    if found is None and os.path.basename(program) == program:
+        found = shutil.which(program, path=os.path.dirname(sys.executable))
     if found is None and program in ("python", "python3"):
         found = sys.executable
     if found is None:

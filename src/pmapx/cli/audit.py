@@ -17,6 +17,7 @@ HOOKS = (attached.INSTALL, "pmapx.audit.watching:start")
 
 @click.command(
     "audit",
+    short_help="Show what a program's maps replicate, send and hold.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
@@ -65,6 +66,8 @@ def command(
       pmapx audit --topology v5e:16x16 --json audit.json -- python -m trainer
       pmapx audit --scaling v5e:8,64,256 -- python train.py
     """
+    if program[0].startswith("-"):
+        raise click.NoSuchOption(program[0], ctx=ctx)
     try:
         for path in filter(None, (json_path, html_path)):
             writing.check(path)
@@ -87,8 +90,9 @@ def command(
                 program, HOOKS, records, devices=devices, env=env, outlives_interrupt=True
             )
         except (FileNotFoundError, PermissionError) as error:
-            if program[0].endswith(".py"):
-                fail(ctx, f"{program[0]} is no command; try: pmapx audit -- python {program[0]}")
+            if os.path.exists(program[0]):
+                hint = f"for Python files: pmapx audit -- python {program[0]}"
+                fail(ctx, f"{program[0]} is not a program; {hint}")
             fail(ctx, str(error))
         report = merging.of_records(records, " ".join(program), done.returncode)
     try:
