@@ -19,7 +19,7 @@ PUBLIC = {
     "PmapxError": None,
     "PmapxWarning": None,
     "__version__": None,
-    "audit": "(f, *args, topology=None, **kwargs)",
+    "audit": "(f, *args, topology=None, scaling=(), **kwargs)",
     "barrier": "(name, timeout=300)",
     "device_put_replicated": "(x, devices)",
     "device_put_sharded": "(shards, devices)",
