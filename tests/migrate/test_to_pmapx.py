@@ -1,13 +1,23 @@
 """The small step: the same code with pmapx's functions."""
 
+import json
+
 import pytest
 
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
 
 from migrated import assert_same, run_all
+from notebook_cases import CELLS, code_of, notebook
 from pmap_programs import HEAD, PROGRAMS
 
 from pmapx.migrate.migration import migrate
+
+
+def changed_notebook(folder, data):
+    path = folder / "a.ipynb"
+    path.write_bytes(data)
+    (file,) = migrate([str(path)], to="pmapx").files
+    return file.after, file.outcomes
 
 
 def changed(folder, text, name="program.py"):
@@ -26,10 +36,13 @@ def runs(tmp_path_factory):
     for name, text in PROGRAMS.items():
         new, _ = changed(before, HEAD + text, f"{name}.py")
         (after / f"{name}.py").write_text(new)
+    cells, _ = changed_notebook(folder, notebook())
+    (before / "a_notebook.py").write_text(code_of(notebook()))
+    (after / "a_notebook.py").write_text(code_of(cells))
     return run_all(before, "before"), run_all(after, "small step")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, "a_notebook"])
 def test_the_small_step_gives_the_same_to_the_bit(runs, name):
     assert_same(*(run[name] for run in runs))
 
@@ -123,3 +136,57 @@ def test_several_processes_and_nested_maps_are_no_obstacle(tmp_path):
     after, outcomes = changed(tmp_path, text)
     assert "f = pmapx.pmap(pmapx.pmap(abs), axis_name='i')" in after
     assert not any(each.reason for each in outcomes)
+
+
+def test_a_notebook_s_cells_change_and_nothing_else_does(tmp_path):
+    after, outcomes = changed_notebook(tmp_path, notebook())
+    assert [(each.where, each.reason) for each in outcomes] == [
+        ("cell 3:2:8", ""),
+        ("cell 4:2:20", ""),
+        ("cell 4:7:13", ""),
+        ("cell 6:1:44", ""),
+    ]
+    before, whole = json.loads(notebook()), json.loads(after)
+    cells = ["".join(cell["source"]) for cell in whole["cells"][1:]]
+    for old, new in zip(before["cells"], whole["cells"], strict=True):
+        new["source"] = old["source"]
+    assert whole == before
+    assert cells[0].startswith("!pip install jax\n%matplotlib inline\n")
+    assert "import jax, jax.numpy as jnp, numpy as np\nimport pmapx\n" in cells[0]
+    assert cells[0].endswith("from pmapx import pmap")
+    assert cells[2].startswith("%%time\n@functools.partial(pmapx.pmap, axis_name='i')\n")
+    assert (cells[1], cells[3]) == (CELLS[1], CELLS[3])
+
+
+NOTEBOOKS = {
+    "imports that end their cell": (
+        ["import jax", "%%time\nf = jax.pmap(abs)"],
+        ["import jax\nimport pmapx", "%%time\nf = pmapx.pmap(abs)"],
+    ),
+    "no import, below a magic of the cell": (
+        ["%%bash\nls", "%%time\nx = 1\nf = __import__('a')", "import jax\nf = jax.pmap(abs)"],
+        [
+            "%%bash\nls",
+            "%%time\nimport pmapx\nx = 1\nf = __import__('a')",
+            "import jax\nf = pmapx.pmap(abs)",
+        ],
+    ),
+    "an import that a magic line uses": (
+        ["import jax\nf = jax.pmap(abs)\n%time f(jax.numpy.ones(8))"],
+        ["import jax\nimport pmapx\nf = pmapx.pmap(abs)\n%time f(jax.numpy.ones(8))"],
+    ),
+    "the last line of a cell goes": (
+        ["x = 1\nfrom jax import pmap", "f = pmap(abs)"],
+        ["x = 1\nfrom pmapx import pmap", "f = pmap(abs)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTEBOOKS)
+def test_the_cells_of_the_small_step(tmp_path, case):
+    before, expected = NOTEBOOKS[case]
+    cells = [{"cell_type": "code", "source": source} for source in before]
+    after, outcomes = changed_notebook(tmp_path, json.dumps({"cells": cells}).encode())
+    assert [cell["source"] for cell in json.loads(after)["cells"]] == expected
+    assert not any(each.reason for each in outcomes)
+    assert not migrate([str(tmp_path / "a.ipynb")], to="pmapx").left

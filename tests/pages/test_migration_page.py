@@ -78,6 +78,64 @@ def test_the_overview_has_totals_reasons_and_files_that_were_not_read(opened):
     assert page.complaints() == []
 
 
+def replicated_report():
+    """Three sites: replicated, replicated in part, and stacked; and one of another style."""
+    file = make_file("src/a.py", [State.REWRITTEN] * 4)
+    differs = "['mean'] differs as 'batch' does, made at a.py:18"
+    first, second, third, fourth = file.sites
+    sites = (
+        dataclasses.replace(first, replicated=("train_step: state, return[0]",)),
+        dataclasses.replace(
+            second, replicated=("step: params",), stacked=(("step: stats, return[1]", differs),)
+        ),
+        dataclasses.replace(third, stacked=(("score", "the command never called it"),)),
+        fourth,
+    )
+    return MigrationReport((dataclasses.replace(file, sites=sites),), read=1)
+
+
+def test_the_overview_says_how_many_are_replicated_and_why_others_are_not(opened):
+    page = opened(replicated_report())
+    overview = text(page, "#detail")
+    assert "2 50 %\nhave state that is replicated now" in overview
+    assert "2 50 %\nhave state that stays stacked" in overview
+    assert "State that stays stacked, and why" in overview
+    assert "the command never called it" in overview
+    page.click(".overview .block:nth-child(2) tr:nth-child(2) button")
+    assert shown_sites(page) == [110]
+    assert page.complaints() == []
+
+
+def test_a_site_says_what_became_replicated_and_what_did_not(opened):
+    page = opened(replicated_report())
+    page.press("j", "j")
+    note = text(page, ".note-row.current")
+    assert "replicated step: params" in note
+    assert "stays stacked step: stats, return[1] ['mean'] differs as 'batch' does" in note
+    assert text(page, "#site-1 .note").startswith("rewritten replicated stacked jax.pmap")
+    assert text(page, "#site-3 .note").startswith("rewritten jax.pmap")
+
+
+def test_sites_are_filtered_by_what_became_of_their_state(opened):
+    page = opened(replicated_report())
+    page.click("[data-state=replicated]")
+    assert shown_sites(page) == [10, 60]
+    page.click("[data-state=stacked]")
+    assert shown_sites(page) == [10, 60, 110]
+    page.press("2")
+    assert shown_sites(page) == [60, 110]
+    page.press("x")
+    assert text(page, "#count") == "4 sites"
+    page.press("/", *"differs")
+    assert shown_sites(page) == [60]
+
+
+def test_other_styles_say_nothing_of_replication(opened):
+    page = opened()
+    assert page.value("document.querySelector('[data-state=replicated], .axis')") is None
+    assert "stacked" not in text(page, "#detail")
+
+
 def test_j_and_k_go_through_the_sites_and_show_their_code(opened):
     page = opened()
     assert selected(page) is None
@@ -299,7 +357,8 @@ def hostile_report():
         before = f"# {line}\nstep = jax.pmap(f, name='{line}')\n"
         after = f"# {line}\nstep = jax.jit(f, name='{line}')  # {line}\n"
         state = list(State)[number % len(State)]
-        site = SiteReport(2, 7, f"jax.pmap {line}", f"PMX{line}", state, f"left: {line}")
+        axes = {"replicated": (f"f: {line}",), "stacked": ((f"g: {line}", f"since {line}"),)}
+        site = SiteReport(2, 7, f"jax.pmap {line}", f"PMX{line}", state, f"left: {line}", **axes)
         files.append(FileReport(f"src/{line}/{number}.py", before, after, (site,)))
     unread = tuple((planted, planted) for planted in PLANTED)
     return MigrationReport(tuple(files), read=1, unread=unread)

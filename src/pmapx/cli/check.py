@@ -9,8 +9,8 @@ import click
 from pmapx.cli._terminal import Bar, colour, fail
 from pmapx.migrate import settings
 from pmapx.migrate.check import check
-from pmapx.migrate.formats import FORMATS
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.formats import FORMATS, render
+from pmapx.migrate.places import Confidence
 
 
 @click.command("check", short_help="Find uses of pmap, and what is wrong with them today.")
@@ -18,7 +18,7 @@ from pmapx.migrate.values import Confidence
 @click.option(
     "--format",
     "layout",
-    type=click.Choice(sorted(FORMATS)),
+    type=click.Choice(FORMATS),
     default="text",
     show_default=True,
     help="How to print.",
@@ -77,7 +77,7 @@ def command(
         fail(ctx, str(error))
     with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
-    rendered = FORMATS[layout](report)
+    rendered = render(report, layout)
     if output is not None:
         try:
             with open(output, "w", encoding="utf-8", errors="replace") as file:

@@ -252,6 +252,11 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for stay in done.stays:
         where = f"{stay.place.path}:{stay.place.line}:{stay.place.column + 1}"
         lines.append(f"{where}: stays stacked: {stay.what}: {stay.reason}")
+    if done.gains or done.stays:
+        stacked = len({stay.place for stay in done.stays})
+        lines.append(
+            f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
+        )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     word = "rewritten" if is_written else "to rewrite"
     lines.append(

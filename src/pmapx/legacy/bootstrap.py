@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 import pmapx
-from pmapx import _fastpath
+from pmapx import _fastpath, launch
 
 
 def main(argv: list[str]) -> None:
@@ -24,11 +24,12 @@ def main(argv: list[str]) -> None:
         options.add(argv.pop(0))
     if "PMAPX_LAUNCHED" in os.environ:
         _fastpath.gloo_on_loopback()  # All processes are on this machine.
-    installed = pmapx.install(
-        indexing="--no-indexing" not in options, oversubscribe="--oversubscribe" in options
-    )
-    if "--verbose" in options:
-        print(installed, file=sys.stderr)
+    if launch.PLAIN not in os.environ:
+        installed = pmapx.install(
+            indexing="--no-indexing" not in options, oversubscribe="--oversubscribe" in options
+        )
+        if "--verbose" in options:
+            print(installed, file=sys.stderr)
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = argv
     program = argv[0]

@@ -81,6 +81,8 @@ class Facts:
         self.references: dict[ast.AST, Reference] = {}
         self.calls: dict[ast.AST, Call] = {}
         self.makings: dict[ast.AST, Making] = {}
+        # The same for each function that came out of it: a wrapper makes one for each of its users.
+        self.made: dict[Mapped, Making] = {}
         self.invocations: dict[ast.AST, Invocation] = {}
         self.indexings: dict[ast.AST, Indexing] = {}
         self.donated_uses: dict[ast.AST, Donated] = {}

@@ -112,22 +112,23 @@ def _pmap(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Valu
     options = {key: held for key, held in arguments.keywords.items() if key != "fun"}
     if len(arguments.args) > 1:
         options["axis_name"] = arguments.args[1]
+    mapped = Mapped(
+        site,
+        frame.module.place(node),
+        function,
+        options.get("in_axes", UNKNOWN),
+        options.get("out_axes", UNKNOWN),
+        integers(options.get("donate_argnums", UNKNOWN)),
+    )
     if name in names.PMAP:
-        frame.module.facts.add_making(Making(node, site, function, options, through is not None))
+        making = Making(node, site, function, options, through is not None)
+        frame.module.facts.add_making(making)
+        frame.module.facts.made[mapped] = making
     else:
         frame.module.project.other_pmaps.add(site)
     for inner in _functions(function):
         frame.module.project.mapped[inner.node] = site
-    return value(
-        Mapped(
-            site,
-            frame.module.place(node),
-            function,
-            options.get("in_axes", UNKNOWN),
-            options.get("out_axes", UNKNOWN),
-            integers(options.get("donate_argnums", UNKNOWN)),
-        )
-    )
+    return value(mapped)
 
 
 def _functions(known: Value) -> Iterator[Function]:

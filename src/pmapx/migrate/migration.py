@@ -14,6 +14,7 @@ from pmapx.migrate.replicated import style as replicated
 from pmapx.migrate.replicated.evidence import Evidence
 from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
 from pmapx.migrate.spans import Origins, applied
+from pmapx.migrate.surroundings import Surroundings
 
 Progress = Callable[[int, int], None]
 
@@ -96,13 +97,13 @@ class Program:
     def __init__(self, paths: Sequence[str]) -> None:
         """Knows the paths; nothing is read yet."""
         self.project = Project(paths)
-        self.in_processes = False
+        self.around = Surroundings()
         self._paths = paths
         self._texts: dict[str, bytes] = {}
 
     def add(self, path: str, data: bytes) -> None:
         """Reads a file, if it may have something to change."""
-        self.in_processes = self.in_processes or sources.is_of_processes(data)
+        self.around |= Surroundings.of(data)
         # A file may have pmap from another of the project, without a word of JAX in it.
         is_telling = sources.mentions(data) or b"pmap" in data
         if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
@@ -120,7 +121,7 @@ class Program:
             return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
         nested = nestings.nestings(module for _, module in modules)
         return [
-            rewrite(module, self._texts[path], nested=nested, in_processes=self.in_processes)
+            rewrite(module, self._texts[path], nested=nested, around=self.around)
             for path, module in modules
         ]
 
@@ -132,20 +133,49 @@ class Program:
             for outcome in file.outcomes
             if outcome.reason
         }
+        # State goes through files that say nothing of pmap, too.
+        project = Project(self._paths, follows_all=True)
+        for path, data in {**self._texts, **self._importers()}.items():
+            project.module(path, data=data)
         # The texts of a notebook's cells are not one file that could be edited.
         modules = [
             module
-            for module in self.project.modules.values()
+            for module in project.modules.values()
             if module is not None and not module.source.cells
         ]
         return replicated.restyle(modules, evidence, named, left)
 
+    def _importers(self) -> dict[str, bytes]:
+        """Returns the files that import one with a use of pmap, or another such file."""
+        others = {path: sources.read_bytes(path) for path in self._paths if path not in self._texts}
+        waiting = {
+            path: (data, sources.imported_words(data))
+            for path, data in others.items()
+            if isinstance(data, bytes) and path.endswith(".py")
+        }
+        stems = {_stem(path) for path in self._texts}
+        found: dict[str, bytes] = {}
+        while True:
+            new = [path for path, (_, words) in waiting.items() if words & stems]
+            if not new:
+                return found
+            for path in new:
+                found[path] = waiting.pop(path)[0]
+                stems.add(_stem(path))
+
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
         """Returns each file rewritten after it was restyled, with places of the file as it was."""
         changed = Program(self._paths)
-        for path, data in self._texts.items():
-            changed.add(path, applied(data, restyled.edits.get(os.path.normpath(path), ())))
-        changed.in_processes = self.in_processes
+        after: dict[str, bytes] = {}
+        for path in self._paths:
+            edits = restyled.edits.get(os.path.normpath(path), ())
+            data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
+            if isinstance(data, bytes):
+                after[path] = applied(data, edits)
+        changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
+        for path in self._texts:
+            changed.add(path, after[path])
+        changed.around = self.around
         files = []
         for file in changed.rewritten(to):
             data = self._texts[file.path]
@@ -158,7 +188,18 @@ class Program:
                 )
                 file = dataclasses.replace(file, before=data, outcomes=outcomes)
             files.append(file)
-        return files
+        for path in after:
+            other = sources.read_bytes(path) if path not in self._texts else None
+            if isinstance(other, bytes):
+                files.append(Rewriting(path, other, after[path], ()))
+        return sorted(files, key=lambda file: self._paths.index(file.path))
+
+
+def _stem(path: str) -> bytes:
+    """Returns the word by which a file is imported."""
+    folder, name = os.path.split(path)
+    word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+    return word.encode()
 
 
 def diff(file: Rewriting) -> str:

@@ -94,7 +94,8 @@ def _unused(
     module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str]
 ) -> set[ast.alias]:
     """Returns the imports at the top that only the replaced texts used."""
-    if module.path.endswith("__init__.py"):
+    # A notebook's magic lines may use what no statement does.
+    if module.path.endswith("__init__.py") or module.source.cells:
         return set()
     replaced = {
         part.id
@@ -141,15 +142,26 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
 
 def _added(module: Module) -> Edit:
     """Puts ``import pmapx`` behind the imports at the top of a file."""
-    return inserted(module, end_of_imports(module), "import pmapx\n")
+    line = end_of_imports(module)
+    if not line and module.source.cells:
+        # What stands above the first statement of a notebook may be magic for the whole cell.
+        real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
+        first = real[0].lineno if real else 1
+        return between((first, 0), (first, 0), "import pmapx\n")
+    return inserted(module, line, "import pmapx\n")
 
 
 def inserted(module: Module, line: int, text: str) -> Edit:
     """Puts lines behind a line of a file, of which 0 is the one before the first."""
-    if line < len(module.source.lines):
+    ends_cell = any(line + 1 == cell.first_line for cell in module.source.cells)
+    if line < len(module.source.lines) and not (line and ends_cell):
         return between((line + 1, 0), (line + 1, 0), text)
     end = (line, len(module.source.line(line)))
     return between(end, end, "\n" + text.removesuffix("\n"))
+
+
+def _is_magic(module: Module, node: ast.stmt) -> bool:
+    return bool(module.source.cells) and isinstance(node, ast.Pass)
 
 
 def end_of_imports(module: Module) -> int:
@@ -164,6 +176,6 @@ def end_of_imports(module: Module) -> int:
         )
         if is_docstring or isinstance(node, (ast.Import, ast.ImportFrom)):
             last = node.end_lineno or 0
-        elif not isinstance(node, (ast.If, ast.Try)):
+        elif not isinstance(node, (ast.If, ast.Try)) and not _is_magic(module, node):
             break
     return last

@@ -17,9 +17,17 @@ from pmapx.migrate.values import UNKNOWN, Exported, Mesh, Named, Place, Value, v
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(self, paths: Iterable[str], *, is_partial: bool = False) -> None:
-        """Knows the files; reads none. ``is_partial`` trees have what can matter alone."""
+    def __init__(
+        self, paths: Iterable[str], *, is_partial: bool = False, follows_all: bool = False
+    ) -> None:
+        """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
+
+        ``follows_all`` reads files too that have no word of JAX in them, when another imports them.
+        """
         self.is_partial = is_partial
+        self.follows_all = follows_all
+        # Files that are not read from the disk, by their path: they will be other than there.
+        self.texts: dict[str, bytes] = {}
         self._whole: set[str] = set()
         # Modules that were read in part, and then again as a whole.
         self.parts: list[Module] = []
@@ -64,12 +72,13 @@ class Project:
         shown = self.paths.get(path, path)
         must_report = data is not None
         if data is None:
-            read = sources.read_bytes(shown)
+            read = self.texts.get(path) or sources.read_bytes(shown)
             if isinstance(read, Unreadable):
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            if not sources.may_pass_on(data) and os.path.basename(path) != "__init__.py":
+            is_telling = sources.may_pass_on(data) or os.path.basename(path) == "__init__.py"
+            if not is_telling and not self.follows_all:
                 return None
         source = self._parse(path, data)
         if isinstance(source, Unreadable):
@@ -78,7 +87,7 @@ class Project:
             return None
         # A file without a word is read because it uses a wrapper, and that is worth following.
         is_followed = sources.has_uses(data) or not sources.may_pass_on(data)
-        module = Module(source, self, is_followed=is_followed)
+        module = Module(source, self, is_followed=is_followed or self.follows_all)
         self.modules[path] = module
         try:
             module.read()

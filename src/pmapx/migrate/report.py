@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pmapx.migrate import rules, sources
 from pmapx.migrate.aligned import aligned
 from pmapx.migrate.migration import Migration
+from pmapx.migrate.replicated.style import Gain, Stay
 from pmapx.migrate.rewrite import Outcome, Rewriting
+from pmapx.migrate.values import Place
 from pmapx.pages import shell
 
 STYLES = ("shell.css", "diff.css", "migration.css")
-SCRIPTS = ("shell.js", "diff.js", "listing.js", "migration.js")
+SCRIPTS = ("shell.js", "diff.js", "listing.js", "overview.js", "migration.js")
 # Characters of a line in the list of sites.
 WIDEST = 160
 
@@ -50,6 +52,9 @@ class SiteReport:
     rule: str
     state: State
     note: str = ""
+    # In the replicated style: what has no axis of devices now, and what keeps it, each with why.
+    replicated: tuple[str, ...] = ()
+    stacked: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,12 +100,16 @@ def report(
         without one is unverified; None if nothing was compared.
     """
     failed = failed or {}
+    replication = Replication(done)
     files = tuple(
         FileReport(
             file.path,
             _text(file, file.before),
             _text(file, file.after),
-            tuple(_site(file, each, failed.get(file.path, ""), verdicts) for each in file.outcomes),
+            tuple(
+                replication.added(_site(file, each, failed.get(file.path, ""), verdicts), each)
+                for each in file.outcomes
+            ),
         )
         for file in done.files
     )
@@ -111,7 +120,18 @@ def report(
 def render(shown: MigrationReport) -> str:
     """Returns the page, one document that loads nothing."""
     sites = [
-        (number, site.line, site.column, text, site.what, site.rule, site.state, site.note)
+        (
+            number,
+            site.line,
+            site.column,
+            text,
+            site.what,
+            site.rule,
+            site.state,
+            site.note,
+            site.replicated,
+            site.stacked,
+        )
         for number, file in enumerate(shown.files)
         for site, text in zip(file.sites, _first_lines(file), strict=True)
     ]
@@ -131,6 +151,65 @@ def render(shown: MigrationReport) -> str:
         "pmapx migrate", {"report": index, **blocks}, STYLES, SCRIPTS, _in_words(shown)
     )
     return shell.render(page)
+
+
+class Replication:
+    """What the replicated style says of each site of a migration."""
+
+    def __init__(self, done: Migration) -> None:
+        """Finds the site of everything that became replicated or stays stacked."""
+        self._outcomes = [
+            each
+            for file in done.files
+            for each in file.outcomes
+            if each.what.startswith("jax.pmap")
+        ]
+        self._replicated: dict[Place, list[str]] = {}
+        self._stacked: dict[Place, list[tuple[str, str]]] = {}
+        for gain in done.gains:
+            at = self._site_of(gain)
+            if at is not None:
+                self._replicated.setdefault(at, []).append(gain.what + _elsewhere(gain, at))
+        for stay in done.stays:
+            at = self._site_of(stay)
+            if at is not None:
+                what = stay.what + _elsewhere(stay, at)
+                self._stacked.setdefault(at, []).append((what, stay.reason))
+
+    def added(self, site: SiteReport, outcome: Outcome) -> SiteReport:
+        """Returns a site with what is said of it."""
+        if outcome not in self._outcomes:
+            return site
+        return dataclasses.replace(
+            site,
+            replicated=tuple(self._replicated.get(outcome.place, ())),
+            stacked=tuple(self._stacked.get(outcome.place, ())),
+        )
+
+    def _site_of(self, found: Gain | Stay) -> Place | None:
+        """Returns where the pmap is written: in the call, or in what it is mapped through."""
+        for around in (found.place, found.site):
+            for outcome in self._outcomes:
+                if _is_inside(outcome.place, around):
+                    return outcome.place
+        return None
+
+
+def _is_inside(place: Place, around: Place) -> bool:
+    start, end = (place.line, place.column), (place.end_line, place.end_column)
+    return (
+        place.path == around.path
+        and (around.line, around.column) <= start
+        and end <= (around.end_line, around.end_column)
+    )
+
+
+def _elsewhere(found: Gain | Stay, site: Place) -> str:
+    """Returns where a pmap is applied that is written at another place."""
+    if _is_inside(site, found.place):
+        return ""
+    is_near = found.place.path == site.path
+    return f" (line {found.place.line})" if is_near else f" ({found.place.path}:{found.place.line})"
 
 
 def _site(
@@ -203,6 +282,9 @@ def _in_words(shown: MigrationReport) -> str:
     """Returns the totals, for a browser without scripts."""
     counts = collections.Counter(site.state for file in shown.files for site in file.sites)
     states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    return (
-        f"{sum(counts.values())} uses in {shown.read} files: {states}. The page needs its script."
-    )
+    every = [site for file in shown.files for site in file.sites]
+    replicated = sum(bool(site.replicated) for site in every)
+    if replicated or any(site.stacked for site in every):
+        stacked = sum(bool(site.stacked) for site in every)
+        states += f"; {replicated} with replicated state, {stacked} with state that stays stacked"
+    return f"{len(every)} uses in {shown.read} files: {states}. The page needs its script."

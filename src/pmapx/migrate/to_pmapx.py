@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 
-from pmapx.migrate import moved_imports, names, suppressions
+from pmapx.migrate import cell_edits, moved_imports, names, suppressions
 from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.facts import Reference
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.copies import takes_first
 from pmapx.migrate.rewrite import Outcome, Rewriting
 from pmapx.migrate.sources import parse
-from pmapx.migrate.spans import Edit, applied, between, ends, replacing, starts
+from pmapx.migrate.spans import Edit, between, ends, replacing, starts
 from pmapx.migrate.values import Confidence, Named, Place
 
 # Each with the keywords that ours takes too.
@@ -25,7 +25,6 @@ OURS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "flax.jax_utils.prefetch_to_device": ("prefetch", ("iterator", "size", "devices")),
     "flax.training.common_utils.shard": ("shard_batch", ()),
 }
-NOTEBOOK = "in a notebook: move the code to a module, or change the cell by hand"
 GUARDED = "its absence is looked after here: drop that first"
 REMOVED_OPTION = "global_arg_shapes was removed from JAX: drop it first"
 OTHER_OPTION = "pmapx's has no option {}"
@@ -69,17 +68,24 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
         moved = {use.node: use.imported for use in done if use.imported}
         needs = any("pmapx." in edit.text for edit in edits)
         edits += moved_imports.edits(module, gone, moved, needs=needs)
-        after = applied(data, edits)
-        broken = parse(module.path, after)
-        if isinstance(broken, Unreadable):
+        after = cell_edits.applied(module.source, data, edits)
+        parsed = parse(module.path, after)
+        why = ""
+        if isinstance(parsed, Unreadable):
+            why = f"the rewritten file would not parse: {parsed.reason}"
+        elif parsed.problems != module.source.problems:
+            why = "a rewritten cell would not parse"
+        if why:
             after = data
-            why = f"the rewritten file would not parse: {broken.reason}"
             uses = [dataclasses.replace(use, reason=use.reason or why) for use in uses]
-    outcomes = [
-        Outcome(module.place(use.node), use.what, use.reason) for use in uses if not use.imported
-    ]
+    outcomes = [_outcome(module, use) for use in uses if not use.imported]
     outcomes.sort(key=lambda each: (each.place.line, each.place.column))
     return Rewriting(module.path, data, after, tuple(outcomes))
+
+
+def _outcome(module: Module, use: _Use) -> Outcome:
+    place = module.place(use.node)
+    return Outcome(place, use.what, use.reason, cell=module.source.cell_of(place.line))
 
 
 def _lines(place: Place) -> range:
@@ -87,8 +93,6 @@ def _lines(place: Place) -> range:
 
 
 def _obstacle(module: Module) -> str:
-    if module.source.cells:
-        return NOTEBOOK
     held = module.env.find("pmapx")
     is_other = held is not None and held != frozenset({Named("pmapx")})
     return TAKEN if is_other or _is_bound(module, "pmapx", imports=False) else ""

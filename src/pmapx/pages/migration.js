@@ -11,16 +11,22 @@
     different: "rewritten, and the results differ",
     left: "left as it was",
   };
+  const AXES = {
+    replicated: "have state that is replicated now, whole on every device",
+    stacked: "have state that stays stacked, a row a device",
+  };
   // The folder that all files have in common is said once.
   const folder = report.files.reduce((common, path) => {
     while (!path.startsWith(common)) common = common.slice(0, common.lastIndexOf("/", common.length - 2) + 1);
     return common;
   }, (report.files[0] ?? "").slice(0, (report.files[0] ?? "").lastIndexOf("/") + 1));
   const paths = report.files.map((path) => path.slice(folder.length));
-  const sites = report.sites.map(([file, line, column, text, what, rule, state, note], index) => {
+  const sites = report.sites.map(([file, line, column, text, what, rule, state, note, replicated, stacked], index) => {
     const path = paths[file];
-    const searched = `${path}:${line} ${text} ${what} ${rule} ${state} ${note}`.toLowerCase();
-    return { file, path, line, column, text, what, rule, state, note, index, searched };
+    // What the replicated style made of its state.
+    const axes = [replicated.length && "replicated", stacked.length && "stacked"].filter(Boolean);
+    const searched = [`${path}:${line}`, text, what, rule, state, note, axes, replicated, stacked].join(" ").toLowerCase();
+    return { file, path, line, column, text, what, rule, state, note, replicated, stacked, axes, index, searched };
   });
   const number = (count) => count.toLocaleString("en");
   const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -29,10 +35,11 @@
     for (const item of items) counts.set(item, (counts.get(item) ?? 0) + 1);
     return counts;
   };
+  const totalled = (run) => overview.make({ report, sites, folder, totals, STATES, AXES, plural, number, counted }, run);
   const badge = (state, words = state) => element("span", { class: `badge ${state}` }, words);
 
-  const totals = counted(sites.map((site) => site.state));
-  const filter = { words: "", file: "", rule: "", states: new Set() };
+  const totals = counted(sites.flatMap((site) => [site.state, ...site.axes]));
+  const filter = { words: "", file: "", rule: "", states: new Set(), axes: new Set() };
   let visible = sites;
   let selected = null;
   let shownFile = null;
@@ -62,9 +69,9 @@
     option("", "All rules"),
     Object.entries(report.rules).map(([code]) => option(code, `${code} (${perRule.get(code)})`)),
   );
-  const chips = Object.keys(STATES)
-    .filter((state) => totals.has(state))
-    .map((state, n) =>
+  const chips = Object.entries({ ...STATES, ...AXES })
+    .filter(([state]) => totals.has(state))
+    .map(([state, words], n) =>
       element(
         "button",
         {
@@ -72,7 +79,7 @@
           class: `chip ${state}`,
           "data-state": state,
           "aria-pressed": "false",
-          title: `${STATES[state]} (${n + 1})`,
+          title: `${words} (${n + 1})`,
           run: () => toggle(state),
         },
         element("b", {}, number(totals.get(state))),
@@ -83,7 +90,8 @@
   const clearing = element("button", { type: "button", class: "link", id: "clear", run: clear }, "Clear filters");
 
   function toggle(state) {
-    if (!filter.states.delete(state)) filter.states.add(state);
+    const chosen = state in AXES ? filter.axes : filter.states;
+    if (!chosen.delete(state)) chosen.add(state);
     apply();
   }
 
@@ -97,6 +105,7 @@
 
   function clear() {
     filter.states.clear();
+    filter.axes.clear();
     narrow({ words: "", file: "", rule: "" });
   }
 
@@ -107,12 +116,13 @@
         (filter.file === "" || site.file === Number(filter.file)) &&
         (filter.rule === "" || site.rule === filter.rule) &&
         (filter.states.size === 0 || filter.states.has(site.state)) &&
+        (filter.axes.size === 0 || site.axes.some((name) => filter.axes.has(name))) &&
         words.every((word) => site.searched.includes(word)),
     );
     const isAll = visible.length === sites.length;
     count.textContent = isAll ? plural(sites.length, "site") : `${number(visible.length)} of ${plural(sites.length, "site")}`;
     clearing.hidden = isAll;
-    for (const chip of chips) chip.setAttribute("aria-pressed", filter.states.has(chip.dataset.state));
+    for (const chip of chips) chip.setAttribute("aria-pressed", filter.states.has(chip.dataset.state) || filter.axes.has(chip.dataset.state));
     const rows = [];
     rowOf.clear();
     let file = -1;
@@ -149,7 +159,7 @@
           run: () => select(site),
         },
         element("div", { class: "first" }, element("span", { class: "at" }, site.line), foreign(site.text, "code")),
-        element("div", { class: "note" }, badge(site.state), " ", foreign(site.what), site.note && [" · ", foreign(site.note)]),
+        element("div", { class: "note" }, badge(site.state), " ", site.axes.map((name) => [badge(name), " "]), foreign(site.what), site.note && [" · ", foreign(site.note)]),
       );
     },
   );
@@ -163,7 +173,7 @@
     selected = site;
     list.paint();
     if (!site) {
-      overview();
+      showOverview();
       return;
     }
     list.reveal(rowOf.get(site), 32);
@@ -189,6 +199,10 @@
         foreign(site.rule, "span", { class: "rule", title: report.rules[site.rule] }),
         foreign(site.what, "b"),
         site.note && foreign(site.note),
+        site.replicated.map((what) => element("div", { class: "axis replicated" }, badge("replicated"), " ", foreign(what, "code"))),
+        site.stacked.map(([what, why]) =>
+          element("div", { class: "axis stacked" }, badge("stacked", "stays stacked"), " ", foreign(what, "code"), " ", foreign(why)),
+        ),
       );
       notes.set(site.line, [...(notes.get(site.line) ?? []), made]);
     }
@@ -220,87 +234,17 @@
     );
   }
 
-  function overview() {
+  function showOverview() {
     shownFile = null;
     document.body.classList.remove("has-site");
     list.box.removeAttribute("aria-activedescendant");
-    detail.replaceChildren(summary((words, states) => {
+    detail.replaceChildren(totalled((words, states, axes = []) => {
       filter.states = new Set(states);
+      filter.axes = new Set(axes);
       narrow({ words, file: "", rule: "" });
     }));
     detail.scrollTop = 0;
     history.replaceState(null, "", " ");
-  }
-
-  function table(caption, head, rows, run) {
-    return element(
-      "section",
-      { class: "card block" },
-      element("h2", {}, caption),
-      element(
-        "table",
-        {},
-        element("thead", {}, element("tr", {}, head.map((name, n) => element("th", { class: n ? "" : "number" }, name)))),
-        element(
-          "tbody",
-          {},
-          rows.map(([first, second, chosen]) =>
-            element(
-              "tr",
-              {},
-              element("td", { class: "number" }, typeof first === "number" ? number(first) : first),
-              element("td", {}, run ? element("button", { type: "button", class: "link", run: () => run(chosen) }, second) : second),
-            ),
-          ),
-        ),
-      ),
-    );
-  }
-
-  function summary(run) {
-    const ordered = (counts) => [...counts].sort((one, other) => other[1] - one[1]);
-    const problems = (state) => ordered(counted(sites.filter((site) => site.state === state).map((site) => site.note)));
-    const states = Object.keys(STATES).filter((state) => totals.has(state));
-    const share = states.map((state) => {
-      const part = element("span", { class: `part ${state}`, title: `${number(totals.get(state))} ${state}` });
-      part.style.flexGrow = totals.get(state);
-      return part;
-    });
-    const reasons = (title, state) => {
-      const rows = problems(state).map(([why, times]) => [times, foreign(why), why]);
-      return rows.length > 0 && table(title, ["sites", "reason"], rows, run && ((why) => run(why, [state])));
-    };
-    const rules = ordered(perRule).map(([rule, times]) => [
-      times,
-      [foreign(rule, "code"), " ", shell.prose(report.rules[rule])],
-      rule,
-    ]);
-    return element(
-      "div",
-      { class: "overview" },
-      element(
-        "section",
-        { class: "card block" },
-        element("h2", {}, plural(sites.length, "site"), ` in ${plural(perFile.size, "file")}`, folder && [" below ", foreign(folder, "code")]),
-        sites.length > 0 && element("div", { class: "share", role: "img", "aria-label": states.map((s) => `${totals.get(s)} ${s}`).join(", ") }, share),
-        element(
-          "dl",
-          { class: "legend" },
-          states.map((state) => element(
-            "div",
-            {},
-            element("dt", { class: state }, number(totals.get(state)), " ", element("small", {}, `${Math.round((100 * totals.get(state)) / sites.length)} %`)),
-            element("dd", {}, STATES[state]),
-          )),
-        ),
-      ),
-      reasons("Different", "different"),
-      reasons("Left, and why", "left"),
-      reasons("Unverified", "unverified"),
-      report.unread.length > 0 &&
-        table("Not read", ["", "file"], report.unread.map(([path, why]) => ["", [foreign(path, "code"), ": ", foreign(why)]])),
-      rules.length > 0 && table("By rule", ["sites", "rule"], rules, run && ((rule) => run(rule, []))),
-    );
   }
 
   // What the keys and buttons do.
@@ -379,7 +323,7 @@
   window.addEventListener("beforeprint", () => {
     const files = [...new Set(visible.map((site) => site.file))];
     paper.replaceChildren(
-      summary(null),
+      totalled(null),
       ...files.map((file) => {
         const box = element("div", { class: "diff" });
         diff.show(box, shell.data(`file-${file}`), notesOf(file, false), { hasFolds: false });

@@ -22,7 +22,9 @@ from pmapx.migrate.replicated.groups import (
     has_other,
     refs,
 )
-from pmapx.migrate.values import Bound, Class, Function, Mapped, Named
+from pmapx.migrate.replicated.keywords import keywords_in_order
+from pmapx.migrate.replicated.one_liners import one_liner
+from pmapx.migrate.values import Bound, Class, Function, Instance, Mapped, Named
 
 if TYPE_CHECKING:
     from pmapx.migrate.replicated.maps import Map
@@ -32,7 +34,6 @@ _SAME = names.IDENTITY - {"builtins.iter"} | {"jax.device_get", "numpy.asarray",
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
-_UNREPLICATE = names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 
 
@@ -40,7 +41,11 @@ class Calls(Expressions):
     """Reads calls; every other expression is read as ``Expressions`` does."""
 
     def _call(self, node: ast.Call) -> Abstract:
-        callee = self.module.facts.callees.get(node, frozenset())
+        if self.self_name and any(self._is_self(arg) for arg in node.args):
+            # What is called may change the object's attributes.
+            self.publish()
+            self._forget_own()
+        callee = self._callee(node)
         outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
         if isinstance(node.func, ast.Attribute) and not self.is_own(node.func):
             base = self.value(node.func.value)
@@ -56,6 +61,34 @@ class Calls(Expressions):
         if callee and all(isinstance(fact, (Function, Bound, Class)) for fact in callee):
             return self._inside(node, list(callee))
         return self._lost(node)
+
+    def _is_self(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id == self.self_name
+
+    def _callee(self, node: ast.Call) -> frozenset[Any]:
+        """Returns what a call calls: the map, where an object's method was replaced by its map."""
+        callee = self.module.facts.callees.get(node, frozenset())
+        maps = [fact for fact in callee if isinstance(fact, Mapped)]
+        if maps and isinstance(node.func, ast.Attribute) and len(maps) < len(callee):
+            own = {each for fact in maps if self._is_set_when_made(fact, node.func.attr)
+                   for each in fact.function}  # fmt: skip
+            if all(fact in own for fact in callee if not isinstance(fact, Mapped)):
+                return frozenset(maps)
+        return callee
+
+    def _is_set_when_made(self, mapped: Mapped, name: str) -> bool:
+        """Tells whether ``self.name = jax.pmap(self.name)`` stands in ``__init__`` itself."""
+        site = self.flow.maps.get(mapped)
+        if site is None:
+            return False
+        assigned = site.module.parent(site.node)
+        above = site.module.parent(assigned)
+        return (
+            isinstance(assigned, ast.Assign)
+            and isinstance(above, ast.FunctionDef)
+            and above.name == "__init__"
+            and any(isinstance(t, ast.Attribute) and t.attr == name for t in assigned.targets)
+        )
 
     def _lost(self, node: ast.Call) -> Abstract:
         """Reads a call of something that is not known."""
@@ -87,6 +120,8 @@ class Calls(Expressions):
             for arg in node.args:
                 self.value(arg)
             return OTHER
+        if called == {"builtins.dict"} and not node.args:
+            return self._container(node)
         if called == {"builtins.getattr"} and len(node.args) == 2:
             base = self.value(node.args[0])
             self.value(node.args[1])
@@ -100,7 +135,7 @@ class Calls(Expressions):
         copied = copies.copied(self.module, node, called)
         if copied is not None:
             return self._made(node, copied, None)
-        if called <= _UNREPLICATE and only is not None and len(node.args) == 1:
+        if called <= copies.UNREPLICATE and only is not None and len(node.args) == 1:
             return self._first(node, only)
         if called <= names.TREE_MAP and len(node.args) > 1:
             return self._tree_map(node)
@@ -114,23 +149,30 @@ class Calls(Expressions):
             return OTHER
         return self._lost(node)
 
-    def _made(self, node: ast.Call, tree: ast.expr, devices: ast.expr | None) -> Abstract:
+    def _made(
+        self,
+        node: ast.Call,
+        tree: ast.expr,
+        devices: ast.expr | None,
+        maker: Function | None = None,
+    ) -> Abstract:
         """A call that stacks copies: where a group begins."""
         self.escape(self.value(tree), node, "what is stacked is stacked already")
         element = self.flow.graph.element(node)
         element.is_made = True
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
-        element.changes[node] = Change(self.module, "place", node, tree, given)
+        change = Change(self.module, "place", node, tree, given, maker=maker)
+        element.changes[node] = change
         return Ref(element)
 
-    def _first(self, node: ast.Call, tree: ast.expr) -> Abstract:
+    def _first(self, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first row of every leaf."""
         held = self.value(tree)
         found = list(refs(held))
         if found and has_other(held):
             self.escape(held, node, "only a part of what is unreplicated has a row a device")
         for ref in found:
-            ref.element.changes[node] = Change(self.module, "call", node, tree)
+            ref.element.changes[node] = Change(self.module, "call", node, tree, around=around)
         for ref in found[1:]:
             self.flow.graph.join(found[0].element, ref.element)
         return OTHER
@@ -158,18 +200,24 @@ class Calls(Expressions):
         self.flow.resolved.add(node.func)
         graph, place = self.flow.graph, self.module.place(node)
         args = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
-        held = [self.value(arg) for arg in args]
         is_open = len(args) != len(node.args)
-        for keyword in node.keywords:
-            self.escape(self.value(keyword.value), keyword.value, "it is passed by keyword")
+        keywords = None if is_open else keywords_in_order(maps, node)
+        args += [keyword.value for keyword in keywords or ()]
+        held = [self.value(arg) for arg in args]
         for arg in node.args:
             if isinstance(arg, ast.Starred):
                 self.escape(self.value(arg.value), arg, "it is unpacked into arguments")
         results: list[Abstract] = []
         for each in maps:
-            each.counts.add(-1 if is_open else len(args))
-            each.has_keywords |= bool(node.keywords)
-            for index, (arg, given) in enumerate(zip(args, held, strict=True)):
+            first = self._first_argument(each, node.func)
+            each.counts.add(-1 if is_open or first is None else first + len(args))
+            if keywords:
+                each.by_keyword[node] = (self.module, keywords)
+            elif node.keywords:
+                each.has_keywords = True
+            for keyword in node.keywords if keywords is None else ():
+                self._keyword(each, keyword)
+            for index, (arg, given) in enumerate(zip(args, held, strict=True), first or 0):
                 if index not in each.static:
                     self._argument(each, index, given, arg)
             results.append(self._result(each))
@@ -177,6 +225,24 @@ class Calls(Expressions):
         for other in results[1:]:
             result = graph.merge(result, other, place)
         return result
+
+    def _keyword(self, each: Map, keyword: ast.keyword) -> None:
+        """An argument by a keyword that cannot be written by position."""
+        held = self.value(keyword.value)
+        self.escape(held, keyword.value, "it is passed by keyword")
+        index = each.index_of(keyword.arg) if keyword.arg is not None else None
+        if index is not None and index not in each.static:
+            self._argument(each, index, held, keyword.value)
+
+    def _first_argument(self, each: Map, function: ast.expr) -> int | None:
+        """Returns the position of a call's first argument: 1 if the object goes before it."""
+        if not each.is_method:
+            return 0
+        if not isinstance(function, ast.Attribute):
+            return None
+        known = self.module.facts.holders.get(function.value, frozenset())
+        is_object = self.is_own(function) or any(isinstance(fact, Instance) for fact in known)
+        return 1 if is_object else None
 
     def _argument(self, each: Map, index: int, held: Abstract, arg: ast.expr) -> None:
         position = Position.of(each.made_at, index, is_output=False)
@@ -205,6 +271,12 @@ class Calls(Expressions):
     def _inside(self, node: ast.Call, callees: list[Any]) -> Abstract:
         """A call of a function of the program itself."""
         self.flow.resolved.add(node.func)
+        if len(callees) == 1 and isinstance(callees[0], Function):
+            short = one_liner(self.module, node, callees[0])
+            if short is not None and short.kind == "first":
+                return self._first(node, short.argument, short.around)
+            if short is not None:
+                return self._made(node, short.argument, None, callees[0])
         if isinstance(node.func, ast.Attribute) and self.is_own(node.func):
             self.publish()
             self._forget_own()
@@ -253,7 +325,7 @@ class Calls(Expressions):
         if isinstance(callee, Class):
             return OTHER
         returned = self.flow.known.returns.get(definition, [])
-        return self.flow.gathered(returned) if returned else OTHER
+        return self.flow.gathered(returned)
 
     def _container(self, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""

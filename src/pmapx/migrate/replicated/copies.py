@@ -8,6 +8,7 @@ from pmapx.migrate import names
 from pmapx.migrate.module import Module
 
 MAKERS = names.REPLICATE | {"jax.device_put_replicated"}
+UNREPLICATE = names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _BROADCASTS = frozenset({"jax.numpy.broadcast_to", "numpy.broadcast_to"})
 

@@ -18,6 +18,7 @@ from pmapx.migrate.replicated.passing import passed_on
 from pmapx.migrate.values import Place
 
 NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
 COUNTS = "it is called with different numbers of arguments"
@@ -25,11 +26,12 @@ COUNTS = "it is called with different numbers of arguments"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stay:
-    """Something that keeps a row a device, where, and why."""
+    """Something that keeps a row a device, where, and why; ``site`` has its ``jax.pmap``."""
 
     place: Place
     what: str
     reason: str
+    site: Place
 
 
 @dataclasses.dataclass(slots=True)
@@ -125,6 +127,10 @@ class _Judge:
     ) -> str:
         record = each.record
         if record is None or record.problem:
+            element = self.flow.graph.element(position)
+            if is_named and position.index == WHOLE and element.is_taken_apart:
+                # Of a result that is more than the state, only that part is vouched for.
+                return "" if position in self.named else NOT_NAMED.format(each.name)
             if is_named:
                 return ""
             if record is not None:
@@ -133,13 +139,15 @@ class _Judge:
                 return NOT_REACHED
             return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
-            return _said(record.unequal.get(str(position.index)), "its rows differed at ")
+            unequal = {each.index_of(name): text for name, text in record.unequal.items()}
+            return _said(unequal.get(position.index), "its rows differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)
         if key in record.varies:
             return record.varies[key]
         for argument, outputs in record.with_.items():
-            is_equal = argument.isdigit() and (
-                Position.of(each.made_at, int(argument), is_output=False) in converted
+            index = each.index_of(argument)
+            is_equal = index is not None and (
+                Position.of(each.made_at, index, is_output=False) in converted
             )
             if key in outputs and not is_equal:
                 return outputs[key]
@@ -185,8 +193,12 @@ def _stays(
     told: set[SiteKey] = set()
     for group, (place, reason) in refused:
         positions = sorted(each.position for each in group if each.position is not None)
-        is_state = any(each.is_made for each in group) or any(p in judge.named for p in positions)
-        if not is_state:
+        is_made = any(each.is_made for each in group) or any(p in judge.named for p in positions)
+        taken, given = (
+            {p.site for p in positions if p.is_output is kind} for kind in (False, True)
+        )
+        # State is also what a step gives and takes again.
+        if not is_made and not taken & given:
             continue
         told |= {position.site for position in positions}
         site = flow.maps.by_key(positions[0].site)
@@ -194,11 +206,12 @@ def _stays(
             argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
         ]
         where = "" if place == site.made_at else f" ({_where(place, site.made_at)})"
-        yield Stay(site.made_at, f"{site.name}: {', '.join(words)}", reason + where)
+        what = f"{site.name}: {', '.join(words)}"
+        yield Stay(site.made_at, what, reason + where, site.site)
     for each in flow.maps:
         if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
             continue
-        yield Stay(each.made_at, each.name, _why(flow, each, refused))
+        yield Stay(each.made_at, each.name, _why(flow, each, refused), each.site)
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:

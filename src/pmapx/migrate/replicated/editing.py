@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Mapping
 
 from pmapx.migrate import axis_names, moved_imports
 from pmapx.migrate.module import Module
+from pmapx.migrate.replicated import keywords, one_liners, wrappers
 from pmapx.migrate.replicated.decisions import Decisions
 from pmapx.migrate.replicated.groups import WHOLE, Change
 from pmapx.migrate.replicated.maps import Map, Maps
+from pmapx.migrate.replicated.wrappers import Wrapper
 from pmapx.migrate.spans import Edit, between, ends, replacing, starts
 
 HELPER = "on_every_device"
@@ -32,8 +35,12 @@ def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
     found: dict[Module, list[Edit]] = {}
     gone: dict[Module, set[ast.AST]] = {}
     placing: set[Module] = set()
-    for change, is_donated in decisions.changes:
-        made = _changed(change, is_donated)
+    lacking: dict[Wrapper, set[str]] = {}
+    ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
+    is_donated = {change.node: donated for change, donated in decisions.changes}
+    changes = [change for change, _ in decisions.changes]
+    for change in one_liners.in_makers(changes, maps.modules):
+        made = _changed(change, is_donated.get(change.node, False))
         found.setdefault(change.module, []).extend(made)
         gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
@@ -41,12 +48,26 @@ def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
-        found.setdefault(each.module, []).extend(_options(each, taken, given))
+        texts = _options(each, taken, given)
+        for module, call in ((each.module, each.node), *each.again):
+            assert isinstance(call, ast.Call)
+            found.setdefault(module, []).extend(_with_options(module, call, texts))
+        if each.wrapper is not None:
+            lacking.setdefault(each.wrapper, set()).update(filter(each.wrapper.lacks, texts))
+        if taken:
+            ordered.update(each.by_keyword)
+    for call, (module, wanted) in ordered.items():
+        found.setdefault(module, []).extend(keywords.edits(module, call, wanted))
+    for wrapper, options in lacking.items():
+        found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
     for module, replaced in gone.items():
         found[module] += moved_imports.edits(module, replaced, {}, needs=False)
-    for module in placing:
-        if not has_helper(module):
-            found[module].append(_helper(module))
+    for module, made in found.items():
+        if module in placing and not has_helper(module):
+            made.append(_helper(module))
+        elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
+            line = moved_imports.end_of_imports(module)
+            made.append(moved_imports.inserted(module, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
@@ -65,7 +86,9 @@ def _changed(change: Change, is_donated: bool) -> list[Edit]:
             between(ends(kept), ends(whole), f"{devices})"),
         ]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
-    if is_donated and _is_kept(module, node):
+    if change.around:
+        before, after = f"{change.around}(", ")"
+    elif is_donated and _is_kept(module, node):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
     return [
         between(starts(whole), starts(kept), before),
@@ -113,8 +136,8 @@ def _is_kept(module: Module, node: ast.AST) -> bool:
     return not is_method
 
 
-def _options(each: Map, taken: set[int], given: set[int]) -> list[Edit]:
-    """Writes ``in_axes`` and ``out_axes`` with None for what is replicated."""
+def _options(each: Map, taken: set[int], given: set[int]) -> dict[str, str]:
+    """Returns ``in_axes`` and ``out_axes`` with None for what is replicated."""
     call = each.node
     assert isinstance(call, ast.Call)
     texts: dict[str, str] = {}
@@ -138,16 +161,37 @@ def _options(each: Map, taken: set[int], given: set[int]) -> list[Edit]:
         results = range(each.arity or 0)
         axes = [None if index in given else each.out_axis(index) for index in results]
         texts["out_axes"] = "None" if set(axes) == {None} else repr(tuple(axes))
+    return texts
+
+
+def _with_options(module: Module, call: ast.Call, texts: Mapping[str, str]) -> list[Edit]:
+    """Gives a call options, in the place of those that it has."""
     found = []
+    new = dict(texts)
     for keyword in call.keywords:
-        if keyword.arg in texts:
-            found.append(replacing(each.module.place(keyword.value), texts.pop(keyword.arg)))
-    if texts:
+        if keyword.arg in new:
+            found.append(replacing(module.place(keyword.value), new.pop(keyword.arg)))
+    if new:
         last = [*call.args, *(keyword.value for keyword in call.keywords)][-1]
-        end = _after_brackets(each.module, call, last)
-        new = "".join(f", {name}={text}" for name, text in texts.items())
-        found.append(between(end, end, new))
+        end = _after_brackets(module, call, last)
+        added = "".join(f", {name}={text}" for name, text in new.items())
+        found.append(between(end, end, added))
     return found
+
+
+def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
+    """Lets the users of a wrapper give it options, which it hands on."""
+    if not options:
+        return []
+    module = wrapper.module
+    arguments = wrapper.definition.args
+    parts = [*arguments.args, *arguments.kwonlyargs, arguments.vararg, *arguments.defaults,
+             *arguments.kw_defaults]  # fmt: skip
+    end = max(ends(module.place(part)) for part in parts if part is not None)
+    names = [name for name in wrappers.DEFAULTS if name in options]
+    new = "".join(f", {name}={wrappers.DEFAULTS[name]}" for name in names)
+    handed = _with_options(module, wrapper.call, {name: name for name in names})
+    return [between(end, end, new), *handed]
 
 
 def _after_brackets(module: Module, call: ast.Call, last: ast.expr) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import json
 import os
@@ -43,7 +44,10 @@ class Evidence:
         for process in seen:
             self._rows |= {tuple(span) for span in process["rows"]}
             for site in process["sites"]:
-                self._add(tuple(site["span"]), site)
+                span = tuple(site["span"])
+                self._add(span, site)
+                for outer in site["through"]:
+                    self._add((span, tuple(outer)), site)
 
     @classmethod
     def read(cls, folder: Path) -> Evidence:
@@ -54,6 +58,8 @@ class Evidence:
     def _add(self, span: tuple[Any, ...], site: Mapping[str, Any]) -> None:
         if not site["calls"]:
             return
+        # A copy: the same site is kept by what it was made through, too.
+        site = copy.deepcopy(dict(site))
         new = Record(
             site["function"], site["calls"], site["problem"], site["names"], site["unequal"],
             site["arity"], site["varies"], site["with"],
@@ -62,24 +68,47 @@ class Evidence:
         if seen is None:
             self._records[span] = new
             return
-        # The same text maps again, perhaps another function: what holds for all holds.
-        if seen.arity != new.arity:
-            seen.problem = seen.problem or "it maps functions with different results"
-        seen.calls += new.calls
-        seen.problem = seen.problem or new.problem
-        seen.names.update(new.names)
-        seen.unequal = {**new.unequal, **seen.unequal}
-        seen.varies = {**new.varies, **seen.varies}
-        for argument, outputs in new.with_.items():
-            seen.with_[argument] = {**outputs, **seen.with_.get(argument, {})}
+        # The same text maps again, perhaps another function.
+        self._records[span] = _both(seen, new)
 
     def record(self, module: Module, node: ast.AST) -> Record | None:
         """Returns what the run showed of a pmap, None if it was never called."""
         return self._records.get(_span(module, node))
 
+    def record_through(
+        self, module: Module, node: ast.AST, uses: Iterable[tuple[Module, ast.AST]]
+    ) -> Record | None:
+        """Returns the same of what a wrapper's pmap made for some of its users."""
+        found: Record | None = None
+        for user, use in uses:
+            one = self._records.get((_span(module, node), _span(user, use)))
+            if one is not None:
+                found = one if found is None else _both(found, one)
+        return found
+
     def takes_row(self, module: Module, node: ast.AST) -> bool:
         """Tells whether an index was seen to take a row of a stacked array."""
         return _span(module, node) in self._rows
+
+
+def _both(one: Record, other: Record) -> Record:
+    """Returns what holds for two functions that were mapped alike."""
+    problem = one.problem or other.problem
+    if one.arity != other.arity:
+        problem = problem or "it maps functions with different results"
+    return Record(
+        one.function,
+        one.calls + other.calls,
+        problem,
+        {**one.names, **other.names},
+        {**other.unequal, **one.unequal},
+        one.arity,
+        {**other.varies, **one.varies},
+        {
+            argument: {**other.with_.get(argument, {}), **one.with_.get(argument, {})}
+            for argument in {**one.with_, **other.with_}
+        },
+    )
 
 
 def _span(module: Module, node: ast.AST) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", 
 _OF_ARRAYS = (names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "real", "imag"}
 
 
-class Expressions:
+class Expressions(abc.ABC):
     """Reads expressions; ``Body`` adds the statements around them."""
 
     env: dict[str, Abstract]
@@ -43,13 +44,13 @@ class Expressions:
         self.flow = flow
         self.module = module
 
+    @abc.abstractmethod
     def publish(self) -> None:
-        """Tells other methods what attributes hold; ``Body`` does it."""
-        raise NotImplementedError
+        """Tells other methods what the object's attributes hold here."""
 
+    @abc.abstractmethod
     def bind(self, target: ast.expr, held: Abstract) -> None:
-        """Gives a value to a target; ``Body`` does it."""
-        raise NotImplementedError
+        """Gives a value to a target."""
 
     def escape(self, held: Abstract, node: ast.AST, why: str) -> None:
         """Notes that a value goes where it is not followed, so that its group stays stacked."""
@@ -90,6 +91,11 @@ class Expressions:
         self.escape(iterated, node, "a loop goes over it")
         return OTHER
 
+    def part_of(self, whole: Ref) -> Ref:
+        """Returns a part of a tree, which holds together with all others."""
+        whole.element.is_taken_apart = True
+        return Ref(whole.element)
+
     def is_own(self, node: ast.Attribute) -> bool:
         """Tells whether an attribute is of the object that a method is called on."""
         return (
@@ -101,7 +107,7 @@ class Expressions:
     def attribute_of(self, family: str, name: str) -> Abstract:
         """Returns what an attribute of a class's objects holds, from all that sets it."""
         sent = self.flow.known.attributes.get((family, name), [])
-        return self.flow.gathered(sent) if sent else OTHER
+        return self.flow.gathered(sent) if sent else self.flow.unseen
 
     def family_inside(self) -> str:
         """Returns the class that a function defined here is a method of."""
@@ -125,7 +131,7 @@ class Expressions:
             sent = self.flow.known.bindings.get((scope, node.id), [])
             if sent and not isinstance(scope, ast.ClassDef):
                 return self.flow.gathered(sent)
-        return OTHER
+        return self.flow.unseen
 
     def _attribute(self, node: ast.Attribute) -> Abstract:
         if self.is_own(node):
@@ -138,17 +144,20 @@ class Expressions:
             if node.attr in _OF_ARRAYS:
                 self.escape(base, node, f"its {node.attr} is read")
                 return OTHER
-            return Ref(base.element)
+            return self.part_of(base)
         self.escape(base, node, f"its {node.attr} is read")
         return self._of_object(node)
 
+    def families_of(self, node: ast.expr) -> list[str]:
+        """Returns the classes that an object may be of, none if that is not known."""
+        holders = self.module.facts.holders.get(node, frozenset())
+        objects = [fact for fact in holders if isinstance(fact, Instance)]
+        return sorted({self.flow.maps.family_of(fact.cls) for fact in objects})
+
     def _of_object(self, node: ast.Attribute) -> Abstract:
-        holders = self.module.facts.holders.get(node.value, frozenset())
-        families = {
-            self.flow.maps.family_of(fact.cls) for fact in holders if isinstance(fact, Instance)
-        }
+        families = self.families_of(node.value)
         held: Abstract = NOTHING
-        for family in sorted(families):
+        for family in families:
             found = self.attribute_of(family, node.attr)
             held = self.flow.graph.merge(held, found, self.module.place(node))
         if families:
@@ -180,7 +189,7 @@ class Expressions:
             self.escape(base, node, "it is indexed")
             return OTHER
         if isinstance(chosen, str) and not base.is_leaf:
-            return Ref(base.element)
+            return self.part_of(base)
         if type(chosen) is not int:
             self.escape(base, node, "a row is chosen by something else than a number")
             return OTHER

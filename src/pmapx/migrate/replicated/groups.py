@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pmapx.migrate.values import Place
+from pmapx.migrate.values import Function, Place
 
 if TYPE_CHECKING:
     from pmapx.migrate.module import Module
@@ -45,7 +45,8 @@ class Change:
     """What becomes of a node once its value has no axis of devices.
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays)
-    or ``place`` (the call puts its ``kept`` argument on all devices instead).
+    or ``place`` (the call puts its ``kept`` argument on all devices instead). What the call did
+    besides is written ``around`` the argument.
     """
 
     module: Module
@@ -53,6 +54,9 @@ class Change:
     node: ast.expr
     kept: ast.expr | None = None
     devices: ast.expr | None = None
+    around: str = ""
+    # Of a call of a small function that does no more than make such a value: that function.
+    maker: Function | None = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -65,6 +69,8 @@ class Element:
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
     changes: dict[ast.AST, Change] = dataclasses.field(default_factory=dict)
     is_made: bool = False
+    # Whether parts of it go their own ways, as of a tuple that is unpacked.
+    is_taken_apart: bool = False
 
     @property
     def root(self) -> Element:
@@ -140,6 +146,7 @@ class Graph:
         for element in self._elements.values():
             element.reasons.clear()
             element.changes.clear()
+            element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
         """Makes one group of two."""

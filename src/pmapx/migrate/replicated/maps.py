@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pmapx.migrate.facts import Making
 from pmapx.migrate.module import Module
+from pmapx.migrate.replicated import wrappers
+from pmapx.migrate.replicated.definitions import functions, one_arity
 from pmapx.migrate.replicated.evidence import Evidence, Record
+from pmapx.migrate.replicated.wrappers import Wrapper
 from pmapx.migrate.values import (
-    Bound,
     Class,
-    Function,
     Mapped,
-    Partial,
     Place,
     Value,
     constant,
@@ -27,6 +27,9 @@ BARE = "it is mapped by a decorator without options: write functools.partial(jax
 UNPACKED = "its options are unpacked, and cannot be seen"
 AXES = "its in_axes or out_axes are not written out"
 STATIC = "its static_broadcasted_argnums are not written out"
+DEVICES = "its devices are chosen by what it is mapped through"
+SEVERAL = "several functions are mapped here"
+CLASS_BODY = "it is mapped in the body of a class"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -46,8 +49,14 @@ class Map:
     record: Record | None
     counts: set[int] = dataclasses.field(default_factory=set)
     has_keywords: bool = False
-    arity_seen: set[int] = dataclasses.field(default_factory=set)
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
+    # The function of the user's that it is mapped through, and where else that maps it just so.
+    wrapper: Wrapper | None = None
+    again: tuple[tuple[Module, ast.Call], ...] = ()
+    # Calls whose keywords would become positions: how many positions they have, and the order.
+    by_keyword: dict[ast.Call, tuple[Module, list[ast.keyword]]] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def key(self) -> SiteKey:
@@ -78,12 +87,30 @@ class Map:
         return []
 
     @property
+    def is_method(self) -> bool:
+        """Whether a call on an object passes that as the first argument."""
+        function = self.module.parent(self.node)
+        return (
+            isinstance(function, ast.FunctionDef)
+            and self.node in function.decorator_list
+            and isinstance(self.module.parent(function), ast.ClassDef)
+            and not any(isinstance(d, ast.Name) and d.id == "staticmethod"
+                        for d in function.decorator_list)
+        )  # fmt: skip
+
+    def index_of(self, argument: str) -> int | None:
+        """Returns the position of an argument, by the name or number that a run knows it by."""
+        if argument.isdigit():
+            return int(argument)
+        names = self.parameters
+        return names.index(argument) if argument in names else None
+
+    @property
     def arity(self) -> int | None:
         """How many results it gives: None if it is one that is no tuple, -1 if nobody knows."""
         if self.record is not None and self.record.arity != "unknown":
             return self.record.arity  # type: ignore[return-value]
-        found = {_arity(function.node) for function, _ in functions(self.function)}
-        return found.pop() if len(found) == 1 else -1
+        return one_arity(function for function, _ in functions(self.function))
 
     def in_axis(self, index: int) -> object:
         """Returns the axis of an argument, ``...`` if it is not known."""
@@ -104,15 +131,21 @@ class Maps:
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         """Finds where each is applied."""
         self.evidence = evidence
-        self._modules = list(modules)
+        self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
-        for module in self._modules:
+        self._wrappers: dict[Place, Wrapper] = {}
+        for module in self.modules:
             for making in module.facts.makings.values():
-                self._makings[module.place(making.node)] = (module, making)
+                place = module.place(making.node)
+                self._makings[place] = (module, making)
+                found = wrappers.wrapper(module, making.node)
+                if found is not None:
+                    self._wrappers[place] = found
+        self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
         self._classes = {
             node.name: node
-            for module in self._modules
+            for module in self.modules
             for node in ast.walk(module.source.tree)
             if isinstance(node, ast.ClassDef)
         }
@@ -121,14 +154,18 @@ class Maps:
     def through_wrappers(self) -> set[str]:
         """The names of functions that are mapped, though not by a pmap that names them."""
         own = {function.node for each in self for function, _ in functions(each.function)}
-        mapped = self._modules[0].project.mapped if self._modules else {}
+        mapped = self.modules[0].project.mapped if self.modules else {}
         return {getattr(node, "name", "") for node in mapped if node not in own} - {""}
 
     def __iter__(self) -> Iterator[Map]:
         """Gives those that are called, and those that are only made."""
-        for made_at in sorted(self._makings, key=lambda place: (place.path, place.line)):
-            self._of(made_at)
-        return iter(self._maps.values())
+        for mapped in self._uses:
+            self._through(mapped)
+        used = {mapped.made_at for mapped in self._uses}
+        for made_at in self._makings:
+            if made_at not in used:
+                self._of(made_at)
+        return iter(sorted(self._maps.values(), key=lambda each: each.key))
 
     def forget(self) -> None:
         """Drops what calls showed, which is found anew in each round."""
@@ -136,10 +173,11 @@ class Maps:
             each.counts.clear()
             each.reasons.clear()
             each.has_keywords = False
+            each.by_keyword.clear()
 
     def get(self, mapped: Mapped) -> Map | None:
         """Returns the use of pmap that made a function."""
-        return self._of(mapped.made_at)
+        return self._through(mapped) if mapped in self._uses else self._of(mapped.made_at)
 
     def by_key(self, key: SiteKey) -> Map:
         """Returns a use of pmap that was seen before."""
@@ -166,36 +204,84 @@ class Maps:
             if made_at not in self._makings:
                 return None
             module, making = self._makings[made_at]
-            self._maps[key] = _make(made_at, module, making, self.evidence)
+            record = self.evidence.record(module, making.node)
+            self._maps[key] = _make(made_at, module, making.node, making, record)
         return self._maps[key]
 
+    def _find_uses(self) -> dict[Mapped, list[tuple[Module, ast.Call]]]:
+        """Returns the calls of wrappers, by what they made."""
+        found: dict[Mapped, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules:
+            for node, held in module.facts.holders.items():
+                if not isinstance(node, ast.Call):
+                    continue
+                callees = module.facts.callees.get(node, frozenset())
+                called = {function.node for function, _ in functions(callees)}
+                for fact in held:
+                    if not isinstance(fact, Mapped) or fact.made_at not in self._wrappers:
+                        continue
+                    if self._wrappers[fact.made_at].definition in called:
+                        found.setdefault(fact, []).append((module, node))
+        return found
 
-def _make(made_at: Place, module: Module, making: Making, evidence: Evidence) -> Map:
+    def _through(self, mapped: Mapped) -> Map:
+        """Returns what a wrapper made for one of its users."""
+        (module, use), *others = self._uses[mapped]
+        wrapper = self._wrappers[mapped.made_at]
+        making = wrapper.module.facts.made[mapped]
+        made_at = module.place(use)
+        key = (made_at.path, made_at.line, made_at.column)
+        seen = self._maps.get(key)
+        if seen is None:
+            record = self.evidence.record_through(wrapper.module, wrapper.call, self._uses[mapped])
+            seen = _make(made_at, module, use, making, record)
+            seen.wrapper, seen.again = wrapper, tuple(others)
+            for _, each in self._uses[mapped]:
+                seen.obstacle = seen.obstacle or wrapper.obstacle(each)
+            self._maps[key] = seen
+        elif (seen.function, seen.in_axes, seen.out_axes) != (
+            making.function, _axes(making.options, "in_axes"), _axes(making.options, "out_axes")
+        ):  # fmt: skip
+            seen.obstacle = seen.obstacle or SEVERAL
+        seen.donated |= _donated(making)
+        return seen
+
+
+def _make(
+    made_at: Place, module: Module, node: ast.AST, making: Making, record: Record | None
+) -> Map:
     options = making.options
     in_axes, out_axes = _axes(options, "in_axes"), _axes(options, "out_axes")
     static = options.get("static_broadcasted_argnums")
-    donated = options.get("donate_argnums")
-    obstacle = _obstacle(module, making)
+    obstacle = _obstacle(module, node)
     if not obstacle and not (_is_plain(in_axes) and _is_plain(out_axes)):
         obstacle = AXES
     if not obstacle and static is not None and constant(static) is ...:
         obstacle = STATIC
-    # What is donated in a way that is not seen may be any argument.
-    every = frozenset(range(64))
-    is_unknown = donated is not None and constant(donated) is ...
+    given = [keyword.arg for keyword in getattr(node, "keywords", ())]
+    if not obstacle and "devices" in options and "devices" not in given:
+        obstacle = DEVICES
     return Map(
         made_at,
         making.site,
         module,
-        making.node,
+        node,
         making.function,
         in_axes,
         out_axes,
         frozenset(integers(static) if static is not None else ()),
-        every if is_unknown else frozenset(integers(donated) if donated is not None else ()),
+        _donated(making),
         obstacle,
-        evidence.record(module, making.node),
+        record,
     )
+
+
+def _donated(making: Making) -> frozenset[int]:
+    donated = making.options.get("donate_argnums")
+    if donated is None:
+        return frozenset()
+    # What is donated in a way that is not seen may be any argument.
+    return frozenset(range(64) if constant(donated) is ... else integers(donated))
 
 
 def _axes(options: Mapping[str, Value], name: str) -> object:
@@ -208,52 +294,17 @@ def _is_plain(axes: object) -> bool:
     return axes is None or type(axes) is int
 
 
-def _obstacle(module: Module, making: Making) -> str:
-    node = making.node
+def _obstacle(module: Module, node: ast.AST) -> str:
     if not isinstance(node, ast.Call):
         return BARE
     if any(keyword.arg is None for keyword in node.keywords):
         return UNPACKED
     first = node.args[0] if node.args else None
-    parent = module.parent(node)
-    is_decorator = isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
-        node is decorator for decorator in parent.decorator_list
-    )
-    if not is_decorator and isinstance(first, ast.Name):
-        for function in module.functions_around(node):
-            arguments = getattr(function, "args", None)
-            if arguments is not None and any(
-                isinstance(part, ast.arg) and part.arg == first.id for part in ast.walk(arguments)
-            ):
-                return WRAPPER
+    if isinstance(first, ast.Name) and wrappers.mapped_parameter_of(module, node, first.id):
+        return WRAPPER
+    above = module.parent(module.parent(node))
+    if isinstance(above, ast.ClassDef) and isinstance(module.parent(node), ast.Assign):
+        return CLASS_BODY
     if any(isinstance(arg, ast.Starred) for arg in node.args):
         return UNPACKED
     return ""
-
-
-def functions(known: Value) -> Iterator[tuple[Function, int]]:
-    """Returns the functions that a value may be, each with how many arguments it has already."""
-    for fact in known:
-        if isinstance(fact, Function):
-            yield fact, 0
-        elif isinstance(fact, Bound):
-            yield fact.function, 1
-        elif isinstance(fact, Partial):
-            for function, taken in functions(fact.function):
-                yield function, taken + len(fact.args)
-
-
-def _arity(node: ast.AST) -> int | None:
-    """Returns how many results a definition gives, -1 if its returns differ or do not tell."""
-    if isinstance(node, ast.Lambda):
-        return len(node.body.elts) if isinstance(node.body, ast.Tuple) else -1
-    found: set[int] = set()
-    waiting = list(ast.iter_child_nodes(node))
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.Return):
-            is_tuple = isinstance(part.value, ast.Tuple)
-            found.add(len(part.value.elts) if is_tuple else -1)  # type: ignore[union-attr]
-        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(part)
-    return found.pop() if len(found) == 1 else -1

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.flow import Flow
 from pmapx.migrate.replicated.groups import Element, Position, refs
+from pmapx.migrate.replicated.maps import Map
 from pmapx.migrate.values import Bound, Class, Exported, Function, Mapped, Place
 
 Reason = tuple[Place, str]
@@ -51,7 +52,7 @@ def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reaso
             continue
         for fact in mapped:
             site = flow.maps.get(fact)
-            if site is None:
+            if site is None or _is_replaced(module, node, site):
                 continue
             reason = (module.place(node), f"{site.name} is used in a way that is not followed")
             count = max([*site.counts, 0])
@@ -61,6 +62,13 @@ def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reaso
             for index in range(-1, max(site.arity or 0, 0)):
                 position = Position.of(site.made_at, index, is_output=True)
                 yield flow.graph.element(position, position), reason
+
+
+def _is_replaced(module: Module, node: ast.AST, site: Map) -> bool:
+    """Tells whether a name is the method that is mapped, before the map takes its place."""
+    return (
+        isinstance(site.node, ast.Call) and site.node.args[:1] == [node] and module is site.module
+    )
 
 
 def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:

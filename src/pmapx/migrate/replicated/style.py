@@ -25,10 +25,11 @@ TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gain:
-    """A pmap with arguments or results that are replicated now."""
+    """A pmap with arguments or results that are replicated now; ``site`` has its ``jax.pmap``."""
 
     place: Place
     what: str
+    site: Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def restyle(
     for module in modules:
         reason = _broken(module, edits.get(os.path.normpath(module.path), []))
         if reason:
-            stays = [Stay(each.made_at, each.name, reason) for each in maps]
+            stays = [Stay(each.made_at, each.name, reason, each.site) for each in maps]
             return Restyled({}, (), tuple(_in_order(stays)))
     return Restyled(edits, tuple(_gains(maps, decided)), tuple(_in_order(decided.stays)))
 
@@ -98,7 +99,7 @@ def _gains(maps: Maps, decided: decisions.Decisions) -> Collection[Gain]:
             for table, is_output in ((decided.arguments, False), (decided.results, True))
             for index in sorted(table.get(key, ()))
         ]
-        found.append(Gain(each.made_at, f"{each.name}: {', '.join(words)}"))
+        found.append(Gain(each.made_at, f"{each.name}: {', '.join(words)}", each.site))
     return found
 
 

@@ -28,6 +28,8 @@ from pmapx.audit import replication
 HOOK = "pmapx.migrate.replicated.watching:start"
 # Calls whose arguments are compared: the first ones, the second of which takes the first's results.
 LOOKS = 3
+# Wrappers around a pmap, one in the other, whose users are told apart.
+DEEPEST = 6
 Span = tuple[str, int, int, int, int]
 
 
@@ -50,7 +52,7 @@ class _Watch:
 
         def pmap(*args: Any, **kwargs: Any) -> Any:
             mapped = inner(*args, **kwargs)
-            site = _Site(_span(sys._getframe(1)), mapped, self)
+            site = _Site(_spans(sys._getframe(1)), mapped, self)
             with self._lock:
                 self._sites.append(site)
             return Watched(mapped, site)
@@ -83,6 +85,15 @@ def _span(frame: types.FrameType) -> Span:
     return os.path.realpath(frame.f_code.co_filename), line, column, end_line, end_column
 
 
+def _spans(frame: types.FrameType | None) -> list[Span]:
+    """Returns where a call stands, and the calls that led to it, the innermost first."""
+    spans: list[Span] = []
+    while frame is not None and len(spans) < DEEPEST:
+        spans.append(_span(frame))
+        frame = frame.f_back
+    return spans
+
+
 class Watched:
     """A pmapped function that is looked at when it is called."""
 
@@ -111,13 +122,14 @@ class Watched:
 class _Site:
     """What is known of one pmapped function."""
 
-    def __init__(self, span: Span, mapped: Any, watch: _Watch) -> None:
+    def __init__(self, spans: list[Span], mapped: Any, watch: _Watch) -> None:
         self._mapped = mapped
         self._watch = watch
         self._looks = 0
         self._signatures: set[Any] = set()
         self.record: dict[str, Any] = {
-            "span": span,
+            "span": spans[0],
+            "through": spans[1:],
             "function": getattr(mapped, "__name__", ""),
             "calls": 0,
             "problem": "",
