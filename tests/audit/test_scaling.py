@@ -65,6 +65,18 @@ def test_what_grows_is_told_by_the_ends():
     ]
 
 
+def test_several_slices_are_not_compared_with_one():
+    apart = {"slices": 2, "collectives": 3, "temporaries": 4000, "payloads": {"all-gather": 2**20}}
+    assert growth_of([point(8), point(256), point(512, **apart)]) == []
+    more = apart | {"slices": 4, "collectives": 5}
+    assert growth_of([point(8), point(512, **apart), point(1024, **more)]) == [
+        Growth("number of collectives", 3, 5, unit="")
+    ]
+    assert growth_of([point(8), point(512, outputs=2**20, **apart)]) == [
+        Growth("outputs", 4, 2**20)
+    ]
+
+
 def test_one_device_is_not_compared_with_many():
     assert growth_of([point(1, collectives=0, payloads={}), point(8)]) == []
 

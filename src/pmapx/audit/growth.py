@@ -30,6 +30,7 @@ class Point:
       outputs: the bytes of the outputs that do not take the place of arguments.
       temporaries: the bytes of what is in between.
       compile_seconds: how long it took to trace, lower and compile.
+      slices: in how many slices the devices lie.
     """
 
     topology: str
@@ -42,6 +43,7 @@ class Point:
     temporaries: int
     compile_seconds: float
     between: int = 0
+    slices: int = 1
 
     @property
     def memory(self) -> int:
@@ -118,22 +120,39 @@ class Scaling:
 
 
 def growth_of(points: Sequence[Point]) -> list[Growth]:
-    """Says what is more on the most devices than on the fewest; one device sends nothing."""
+    """Says what is more on the most devices than on the fewest; one device sends nothing.
+
+    A program over several slices is another one, since what leaves a slice is sent apart: what it
+    sends and needs in between is compared with that of fewer slices, not with that of one.
+    """
     compared = [point for point in points if point.devices > 1]
     if len(compared) < 2:
         return []
     few, many = compared[0], compared[-1]
     candidates = [
+        *_growth_on_the_way([point for point in compared if point.slices == 1]),
+        *_growth_on_the_way([point for point in compared if point.slices > 1]),
+        Growth("arguments", few.arguments, many.arguments),
+        Growth("outputs", few.outputs, many.outputs),
+    ]
+    kept: dict[str, Growth] = {}
+    for growth in filter(_is_growth, candidates):
+        kept.setdefault(growth.what, growth)
+    return list(kept.values())
+
+
+def _growth_on_the_way(points: Sequence[Point]) -> list[Growth]:
+    if len(points) < 2:
+        return []
+    few, many = points[0], points[-1]
+    return [
         Growth("number of collectives", few.collectives, many.collectives, unit=""),
         *(
             Growth(name, few.payloads.get(name, 0), many.payloads[name])
             for name in sorted(many.payloads)
         ),
-        Growth("arguments", few.arguments, many.arguments),
-        Growth("outputs", few.outputs, many.outputs),
         Growth("temporaries", few.temporaries, many.temporaries),
     ]
-    return [growth for growth in candidates if _is_growth(growth)]
 
 
 def _is_growth(growth: Growth) -> bool:

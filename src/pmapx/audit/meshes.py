@@ -65,7 +65,9 @@ def traced_on(
         for index, info in enumerate(infos)
         if any(leaf.donated for leaf in jax.tree.leaves(info))
     ]
-    outputs = [_on(mesh, wanted and wanted.spec, function) for wanted in asked.outputs]
+    outputs = [
+        None if wanted is None else _on(mesh, wanted.spec, function) for wanted in asked.outputs
+    ]
     out_tree = jax.tree.structure(here.out_info)
     again = jax.jit(
         with_static,
@@ -303,10 +305,8 @@ def _fits(arg: Any, info: Any) -> bool:
                for a, i in pairs)  # fmt: skip
 
 
-def _on(mesh: Mesh, spec: PartitionSpec | None, function: str) -> NamedSharding | None:
+def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
     """Returns a sharding on the other mesh."""
-    if spec is None:
-        return None
     try:
         return NamedSharding(mesh, spec)
     except ValueError:
@@ -333,11 +333,12 @@ def _grown_leaf(
     for dimension, names in enumerate((own if taken is None else taken) or ()):
         for name in (names,) if isinstance(names, str) else names or ():
             shape[dimension] = shape[dimension] // sizes[name] * mesh.shape[name]
+    spec = taken if own is None else own
     return jax.ShapeDtypeStruct(
         tuple(shape),
         aval.dtype,
         weak_type=bool(getattr(aval, "weak_type", False)),
-        sharding=_on(mesh, taken if own is None else own, function),
+        sharding=None if spec is None else _on(mesh, spec, function),
     )
 
 

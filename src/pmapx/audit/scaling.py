@@ -66,9 +66,9 @@ def scaling(
 
 def point_of(there: Elsewhere, topology: str) -> Point:
     """Reads what a compiled function costs a device."""
-    slice_of = links.fabric_of(there.devices).slice_of
+    fabric = links.fabric_of(there.devices)
     text = there.compiled.as_text() or ""
-    found = communication.collectives(text, there.axis_sizes, slice_of)
+    found = communication.collectives(text, there.axis_sizes, fabric.slice_of)
     payloads: collections.Counter[str] = collections.Counter()
     for collective in found:
         payloads[_name(collective)] += collective.payload * collective.times_at_least
@@ -90,6 +90,7 @@ def point_of(there: Elsewhere, topology: str) -> Point:
         outputs=outputs,
         temporaries=temporaries,
         compile_seconds=there.compile_seconds,
+        slices=fabric.slices,
     )
 
 
