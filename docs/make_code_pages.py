@@ -1,14 +1,17 @@
 """An mkdocs hook: the pages of all codes (errors, rules, findings), made from their docstrings."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
-from typing import Any
-
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING, Any
 
 from pmapx import errors
 from pmapx.audit.findings import all_findings
 from pmapx.migrate.rules import all_rules
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Section:
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds errors.md, rules.md and findings.md to the pages to build."""
+    from mkdocs.structure.files import File  # The tests read the pages without it.
+
     for name, content in pages().items():
         files.append(File.generated(config, name, content=content))
     return files

@@ -70,8 +70,16 @@ def about(timeout: float = 60) -> dict[str, Any]:
 def as_text(facts: dict[str, Any]) -> str:
     """Returns what ``about`` found as a table.
 
-    >>> print(as_text(about()).partition(" ")[0])
-    pmapx
+    >>> facts = {"versions": {"pmapx": "0.1.0"}, "platform": "Linux", "settings": {}}
+    >>> facts |= {"devices": {"error": "no answer"}, "cluster": None, "fastpath": None}
+    >>> print(as_text(facts | {"tools": {"click": None}, "frameworks": {"flax": "0.12.8"}}))
+    pmapx         0.1.0
+    platform      Linux
+    devices       none: no answer
+    cluster       none found
+    fast path     not known
+    pmapx[tools]  click missing
+    beside it     flax 0.12.8
     """
     rows = list(facts["versions"].items())
     rows += [("platform", facts["platform"]), ("devices", _devices(facts["devices"]))]

@@ -1,12 +1,6 @@
 """Wrong uses of each command: one line that says what is wrong and what to do, and status 2."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-
-import pmapx
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
@@ -158,16 +152,3 @@ def test_every_command_has_wrong_uses():
     import click
 
     assert WRONG.keys() == {"pmapx", *group.list_commands(click.Context(group))}
-
-
-def test_a_module_that_is_not_there_is_one_line():
-    done = subprocess.run(
-        [sys.executable, "-m", "pmapx", "run", "-m", "no_such.module"],
-        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("pmapx: cannot run 'no_such.module': ")

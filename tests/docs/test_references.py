@@ -41,7 +41,6 @@ def test_a_name_on_the_page_of_the_api_is_there(name):
 
 
 def test_every_code_has_a_page():
-    pytest.importorskip("mkdocs", reason="make docs has an environment with mkdocs")
     from pmapx import errors
     from pmapx.audit.findings import all_findings
     from pmapx.migrate.rules import all_rules
