@@ -70,3 +70,18 @@ double(oldlib.replicate(np.ones(3, np.float32)))
     found = verified(train=train)
     assert states(found) == [(3, "verified", "")]
     assert found.notes[0].startswith("A library that the program uses needs device_put_replicated")
+
+
+COMMITTED = """import jax, numpy as np
+mesh = jax.sharding.Mesh(jax.devices(), ("i",))
+rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i"))
+add = lambda s, x: s + jax.lax.psum(x, "i")
+step = jax.pmap(add, axis_name="i", in_axes=(None, 0), out_axes=None)
+restored = jax.device_put(np.float32(1), jax.devices()[0])
+step(restored, jax.device_put(np.arange(8.0, dtype=np.float32), rows))
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="jax.jit does not move what is committed to one device")
+def test_state_that_a_checkpoint_put_on_one_device_is_taken(verified):
+    assert states(verified(train=COMMITTED)) == [(5, "verified", "")]

@@ -102,3 +102,17 @@ def test_a_pmap_that_is_passed_on_is_reached_through_what_it_makes(summed):
     found = summed(called, called, [passed_on, other])
     assert (found["double"].line, found["double"].state) == (1, "verified")
     assert found["g"].detail == "the command never reached it"
+
+
+def test_a_call_that_is_missing_is_not_the_first_to_differ(summed):
+    def before(watched):
+        f, g = watched.pmap(double), watched.pmap(lambda x: x)
+        f(ROWS), g(ROWS), f(ROWS)
+
+    def after(watched):
+        f, g = watched.pmap(double), watched.pmap(lambda x: x)
+        f(ROWS), g(ROWS + 1)
+
+    found = summed(before, after)
+    assert found["double"].detail == "called 2 times before and once after"
+    assert found["<lambda>"].order < found["double"].order

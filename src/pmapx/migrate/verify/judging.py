@@ -65,6 +65,8 @@ def judge(before: Side, after: Side, tolerance: Tolerance) -> Judgement:
     if was != now:
         found.grade = Grade.DIFFERENT
         found.detail = f"called {_times(was)} before and {_times(now)} after"
+        # It differs from the call on that is missing, or after all that it had.
+        found.order = [*before.function.orders, found.order + 1][calls]
     elif was > calls:
         found.note(f"the first {calls} of {was:,} calls were compared")
     return found
