@@ -102,6 +102,12 @@ def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
     assert all(reason in each.reason for each in outcomes)
 
 
+def test_a_file_that_sets_what_a_function_wraps_is_rewritten(tmp_path):
+    text = "import jax\nclass P:\n    def __init__(self, f):\n        self.call = jax.pmap(f)\n"
+    _, outcomes = rewritten(tmp_path, text + "        self.__wrapped__ = f\n")
+    assert [each.reason for each in outcomes] == [""]
+
+
 def test_only_sites_with_a_plan_change_beside_one_that_is_left(tmp_path):
     after, outcomes = rewritten(
         tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, axis_name=0)\n"

@@ -234,7 +234,8 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
             return TAKEN.format(word)
     for node in ast.walk(module.source.tree):
         name = ""
-        if isinstance(node, ast.Attribute) and node.attr == "__wrapped__":
+        is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if is_read and node.attr == "__wrapped__":  # type: ignore[attr-defined]
             return WRAPPED
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             name = node.id
