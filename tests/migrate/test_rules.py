@@ -236,6 +236,29 @@ CASES = {
         jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(data).block_until_ready()
         """,
     ),
+    "PMX532 whose count is checked": (
+        "PMX532",
+        """
+        import jax, jax.numpy as jnp
+        def meet():
+            x = jnp.ones([jax.local_device_count()])
+            x = jax.device_get(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(x))  # here
+            if x[0] != jax.device_count():
+                raise ValueError(f"only {x}")
+        """,
+    ),
+    "PMX532 not when the count is used": (
+        "PMX532",
+        """
+        import jax, jax.numpy as jnp
+        def count():
+            x = jnp.ones([jax.local_device_count()])
+            x = jax.device_get(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(x))
+            if x[0] != jax.device_count():
+                raise ValueError(f"only {x}")
+            return x[0]
+        """,
+    ),
     "PMX534 spellings": (
         "PMX534",
         """
