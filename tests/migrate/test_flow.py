@@ -47,6 +47,8 @@ ROWS = {
     "branch": "y = step(x) if c else None\nprint(y[0])  # here\n",
     "after a wait": "y = jax.block_until_ready(step(x))\nprint(y[0])  # here\n",
     "replicated": "p = jax_utils.replicate(p)\nprint(p['w'][0])  # here\n",
+    "leaf of a chosen object": "p = jax_utils.replicate(p)\nprint(p.opt[0].count[0])  # here\n",
+    "method of a row": "y = step(x)\nprint(y[0].mean())  # here\n",
     "itemgetter": "print(operator.itemgetter(0)(step(x)))  # here\n",
     "decorated": "@jax.pmap\ndef f(x): return x * 2\nprint(f(x)[0])  # here\n",
     "partial": (
@@ -123,6 +125,7 @@ NO_ROWS = {
     "jit": "y = jax.jit(array)(x)\nprint(y[0])\n",
     "slice": "y = step(x)\nprint(y[:4])\n",
     "shadowed": "y = step(x)\ndef h(y): return y[0]\n",
+    "part of an object": "p = jax_utils.replicate(p)\nprint(p.opt[0].count, p.opt[0]['w'])\n",
     "deleted": "y = step(x)\ndel y\ny = load()\nprint(y[0])\n",
 }
 

@@ -166,6 +166,11 @@ VALUES = {
     "default": "import jax\ndef run(g, m=jax.pmap): return m(g)  # here\n",
     "dict": "import jax\nmodes = {'parallel': jax.pmap}  # here\n",
     "attribute": "import jax\nclass T:\n  def __init__(self):\n    self.m = jax.pmap  # here\n",
+    "branches": ("import jax\nif many:\n  m = jax.pmap  # here\nelse:\n  m = jax.vmap\nf = m(g)\n"),
+    "argument that is missing": (
+        "import jax\ndef run(g, x, m=None):\n  if m is None:\n    m = jax.pmap  # here\n"
+        "  return m(g)(x)\n"
+    ),
     "returned": "import jax\ndef mapper():\n  return jax.pmap  # here\n",
 }
 
@@ -173,6 +178,20 @@ VALUES = {
 @pytest.mark.parametrize("case", VALUES)
 def test_pmap_as_a_value_is_seen_once(tmp_path, case):
     found, expected = marked(tmp_path, "PMX505", VALUES[case])
+    assert found == expected
+
+
+def test_another_name_is_no_value(tmp_path):
+    text = """
+    import jax
+    try:
+        from jax import pmap as m
+    except ImportError:
+        m = jax.pmap
+    f = m(g)  # here
+    """
+    assert marked(tmp_path, "PMX505", text)[0] == []
+    found, expected = marked(tmp_path, "PMX501", text)
     assert found == expected
 
 

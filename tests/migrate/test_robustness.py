@@ -198,6 +198,29 @@ def test_a_cell_that_does_not_parse_is_said_and_the_rest_is_checked(tmp_path):
     assert any("cell 3 is not checked" in f.message for f in found)
 
 
+def test_a_cell_that_does_not_parse_is_not_said_where_no_cell_has_a_use(tmp_path):
+    (tmp_path / "n.ipynb").write_text(notebook("import jax", "def f(:"))
+    assert check_all(tmp_path) == []
+
+
+def test_a_magic_goes_on_with_any_indentation(tmp_path):
+    text = notebook(
+        "import jax\nif many:\n  !tool run \\\n    --here \\\n      --now\nf = jax.pmap(g)"
+    )
+    (tmp_path / "n.ipynb").write_text(text)
+    assert only(check_all(tmp_path)).cell == (2, 6)
+
+
+def test_a_file_for_a_newer_python_is_said_to_be_one(tmp_path):
+    (tmp_path / "a.py").write_text("import jax\nf = jax.pmap(g)\nclass T[K](list[K]): pass\n")
+    found = only(check_all(tmp_path))
+    if sys.version_info >= (3, 12):
+        assert found.code == "PMX501"
+    else:
+        assert found.code == "PMX500"
+        assert "run pmapx with that" in found.message
+
+
 def test_an_old_notebook_is_read(tmp_path):
     (tmp_path / "n.ipynb").write_text(notebook(USE, version=3))
     assert [f.code for f in check_all(tmp_path)] == ["PMX501"]

@@ -148,6 +148,14 @@ CASES = {
         f = maps.xmap(g)
         """,
     ),
+    "PMX517 not again at what a variable holds": (
+        "PMX517",
+        """
+        import jax
+        env = jax.experimental.maps.thread_resources.env  # here
+        print(env.physical_mesh.shape)
+        """,
+    ),
     "PMX518 through xla_bridge": (
         "PMX518",
         """
@@ -228,6 +236,29 @@ CASES = {
         jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(data).block_until_ready()
         """,
     ),
+    "PMX532 whose count is checked": (
+        "PMX532",
+        """
+        import jax, jax.numpy as jnp
+        def meet():
+            x = jnp.ones([jax.local_device_count()])
+            x = jax.device_get(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(x))  # here
+            if x[0] != jax.device_count():
+                raise ValueError(f"only {x}")
+        """,
+    ),
+    "PMX532 not when the count is used": (
+        "PMX532",
+        """
+        import jax, jax.numpy as jnp
+        def count():
+            x = jnp.ones([jax.local_device_count()])
+            x = jax.device_get(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(x))
+            if x[0] != jax.device_count():
+                raise ValueError(f"only {x}")
+            return x[0]
+        """,
+    ),
     "PMX534 spellings": (
         "PMX534",
         """
@@ -287,6 +318,34 @@ CASES = {
                 new = self.step(self.state, x)
                 print(self.state)  # here
                 self.state = new
+        """,
+    ),
+    "PMX542 not by what a base class maps": (
+        "PMX542",
+        """
+        import jax
+        class Base:
+            def __init__(self):
+                self.step = jax.pmap(g, donate_argnums=(1,))
+        class Own(Base):
+            def __init__(self):
+                self.step = jax.pmap(g, donate_argnums=(0,))
+            def run(self, state, x):
+                for _ in range(3):
+                    state = self.step(state, x)
+        """,
+    ),
+    "PMX542 by what a base class maps": (
+        "PMX542",
+        """
+        import jax
+        class Base:
+            def __init__(self):
+                self.step = jax.pmap(g, donate_argnums=(1,))
+        class Own(Base):
+            def run(self, state, x):
+                for _ in range(3):
+                    state = self.step(state, x)  # here
         """,
     ),
     "PMX542 not when bound anew": (

@@ -222,7 +222,7 @@ def attribute(frame: Frame, fact: Fact, name: str) -> Value:
 
 def _of_instance(frame: Frame, instance: Instance, name: str) -> Value:
     held = instance.cls.attributes.get(name, UNKNOWN)
-    found = _of_class(frame, instance.cls, name, [])
+    found = _of_class(frame, instance.cls, name, [], has_own=bool(held))
     return join(
         held,
         frozenset(
@@ -240,15 +240,19 @@ def _is_method(function: Function) -> bool:
     )
 
 
-def _of_class(frame: Frame, cls: Class, name: str, seen: list[Class]) -> Value:
+def _of_class(
+    frame: Frame, cls: Class, name: str, seen: list[Class], *, has_own: bool = False
+) -> Value:
+    """``has_own`` if the object has the attribute already, whatever a base's methods assign."""
     if name in cls.body:
         return looked_up(frame, cls.body[name])
     if len(seen) < 10:
         for base in cls.bases:
             for fact in looked_up(frame, base):
                 if isinstance(fact, Class) and fact not in seen:
-                    held = _of_class(frame, fact, name, [*seen, cls])
-                    held = join(held, fact.attributes.get(name, UNKNOWN))
+                    held = _of_class(frame, fact, name, [*seen, cls], has_own=has_own)
+                    if not has_own:
+                        held = join(held, fact.attributes.get(name, UNKNOWN))
                     if held:
                         return held
     return UNKNOWN
@@ -317,6 +321,8 @@ def _row(
     if first is not None:
         chosen = _literal(first)
     if isinstance(chosen, int) and not isinstance(chosen, bool):
+        if first is None and _is_used_as_object(frame, node):
+            return value(dataclasses.replace(stacked, doubt=Confidence.LOW))
         # The more an index may choose from a tuple, the less sure it is to take a row.
         sure = Confidence(Confidence.HIGH + 1 - (stacked.doubt if first is None else 1))
         seen = dataclasses.replace(stacked, confidence=min(stacked.confidence, sure))
@@ -331,6 +337,14 @@ def _row(
         frame.module.facts.add_indexing(Indexing(node, stacked, "arange"))
     # A key or an index: what is chosen by a variable may still be a stacked leaf.
     return value(dataclasses.replace(stacked, confidence=Confidence.LOW))
+
+
+def _is_used_as_object(frame: Frame, node: ast.Subscript) -> bool:
+    """``state[0].count`` and ``state[0]["w"]`` choose from a tuple: a row has no such parts."""
+    parent = frame.module.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr not in names.ARRAY_ATTRIBUTES
+    return isinstance(parent, ast.Subscript) and isinstance(_literal(parent.slice), str)
 
 
 def _literal(node: ast.expr) -> object:

@@ -100,6 +100,19 @@ METADATA = frozenset(
         "devices", "addressable_shards", "addressable_data", "global_shards",
     }
 )  # fmt: skip
+# What else arrays have, NumPy's and JAX's.
+ARRAY_ATTRIBUTES = METADATA | frozenset(
+    {
+        "T", "mT", "real", "imag", "flat", "strides", "base", "at", "device", "all", "any",
+        "argmax", "argmin", "argpartition", "argsort", "astype", "byteswap", "choose", "clip",
+        "compress", "conj", "conjugate", "copy", "cumprod", "cumsum", "diagonal", "dot", "dump",
+        "dumps", "fill", "flatten", "item", "max", "mean", "min", "nonzero", "partition", "prod",
+        "ptp", "put", "ravel", "repeat", "reshape", "resize", "round", "searchsorted", "sort",
+        "squeeze", "std", "sum", "swapaxes", "take", "tobytes", "tofile", "tolist", "tostring",
+        "trace", "transpose", "var", "view", "block_until_ready", "copy_to_host_async",
+        "device_buffer", "numpy",
+    }
+)  # fmt: skip
 # A tree's methods that give trees with the same leaves.
 TREE_METHODS = frozenset(
     {"replace", "_replace", "copy", "pop", "get", "unfreeze", "block_until_ready", "_asdict"}

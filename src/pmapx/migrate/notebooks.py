@@ -61,13 +61,15 @@ def _python(source: str) -> str:
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not first.startswith(_PYTHON_MAGICS):
         return "\n".join("" for _ in lines)
-    kept, continued = [], False
+    kept, continued, indent = [], False, ""
     for line in lines:
-        # A magic's line goes on after a backslash.
+        # A magic's line goes on after a backslash, however far it is indented there.
         is_magic = continued or bool(_MAGIC_LINE.match(line) and not _is_python(line))
+        if is_magic and not continued:
+            indent = line[: len(line) - len(line.lstrip())]
         continued = is_magic and line.endswith("\\")
         if is_magic:
-            kept.append(line[: len(line) - len(line.lstrip())] + "pass")
+            kept.append(indent + "pass")
         else:
             kept.append(_MAGIC_VALUE.sub(r"\1None", line))
     return "\n".join(kept)

@@ -90,7 +90,22 @@ def _is_alias(module: Module, node: ast.AST) -> bool:
     parent = module.parent(node)
     if not isinstance(parent, ast.Assign) or parent.value is not node:
         return False
-    return all(isinstance(target, ast.Name) for target in parent.targets)
+    given = {target.id for target in parent.targets if isinstance(target, ast.Name)}
+    if len(given) < len(parent.targets):
+        return False
+    around = list(module.functions_around(node))
+    uses = [
+        use
+        for use in ast.walk(around[0] if around else module.source.tree)
+        if isinstance(use, ast.Name) and use.id in given and isinstance(use.ctx, ast.Load)
+    ]
+    # Where the name may be something else too, a choice is made here, and it is no alias.
+    return not uses or any(_is_certain(module, use) for use in uses)
+
+
+def _is_certain(module: Module, node: ast.AST) -> bool:
+    reference = module.facts.references.get(node)
+    return reference is not None and reference.is_certain and reference.name in names.PMAP
 
 
 def _site(module: Module, node: ast.AST) -> Site:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import stat
+import sys
 import tokenize
 import warnings
 from collections.abc import Container
@@ -87,6 +88,8 @@ def imported_words(data: bytes) -> set[bytes]:
 
 
 _WORD = re.compile(rb"\w+")
+# Type parameters and type aliases.
+_OF_PYTHON_3_12 = re.compile(r"\s*(?:(?:async\s+)?def\s+\w+\[|class\s+\w+\[|type\s+\w+\s*[\[=])")
 
 
 # Pipes and devices would block; the open file is asked, so nothing can change between.
@@ -207,13 +210,20 @@ def parse(path: str, data: bytes) -> Source | Unreadable:
         return Source(path, text, _tree(text))
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
-        return Unreadable(path, f"syntax error: {where}{_one_line(error.msg)}")
+        return Unreadable(path, f"syntax error: {where}{_one_line(error.msg)}{_hint(error)}")
     except (UnicodeDecodeError, LookupError) as error:
         return Unreadable(path, f"wrong encoding: {_one_line(str(error))}")
     except (RecursionError, MemoryError):
         return Unreadable(path, "nested too deeply to parse")
     except ValueError as error:
         return Unreadable(path, _one_line(str(error)))
+
+
+def _hint(error: SyntaxError) -> str:
+    """Says when it is an older Python that does not read what a newer one does."""
+    if sys.version_info < (3, 12) and _OF_PYTHON_3_12.match(error.text or ""):
+        return " (it is Python 3.12: run pmapx with that or a newer one)"
+    return ""
 
 
 def _decode(data: bytes) -> str:
@@ -242,6 +252,9 @@ def _parse_notebook(path: str, data: bytes) -> Source:
             continue
         kept.append(dataclasses.replace(cell, first_line=line))
         line += cell.source.count("\n") + 1
+    # The words that led here may be in a picture or in prose.
+    if not has_uses("\n".join(cell.source for cell in cells).encode("utf-8", "replace")):
+        problems = []
     text = "\n".join(cell.source for cell in kept)
     return Source(path, text, _tree(text), tuple(kept), tuple(problems))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from pmapx.migrate import evaluate
 from pmapx.migrate.facts import Reference
 from pmapx.migrate.module import Module
 
@@ -31,11 +32,28 @@ def uses_of(module: Module, table: Mapping[str, str]) -> Iterator[tuple[Referenc
     for reference in references:
         if reference.is_guarded or reference.name not in entries:
             continue
+        if _is_told_before(module, reference, table):
+            continue
         is_below_import = any(
             reference.name == name or reference.name.startswith(name + ".") for name in imported
         )
         if reference.by == "import" or not is_below_import:
             yield reference, entries[reference.name]
+
+
+def _is_told_before(module: Module, reference: Reference, table: Mapping[str, str]) -> bool:
+    """``env = maps.env`` is reported, and ``env.mesh`` after it is not."""
+    written = evaluate.dotted(reference.node)
+    if reference.by == "import" or written is None:
+        return False
+    variable, *attributes = written.split(".")
+    stands_for = reference.name.split(".")[: -len(attributes) or None]
+    if _entry(".".join(stands_for), table) is None:
+        return False
+    return any(
+        isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(module.source.tree)
+    )
 
 
 def _entry(name: str, table: Mapping[str, str]) -> str | None:

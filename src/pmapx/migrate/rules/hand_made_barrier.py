@@ -23,7 +23,7 @@ class HandMadeBarrier(Rule):
     """A ``psum`` of ones is waited on, as a barrier.
 
     **What.** A pmapped function that does nothing but ``psum`` is called with constants, and the
-    result is waited on and thrown away.
+    result is waited on, and thrown away or no more than compared.
 
     **Why.** It was the way to make processes wait for one another. Under the new pmap they may
     reach it at different programs, and end with ``Core halted unexpectedly``. There are barriers
@@ -104,7 +104,7 @@ def _is_given_constants(module: Module, call: ast.Call) -> bool:
 
 
 def _is_waited_on(module: Module, call: ast.Call) -> bool:
-    """The result is waited on and not bound to a name, or not used at all."""
+    """The result is waited on and no more than compared, or not used at all."""
     node: ast.AST = call
     is_waited = False
     while True:
@@ -120,6 +120,35 @@ def _is_waited_on(module: Module, call: ast.Call) -> bool:
             is_waited = True
         elif isinstance(parent, ast.Return):
             return is_waited
+        elif isinstance(parent, ast.Assign):
+            return is_waited and _is_only_compared(module, parent)
         elif not isinstance(parent, (ast.Attribute, ast.Subscript, ast.Call)):
             return False
         node = parent
+
+
+def _is_only_compared(module: Module, bound: ast.Assign) -> bool:
+    """Tells whether a count is checked, as in ``if x[0] != n: raise``, and that is all."""
+    if len(bound.targets) != 1 or not isinstance(bound.targets[0], ast.Name):
+        return False
+    name = bound.targets[0].id
+    around = module.functions_around(bound)
+    if not around:
+        return False
+    after = (bound.end_lineno or bound.lineno, bound.end_col_offset or 0)
+    return all(
+        _is_in_a_check(module, node)
+        for node in ast.walk(around[0])
+        if isinstance(node, ast.Name)
+        and node.id == name
+        and isinstance(node.ctx, ast.Load)
+        and (node.lineno, node.col_offset) > after
+    )
+
+
+def _is_in_a_check(module: Module, node: ast.AST) -> bool:
+    while isinstance(node, ast.expr | ast.FormattedValue | ast.keyword):
+        if isinstance(node, ast.Compare):
+            return True
+        node = module.parent(node)
+    return isinstance(node, ast.Raise | ast.Assert)
