@@ -10,6 +10,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
 PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4
 READY := $(VENV)/.ready
+TEST_READY := $(VENV)/.ready-test
 DOCS_READY := $(VENV)/.ready-docs
 
 # Other people's libraries, which are tested on the JAX release that they all know.
@@ -36,10 +37,10 @@ help: ## Show this list
 demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified and audited in three minutes
 	@$(RUN) examples/demo/story.py $(ARGS)
 
-test: $(READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
+test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-slow: $(READY) ## Run the slow tests
+test-slow: $(TEST_READY) ## Run the slow tests
 	$(PYTEST) -m slow $(ARGS)
 
 test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
@@ -47,7 +48,7 @@ test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	  --verbose --durations 5 tests/peers "tests/docs/test_examples.py::test_example_runs_to_its_end[mnist_flax.py]" \
 	  $(ARGS)
 
-test-wheel: $(READY) ## Build the wheel and the sdist, and try each in an empty environment
+test-wheel: $(TEST_READY) ## Build the wheel and the sdist, and try each in an empty environment
 	$(PIP) install --quiet --group release
 	rm -rf dist .venvs/wheel
 	$(RUN) -m build --outdir dist
@@ -77,7 +78,7 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
 	$(RUN) benchmarks/compare.py
 
-conformance-docs: $(READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
+conformance-docs: $(TEST_READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
 	$(RUN) tests/peers/make_conformance.py
 
 pictures: $(READY) ## Make the README's pictures again from real runs (needs Chromium)
@@ -86,12 +87,12 @@ pictures: $(READY) ## Make the README's pictures again from real runs (needs Chr
 bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
 	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)
 
-lint: $(READY) ## Check style, formatting and types
+lint: $(TEST_READY) ## Check style, formatting and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-format: $(READY) ## Format the code and mend what ruff can mend
+format: $(TEST_READY) ## Format the code and mend what ruff can mend
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
@@ -101,33 +102,38 @@ docs: $(DOCS_READY) ## Build the documentation into site/
 clean: ## Remove what was built, the environments included
 	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-venv: $(READY) ## Only make the environment
+venv: $(TEST_READY) ## Only make the environment
 
 # The stamp is older than pyproject.toml when the dependencies may have changed.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "pmapx needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	       "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up $(VENV), once; it takes a few minutes."
+	@echo "Setting up $(VENV), once: JAX and the tools. It takes a minute or two."
 	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { \
 	  echo "$(PYTHON) cannot make virtual environments: install its venv module" \
 	       "(on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
-	@# --group came with pip 25.1
-	$(PIP) install "pip>=25.1"
-	$(PIP) install --editable ".[tools]" --group test --group lint $(if $(JAX),"$(JAX)")
+	@$(PIP) install --quiet --editable ".[tools]" $(if $(JAX),"$(JAX)")
 	@touch $@
 
-$(DOCS_READY): $(READY)
-	$(PIP) install --group docs
+# --group came with pip 25.1.
+$(TEST_READY): $(READY)
+	@echo "Adding what the tests need to $(VENV), once."
+	@$(PIP) install --quiet "pip>=25.1"
+	@$(PIP) install --quiet --group test --group lint $(if $(JAX),"$(JAX)")
+	@touch $@
+
+$(DOCS_READY): $(TEST_READY)
+	$(PIP) install --quiet --group docs
 	@touch $@
 
 # The name of this environment is its own whatever JAX or VENV say: its libraries are many.
 $(PEERS_READY): pyproject.toml
 	@$(MAKE) --no-print-directory venv VENV=$(PEERS_VENV) JAX="$(PEERS_JAX)"
-	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check install --group peers "$(PEERS_JAX)"
+	$(PEERS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group peers "$(PEERS_JAX)"
 	@touch $@
 
 $(TPU_READY): pyproject.toml
 	@$(MAKE) --no-print-directory venv VENV=$(TPU_VENV)
-	$(TPU_VENV)/bin/python -m pip --disable-pip-version-check install --editable ".[tpu]"
+	$(TPU_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --editable ".[tpu]"
 	@touch $@

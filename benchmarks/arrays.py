@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from turns import best_of_turns, described_machine, markdown, parser_of, shown
+from turns import best_of_turns, described_machine, markdown, parser_of, run, shown
 
 import pmapx
 from pmapx.legacy.indexing import make_getitem
@@ -292,8 +292,4 @@ def parse_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
-        sys.exit(130)
+    run(main)

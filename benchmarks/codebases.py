@@ -19,6 +19,7 @@ from pmapx.migrate.discovery import Unreadable
 from pmapx.migrate.migration import migrate
 from pmapx.migrate.project import Project
 from pmapx.migrate.rewrite import rewrite
+from pmapx.migrate.surroundings import Surroundings
 
 COLUMNS = ("codebase", ">files", ">uses of pmap", ">rewritten", "left, and why")
 
@@ -68,10 +69,8 @@ def is_sound_file(file, again):
         return True
     project = Project([file.path])
     module = project.module(file.path, data=file.after)
-    in_processes = sources.is_of_processes(file.after)
-    return (
-        module is not None and not rewrite(module, file.after, in_processes=in_processes).is_changed
-    )
+    around = Surroundings.of(file.after)
+    return module is not None and not rewrite(module, file.after, around=around).is_changed
 
 
 def short(reason):

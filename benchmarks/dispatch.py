@@ -17,7 +17,6 @@ import argparse
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,7 +29,7 @@ import jax
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from turns import best_of_turns, described_machine, parser_of, shown
+from turns import best_of_turns, described_machine, parser_of, run, shown
 
 import pmapx
 
@@ -221,8 +220,4 @@ def parse_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
-        sys.exit(130)
+    run(main)

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turns import best_of_turns, described_machine, markdown, parser_of, shown
+from turns import best_of_turns, described_machine, markdown, parser_of, run, shown
 
 from pmapx.launch import environment, reserved_port
 
@@ -236,8 +236,4 @@ def parse_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
-        sys.exit(130)
+    run(main)

@@ -27,7 +27,9 @@ from turns import markdown, parser_of
 
 import pmapx
 from pmapx.audit.elsewhere import compile_for
-from pmapx.audit.scaling import COUNTS, Point, growth_of, point_of, size
+from pmapx.audit.growth import Point, growth_of
+from pmapx.audit.quantities import in_bytes
+from pmapx.audit.scaling import COUNTS, point_of
 from pmapx.audit.topology import topology_of
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8
@@ -64,14 +66,15 @@ def table(points: dict[str, list[Point]]) -> list[str]:
     )
     rows = []
     for first, second, read in zip(*points.values(), strict=True):
-        reading = size(read.sent), size(read.outputs + read.temporaries)
+        reading = in_bytes(read.sent), in_bytes(read.outputs + read.temporaries)
         for style, point, to_read in (
             ("original", first, reading),
             ("migrated", second, ("0 B", "0 B")),
         ):
             rows.append(
                 (f"{point.devices:,}", point.topology, style, str(point.collectives),
-                 size(point.sent), size(point.memory), *to_read, f"{point.compile_seconds:.1f}")
+                 in_bytes(point.sent), in_bytes(point.memory), *to_read,
+                 f"{point.compile_seconds:.1f}")
             )  # fmt: skip
     lines = [*markdown(columns, rows), ""]
     for style, found in points.items():

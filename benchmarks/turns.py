@@ -4,8 +4,10 @@ import argparse
 import gc
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
 import jax
 
@@ -66,3 +68,12 @@ def parser_of(doc: str) -> argparse.ArgumentParser:
         epilog=details,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Ends with the status that `main` returns; Ctrl-C is no traceback."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        sys.exit(130)

@@ -1,7 +1,5 @@
 """Rows are read where they lie, without communication (F3, F4, F6)."""
 
-import threading
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +8,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import pmapx
+from at_once import at_once
 from oracle import assert_same
 from program_counts import counting
 
@@ -141,18 +140,9 @@ def test_the_source_may_be_donated_after():
 @pytest.mark.behaviour("F6")
 def test_many_threads_read_rows_at_once():
     x = pmapx.pmap(lambda x: x + 1)(ROWS)
-    seen = [None] * 16
-    together = threading.Barrier(16)
 
     def read(k):
-        together.wait()
-        seen[k] = [np.asarray(pmapx.local_slice(x, (k + i) % N)) for i in range(2 * N)]
+        return [np.asarray(pmapx.local_slice(x, (k + i) % N)) for i in range(2 * N)]
 
-    threads = [threading.Thread(target=read, args=(k,)) for k in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-
-    for k, rows in enumerate(seen):
+    for k, rows in enumerate(at_once(read)):
         assert_same(rows, [ROWS[(k + i) % N] + 1 for i in range(2 * N)])

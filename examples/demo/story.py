@@ -17,6 +17,7 @@ from stage import WIDTH, Ended, Stage, bold, quote, say
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
+FOLDER = CHECKOUT / "build" / "demo"
 PYTHON = sys.executable
 PMAPX = (PYTHON, "-m", "pmapx")
 DEVICES = 8
@@ -92,15 +93,14 @@ def main() -> int:
 
 def prepared() -> Stage:
     """An empty folder in the checkout with three copies of the program."""
-    folder = CHECKOUT / "build" / "demo"
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
     for name in ("original", *STYLES):
-        (folder / name).mkdir(parents=True)
-        shutil.copy(HERE / "train.py", folder / name)
+        (FOLDER / name).mkdir(parents=True)
+        shutil.copy(HERE / "train.py", FOLDER / name)
     os.environ["JAX_PLATFORMS"] = "cpu"
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES}".strip()
-    return Stage(folder, steps=7)
+    return Stage(FOLDER, steps=7)
 
 
 def migrate(stage: Stage, style: str) -> bool:
@@ -204,5 +204,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        print("\nStopped; nothing is left of it.", file=sys.stderr)
         sys.exit(130)

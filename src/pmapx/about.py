@@ -15,7 +15,7 @@ from pmapx._version import __version__
 # Distributions that matter to a program with pmap; those that are not installed are not shown.
 _CORE = ("jax", "jaxlib", "numpy")
 _PLUGINS = ("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin", "jax-metal")
-_TOOLS = ("click", "jinja2", "libcst", "rich")
+_TOOLS = ("click", "libcst", "rich")
 _FRAMEWORKS = (
     "brax",
     "chex",
@@ -65,6 +65,52 @@ def about(timeout: float = 60) -> dict[str, Any]:
             if name.startswith(("JAX_", "PMAPX_")) or name == "XLA_FLAGS"
         },
     }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Returns what ``about`` found as a table.
+
+    >>> print(as_text(about()).partition(" ")[0])
+    pmapx
+    """
+    rows = list(facts["versions"].items())
+    rows += [("platform", facts["platform"]), ("devices", _devices(facts["devices"]))]
+    rows += [("cluster", _cluster(facts["cluster"])), ("fast path", _fastpath(facts["fastpath"]))]
+    rows += [("pmapx[tools]", _listed(facts["tools"])), ("beside it", _listed(facts["frameworks"]))]
+    rows += list(facts["settings"].items())
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _devices(devices: dict[str, Any]) -> str:
+    if "error" in devices:
+        return f"none: {devices['error']}"
+    return f"{devices['count']} {devices['platform']} ({', '.join(devices['kinds'])})"
+
+
+def _cluster(cluster: dict[str, Any] | None) -> str:
+    if cluster is None:
+        return "none found"
+    process, processes = (
+        "?" if cluster[k] is None else cluster[k] for k in ("process", "processes")
+    )
+    return f"{cluster['kind']}, by {cluster['found_by']}: process {process} of {processes}"
+
+
+def _fastpath(pieces: dict[str, bool] | None) -> str:
+    if pieces is None:
+        return "not known"
+    if pieces["public only"]:
+        return "off: PMAPX_PUBLIC_ONLY is set"
+    missing = [
+        piece for piece, is_there in pieces.items() if not is_there and piece != "public only"
+    ]
+    return f"on, but for: {', '.join(missing)}" if missing else "on"
+
+
+def _listed(versions: dict[str, str | None]) -> str:
+    shown = [f"{name} {version or 'missing'}" for name, version in versions.items()]
+    return ", ".join(shown) or "none of the frameworks that pmapx is tested with"
 
 
 def _version(distribution: str) -> str | None:

@@ -27,6 +27,8 @@ COLOURS = (36, 33, 35, 32, 34, 31)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 KEPT_LINES = 20
+# Set where `pmapx run` is to start processes and leave JAX as it is.
+PLAIN = "PMAPX_RUN_PLAIN"
 
 
 def launch(
@@ -252,12 +254,26 @@ class Workers:
             return 0
         rank, status = first
         how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
-        lines = [f"pmapx: process {rank} failed first, with {how}; the others were stopped."]
+        lines = [_FAILED.format(rank=rank, how=how)]
         if self._last_lines[rank]:
             lines += [f"pmapx: the last lines of process {rank}:"]
             lines += [f"  {line}" for line in self._last_lines[rank]]
         print("\n".join(lines), file=sys.stderr, flush=True)
         return status if status > 0 else 128 - status
+
+
+_FAILED = "pmapx: process {rank} failed first, with {how}; the others were stopped."
+
+
+def failed_first(output: str) -> tuple[int, str] | None:
+    """Returns which process failed first, and how, from what a launch printed.
+
+    >>> failed_first("pmapx: process 1 failed first, with exit status 3; the others were stopped.")
+    (1, 'exit status 3')
+    """
+    pattern = re.escape(_FAILED).replace(r"\{rank\}", r"(\d+)").replace(r"\{how\}", "(.*?)")
+    found = re.findall(f"^{pattern}$", output, re.MULTILINE)
+    return (int(found[-1][0]), found[-1][1]) if found else None
 
 
 def _end_with_parent() -> None:

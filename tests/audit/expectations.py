@@ -42,7 +42,7 @@ class Expected:
 
 
 ALL_REDUCE, ALL_GATHER = "all-reduce", "all-gather"
-PERMUTE, ALL_TO_ALL = "collective-permute", "all-to-all"
+PERMUTE, ALL_TO_ALL, REDUCE_SCATTER = "collective-permute", "all-to-all", "reduce-scatter"
 
 # By program, then by the name of the function that is mapped; by that of the result, where what is
 # mapped is a lambda or a partial.
@@ -190,5 +190,176 @@ EXPECTED: dict[str, dict[str, Expected]] = {
         # Members never speak.
         "init": Expected(varying=("",)),
         "fit": Expected(varying=("",)),
+    },
+    "epoch_on_device": {
+        # w has 3, b one, and the loss: in each of 12 / 4 steps. The keys are each device's own.
+        "epoch": Expected(
+            given=("state[<flat index 0>]", "state[<flat index 1>]"),
+            replicated=("[0][<flat index 0>]", "[0][<flat index 1>]", "[1]"),
+            varying=("[0][<flat index 2>]",),
+            sent=(Sent(ALL_REDUCE, 4 * (3 + 1 + 1), 3),),
+        ),
+    },
+    "conjugate_gradient": {
+        # 3 x 5 and 5 x 2 with the loss, then a product of their size in each of 4 iterations.
+        "natural_step": Expected(
+            given=("params",),
+            replicated=("",),
+            sent=(Sent(ALL_REDUCE, 4 * (25 + 1)), Sent(ALL_REDUCE, 4 * 25, 4)),
+        ),
+    },
+    "grouped_statistics": {
+        # In pairs: two means of 2 features, and the numbers of both members.
+        "group_norm_step": Expected(
+            varying=("",), sent=(Sent(ALL_REDUCE, 2 * 4 * 2), Sent(ALL_GATHER, 2 * 4))
+        ),
+        # 5 x 2 three times. A sum of sums in groups is the same everywhere; groups are not followed
+        # so far, and what is called varying may be caution.
+        "two_level_sum": Expected(
+            replicated=("[1]",), varying=("[0]",), sent=(Sent(ALL_REDUCE, 3 * 4 * 10),)
+        ),
+    },
+    "feature_statistics": {
+        # The weight, 3 means, 3 x 3 covariances, the lowest and the highest score.
+        "moments": Expected(
+            given=("options",),
+            replicated=("[0]", "[2]"),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 * (1 + 3 + 9 + 1 + 1)),),
+        ),
+        "histogram": Expected(
+            given=("edges",), replicated=("[0]",), varying=("[1]",), sent=(Sent(ALL_REDUCE, 4 * 4),)
+        ),
+    },
+    "federated_averaging": {
+        # The weight of the chosen, and what 3 + 1 parameters change by.
+        "run_round": Expected(
+            given=("params",),
+            replicated=("[0]",),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 + 4 * 4),),
+        ),
+    },
+    "replicated_flags": {
+        # 3 gradients, the flag, the loss; scale and count follow from the flag of all.
+        "train_step": Expected(
+            given=("state",), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * (3 + 1 + 1)),)
+        ),
+        # The loss comes in averaged, and the choice between the branches is that of all.
+        "should_stop": Expected(
+            given=("x", "threshold"), replicated=("",), sent=(Sent(ALL_REDUCE, 4),)
+        ),
+    },
+    "actors_and_learners": {
+        "act": Expected(given=("weights", "state"), varying=("",)),
+        "learn": Expected(
+            given=("weights", "baseline"), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 9 + 4),)
+        ),
+    },
+    "adversarial_training": {
+        # 2 -> 8 -> 1 has 33 numbers, 2 -> 8 -> 2 has 42; each with its loss.
+        "d_step": Expected(
+            given=("disc", "gen"), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * (33 + 1)),)
+        ),
+        "g_step": Expected(
+            given=("disc", "gen"), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * (42 + 1)),)
+        ),
+    },
+    "checkpointing": {
+        # w is 3 x 3, the target has 3. Nobody averages the loss.
+        "step_fn": Expected(
+            given=("state",),
+            replicated=("[0]",),
+            varying=("[1]",),
+            sent=(Sent(ALL_REDUCE, 4 * 12),),
+        ),
+    },
+    "hyperparameter_sweep": {
+        "train": Expected(given=("x", "y"), varying=("",)),
+    },
+    "distributed_fft": {
+        # 2 rows of 16 complex numbers of 8 bytes, there and back.
+        "fft2": Expected(varying=("",), sent=(Sent(ALL_TO_ALL, 2 * 8 * 32),)),
+        "low_pass": Expected(replicated=("[1]",), varying=("[0]",), sent=(Sent(ALL_REDUCE, 4),)),
+    },
+    "sharded_matmul": {
+        # The vector has 16 numbers, 2 a device; it starts with equal parts.
+        "power_by_rows": Expected(
+            given=("v",),
+            replicated=("[1]",),
+            varying=("[0]",),
+            sent=(Sent(ALL_GATHER, 4 * 16), Sent(ALL_REDUCE, 4)),
+        ),
+        "power_by_columns": Expected(
+            given=("v",),
+            replicated=("[1]",),
+            varying=("[0]",),
+            sent=(Sent(REDUCE_SCATTER, 4 * 16), Sent(ALL_REDUCE, 4)),
+        ),
+        "column_blocks": Expected(
+            given=("a",), replicated=("[1]",), varying=("[0]",), sent=(Sent(ALL_REDUCE, 4),)
+        ),
+    },
+    "parallel_tempering": {
+        # 4 walkers go to either neighbour in each of 60 rounds. The temperatures never change, so
+        # that XLA sends them once, before the loop.
+        "run": Expected(
+            given=("x", "key"),
+            varying=("",),
+            sent=(Sent(PERMUTE, 2 * 4 * 4, 60), Sent(PERMUTE, 2 * 4)),
+        ),
+    },
+    "option_pricing": {
+        # The sum and the sum of squares; the number of paths is a Python number.
+        "price, error": Expected(
+            given=("market",), replicated=("",), sent=(Sent(ALL_REDUCE, 2 * 4),)
+        ),
+        "local": Expected(given=("market",), replicated=("",), sent=(Sent(ALL_REDUCE, 5 * 4),)),
+    },
+    "diffusion_sampling": {
+        # 10 x 16, 16 and 16 x 2, and the loss. The noise is each device's own, what comes of it
+        # is averaged.
+        "train_step": Expected(
+            given=("params",), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * (160 + 16 + 32 + 1)),)
+        ),
+        "sample_loop": Expected(given=("params",), varying=("",)),
+    },
+    "hmc_chains": {
+        "sample": Expected(given=("step_size",), varying=("",)),
+    },
+    "keyword_arguments": {
+        # w is 4 x 5.
+        "update": Expected(
+            given=("state", "learning_rate"), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 21),)
+        ),
+        "forward": Expected(given=("params",), varying=("",)),
+    },
+    "map_as_value": {
+        # The count is a Python number.
+        "running_mean": Expected(given=("state",), replicated=("",), sent=(Sent(ALL_REDUCE, 4),)),
+        "normalise": Expected(varying=("",), sent=(Sent(ALL_REDUCE, 4),)),
+    },
+    "nested_pmap": {
+        # 5 predictions over "model", 3 gradients over "data", the loss over both; what is behind
+        # stop_gradient sends nothing backwards. The weights are those of a part of the features.
+        "train_step": Expected(
+            given=("w",),
+            replicated=("[1]",),
+            varying=("[0]",),
+            sent=(Sent(ALL_REDUCE, 4 * (5 + 3 + 1)),),
+        ),
+    },
+    "notebook_script": {
+        "step": Expected(given=("params",), replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 3),)),
+    },
+    "decorators": {
+        "double": Expected(varying=("",)),
+        "total": Expected(replicated=("",), sent=(Sent(ALL_REDUCE, 4 * 3),)),
+        "scale": Expected(given=("by",), varying=("",), sent=(Sent(ALL_REDUCE, 4),)),
+        "shift": Expected(varying=("",), sent=(Sent(PERMUTE, 4 * 3),)),
+        "accumulate": Expected(
+            given=("total",), replicated=("[1]",), varying=("[0]",), sent=(Sent(ALL_REDUCE, 4),)
+        ),
+        "negate": Expected(varying=("",)),
     },
 }

@@ -329,10 +329,29 @@ def test_times_follow_the_model_of_rings():
     assert one.seconds("all-gather", gigabyte, 16) == pytest.approx(0.01 + 8e-6)
     assert two.seconds("all-gather", gigabyte, 16) == pytest.approx(0.005 + 4e-6)
     assert two.seconds("all-gather", gigabyte, 4) == pytest.approx(0.01 + 2e-6)
-    assert Fabric("TPU v4", 32, (), slices=2).seconds("all-reduce", gigabyte, 32) is None
     assert Fabric("NVIDIA H200", 16).seconds("all-reduce", gigabyte, 16) is None
     assert Fabric("NVIDIA H200", 8).seconds("all-reduce", 450_000_000, 8) == pytest.approx(1e-3)
     assert Fabric("cpu", 8).seconds("all-reduce", gigabyte, 8) is None
+
+
+def test_the_network_between_slices_decides_where_it_is_slower():
+    slices = Fabric("TPU v5 lite", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
+    megabyte = 10**6
+
+    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip.
+    within = slices.seconds("all-gather", 15 * megabyte, 16)
+    assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.2e-4)
+    assert slices.seconds("all-gather", 15 * megabyte + 100, 32, 100, 2) == pytest.approx(within)
+    assert slices.seconds("all-reduce", megabyte, 2, megabyte, 2) == pytest.approx(3.2e-4)
+    assert "3.12 GB/s a device" in " ".join(slices.assumptions())
+
+
+def test_without_a_figure_of_the_network_there_is_no_estimate_over_slices():
+    slices = Fabric("TPU v4", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
+
+    assert slices.seconds("all-reduce", 10**6, 16) is not None
+    assert slices.seconds("all-reduce", 10**6, 32, 10**5, 2) is None
+    assert "no estimate" in " ".join(slices.assumptions())
 
 
 def test_assumptions_name_the_figure_and_where_it_is_published():
@@ -358,6 +377,31 @@ def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
     of_pmap = {"pmapx.audit", *(f"pmapx.audit.{name}" for name in ANALYSIS)}
     assert set(imported.split()) <= of_pmap
     assert function == "True audit"
+
+
+def test_a_result_with_nothing_in_it_is_audited():
+    f = pmapx.pmap(lambda x: {"x": 2 * x, "nothing": None, "empty": ()}, "i")
+
+    [leaf] = pmapx.audit(f, np.ones((N, 2), np.float32)).functions[0].outputs
+    assert leaf.path == "out['x']"
+
+
+def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
+    printed = run_python(
+        "import jax, numpy as np, pmapx\n"
+        "from pmapx.pmap import MappedFunction\n"
+        "x = np.ones((jax.device_count(), 2))\n"
+        "f = pmapx.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')\n"
+        "y = f(x)\n"
+        "parts = lambda: (jax.jit, type(y).__getitem__, MappedFunction.as_function, f.__call__,\n"
+        "                 f._pmapx, f.cache_info())\n"
+        "before = parts()\n"
+        "pmapx.audit(f, x); pmapx.audit(f, x, topology='cpu:1', scaling='cpu:1')\n"
+        "f(x)\n"
+        "after = parts()\n"
+        "print(before[:-1] == after[:-1], after[-1].compiles, after[-1].traces)\n"
+    )
+    assert printed.split() == ["True", "1", "1"]
 
 
 def test_the_function_is_not_hidden_by_its_package(run_python):

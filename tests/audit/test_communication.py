@@ -1,6 +1,7 @@
 """Collectives are found in programs of every platform, with their axis, bytes and count."""
 
 import random
+import textwrap
 from pathlib import Path
 
 import jax
@@ -194,3 +195,65 @@ def test_groups_that_follow_no_axis_have_none():
 )
 def test_sizes_of_arrays(dtype, shape, size):
     assert hlo.Array(dtype, shape).size_in_bytes == size
+
+
+def test_what_leaves_a_slice_of_tpus_is_told_from_what_stays():
+    """A psum of 512 x 512 gradients over two slices of 16 chips, as libtpu takes it apart."""
+    text = (PROGRAMS / "tpu-slices-0.10.2.txt").read_text()
+    found = collectives(text, {"i": 32}, slice_of=[0] * 16 + [1] * 16)
+
+    gradients = 4 * 512 * 512
+    assert [(c.kind, c.along, c.payload, c.sent, c.between) for c in found] == [
+        ("reduce-scatter", "16 devices", gradients, gradients * 15 // 16, 0),
+        ("all-reduce", "2 slices", gradients // 16, gradients // 16, gradients // 16),
+        ("all-gather", "16 devices", gradients, gradients * 15 // 16, 0),
+    ]
+
+
+TRANSFER = """
+ENTRY %main (x: f32[64]) -> f32[64] {{
+  %x = f32[64]{{0}} parameter(0)
+  %token = token[] after-all()
+  %send = (f32[64]{{0}}, u32[], token[]) send(%x, %token), frontend_attributes={{{said}}}
+  ROOT %y = f32[64]{{0}} negate(%x)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("transfer", "target", "expected"),
+    [
+        ("ALL_REDUCE", "{1,2,3,4}x{0:3}", ("all-reduce", ("s",), 256, 2 * 192)),
+        ("ALL_GATHER", "{1:4}x{0:3}", ("all-gather", ("s",), 4 * 256, 3 * 256)),
+        ("REDUCE_SCATTER", "{1,2,3,4}x{0:3}", ("reduce-scatter", ("s",), 256, 192)),
+        ("ALL_TO_ALL", None, ("all-to-all", ("s",), 256, 192)),
+        ("ONE_TO_ONE", None, ("collective-permute", ("s",), 256, 256)),
+        ("ALL_REDUCE", "{1,2}x{0:3}", ("all-reduce", None, 256, 256)),
+        ("OF_TOMORROW", None, ("of-tomorrow", ("s",), 256, 192)),
+    ],
+)
+def test_every_transfer_between_slices_is_read(transfer, target, expected):
+    said = f'_xla_megascale_transfer_type="{transfer}"'
+    if target is not None:
+        said += f',_xla_megascale_target="{target}"'
+    sizes = {"s": 4, "c": 4}
+    [found] = collectives(TRANSFER.format(said=said), sizes, [k // 4 for k in range(16)])
+
+    assert (found.kind, found.axes, found.payload, found.sent) == expected
+    assert found.between == found.sent
+
+
+def test_a_send_that_is_no_transfer_between_slices_is_none():
+    assert collectives(TRANSFER.format(said='_xla_host_transfer_handler_name="x"'), {"i": 4}) == []
+
+
+def test_of_a_collective_that_is_whole_the_share_that_leaves_a_slice_is_told():
+    text = textwrap.dedent("""
+        ENTRY %main (x: f32[100]) -> f32[100] {
+          %x = f32[100]{0} parameter(0)
+          ROOT %y = f32[100]{0} all-reduce(%x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add
+        }""")
+    [one] = collectives(text, {"i": 8})
+    [two] = collectives(text, {"i": 8}, [0, 0, 0, 0, 1, 1, 1, 1])
+
+    assert (one.sent, one.between, one.slices) == (700, 0, 1)
+    assert (two.sent, two.between, two.slices) == (700, 100, 2)

@@ -246,3 +246,67 @@ def test_a_function_that_knows_itself_is_copied():
     other = Mesh(np.array(jax.devices()[:1])[None], ("j", "i"))
     assert meshes.on_mesh(even, other)(4) is other
     assert even(4) is MESH
+
+
+def here():
+    return Mesh(np.array(jax.devices()), ("i",))
+
+
+def over_devices(body):
+    return jax.shard_map(body, mesh=here(), in_specs=P("i"), out_specs=P("i"), check_vma=False)
+
+
+def on(spec):
+    return NamedSharding(here(), spec)
+
+
+def specs(shardings):
+    return [sharding.spec for sharding in jax.tree.leaves(shardings)]
+
+
+def test_the_shardings_of_a_jit_are_carried_to_the_topology(there):
+    """An argument that comes in whole and is split inside, an output that is gathered."""
+    jitted = jax.jit(over_devices(jnp.sin), in_shardings=on(P()), out_shardings=on(P()))
+    compiled = compile_for(jitted, [np.ones((N, 4), np.float32)], there)
+
+    assert compiled.args[0].shape == (THERE, 4)
+    assert specs(compiled.compiled.input_shardings) == [P()]
+    assert [s.num_devices for s in jax.tree.leaves(compiled.compiled.output_shardings)] == [THERE]
+    assert [kind for kind, *_ in found(compiled)] == ["all-gather"]
+
+
+def test_shardings_of_some_arguments_and_outputs_are_those_of_their_leaves(there):
+    mapped = over_devices(jnp.sin)
+
+    def f(state, x, mode):
+        assert mode == "train"
+        return {"w": state["w"] * 2, "x": mapped(x)}
+
+    jitted = jax.jit(
+        f,
+        static_argnums=2,
+        in_shardings=({"w": on(P("i"))}, None),
+        out_shardings={"w": on(P(None, "i")), "x": None},
+    )
+    args = [{"w": np.ones((N, 16), np.float32)}, np.ones((N, 4), np.float32), "train"]
+    compiled = compile_for(jitted, args, there)
+
+    assert compiled.args[0]["w"].shape == (THERE, 16)
+    assert specs(compiled.compiled.input_shardings)[0] == P("i")
+    out = compiled.compiled.output_shardings["w"]
+    assert out.shard_shape((THERE, 16)) == (THERE, 1)
+
+
+def test_a_jit_without_shard_map_grows_by_its_shardings(there):
+    jitted = jax.jit(lambda x: x.sum(0), in_shardings=on(P("i")), out_shardings=on(P()))
+    compiled = compile_for(jitted, [np.ones((N, 4), np.float32)], there)
+
+    assert compiled.args[0].shape == (THERE, 4)
+    assert [kind for kind, *_ in found(compiled)] == ["all-reduce"]
+
+
+def test_without_shardings_of_its_own_a_jit_is_as_before(there):
+    compiled = compile_for(jax.jit(over_devices(jnp.sin)), [np.ones((N, 4), np.float32)], there)
+
+    assert found(compiled) == []
+    assert specs(compiled.compiled.input_shardings) == [P("i")]

@@ -110,3 +110,15 @@ def test_outputs_proven_equal_come_whole_on_a_pod():
     )
     there = compile_for(step, [np.ones(128, np.float32), np.ones((N, 128), np.float32)], "v5e:4x4")
     assert [info.shape for info in there.traced.out_info] == [(128,), (16,)]
+
+
+def test_what_leaves_a_slice_is_in_the_report():
+    mapped, args = pmapped()
+    [audited] = pmapx.audit(mapped, *args, topology="2x v5e:4x4").functions
+
+    between = [exchange for exchange in audited.exchanges if exchange.between]
+    assert {(each.kind, each.along) for each in between} == {("all-reduce", "2 slices")}
+    # Each of 16 chips sends its share to its twin, and gets the sum: as much as it reduced.
+    assert audited.between_in_a_call == pytest.approx(GRADIENT_BYTES / 16, rel=0.1)  # Padded.
+    assert audited.seconds_in_a_call > audited.between_in_a_call / (25e9 / 8)
+    assert "PMX608" not in {remark.code for remark in audited.findings}  # XLA added nothing.

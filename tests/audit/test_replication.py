@@ -502,11 +502,34 @@ ARITHMETIC = {
     "log": lambda a, b: jnp.log(a),  # NaN where negative
     "barrier": lambda a, b: lax.optimization_barrier((a, b))[0],
     "constant": lambda a, b: jnp.arange(4.0),
+    "update": lambda a, b: lax.dynamic_update_slice(a, b[:2], [as_int(b)]),
+    "lookup": lambda a, b: a[jnp.stack([as_int(b), 0, 3, as_int(a)])],
+    "order": lambda a, b: jnp.argsort(b).astype(jnp.float32) * a,
+    "largest": lambda a, b: lax.top_k(jnp.concatenate([a, b]), 4)[0],
+    "running": lambda a, b: lax.associative_scan(jnp.add, a) - lax.cummax(b),
+    "raw_key": lambda a, b: jax.random.normal(jax.random.PRNGKey(as_int(b)), 4),
+    "split_key": lambda a, b: jax.random.uniform(jax.random.split(own_rng(a), 3)[as_int(b) % 3], 4),
+    "bits": lambda a, b: jax.random.bits(own_rng(b), 4, jnp.uint8).astype(jnp.float32) + a,
+    "gradient": lambda a, b: jax.grad(lambda v: jnp.sum(jnp.tanh(v) * b))(a),
+    "solve": lambda a, b: jnp.linalg.solve(
+        jnp.eye(4) + 0.1 * jnp.outer(squashed(a), squashed(a)), b
+    ),
 }
+
+
+MEANS = {axes: functools.partial(lax.pmean, axis_name=axes) for axes in (*BOTH, BOTH)}
 
 
 def as_int(a):
     return (jnp.nan_to_num(a[0]) * 7).astype(jnp.int32) % 4
+
+
+def own_rng(a):
+    return jax.random.key(as_int(a))
+
+
+def squashed(a):
+    return jnp.tanh(jnp.nan_to_num(a))
 
 
 def is_small(a):
@@ -521,7 +544,7 @@ def agreed(a):
 QUIET = ["arithmetic"] * 6 + ["index"] * (jax.__version_info__ >= (0, 10))
 COLLECTIVES = [
     *("reduce", "reduce", "grouped", "gather", "permute", "shuffle", "sum_scatter", "all_to_all"),
-    "own_key",
+    *("own_key", "through_gradient"),
 ]
 CONTROL = ["jit", "remat", "custom", "vmap", "scan", "while", "cond"]
 
@@ -560,6 +583,7 @@ DETAILS = {
     "all_to_all": "axis value",
     "shuffle": "axis order value",
     "own_key": "axes value",
+    "through_gradient": "axes flag value value",
     "custom": "flag body value",
     "vmap": "body value",
     "jit": "body value",
@@ -621,6 +645,10 @@ def perform(instruction, values):
         case "own_key", [over, _]:
             keys = jax.random.split(jax.random.key(as_int(value)), 8)
             return jax.random.uniform(keys[lax.axis_index(over)], 4)
+        case "through_gradient", [over, gathers, k, _]:
+            collective = (lambda v: lax.all_gather(v, over)) if gathers else MEANS[over]
+            weighted = lambda v: jnp.sum(collective(v) * values[k % len(values)])
+            return jax.grad(weighted)(value)
         case "custom", [is_vjp, body, _]:
             return with_its_own_derivative(inner(body), is_vjp)(value)
         case "vmap", [body, _]:
@@ -692,7 +720,7 @@ def check_program(program):
 
 @pytest.mark.needs_devices(8)
 @hypothesis.settings(
-    max_examples=45,
+    max_examples=int(os.environ.get("PMAPX_TEST_EXAMPLES", 45)),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(hypothesis.HealthCheck),

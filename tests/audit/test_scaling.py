@@ -8,7 +8,9 @@ from jax import lax
 
 import pmapx
 from pmapx import _fastpath
-from pmapx.audit.scaling import Growth, Point, Scaling, growth_of, scaling
+from pmapx.audit.growth import Growth, Point, Scaling, growth_of
+from pmapx.audit.scaling import scaling
+from pmapx.audit.topology import several
 
 makes_devices = pytest.mark.skipif(
     _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
@@ -46,7 +48,7 @@ def test_a_gather_is_named_with_its_line():
     assert "test_scaling.py:" in gather.what
     assert (gather.few, gather.many) == (4 * 64 * 32 * 4, 16 * 64 * 32 * 4)
     assert "temporaries" in [growth.what for growth in found.growing]
-    assert "32.0 KiB -> 128.0 KiB a device" in str(found)
+    assert "32.0 KiB -> 128 KiB a device" in str(found)
 
 
 def point(devices, **changed):
@@ -70,8 +72,43 @@ def test_one_device_is_not_compared_with_many():
 def test_the_table_has_a_row_for_each_number_of_devices():
     table = str(Scaling("step", (point(8), point(4096)), (Growth("outputs", 4, 2048),)))
     assert [line.split()[0] for line in table.splitlines()[2:4]] == ["8", "4,096"]
-    assert "outputs: 4 B -> 2.0 KiB a device" in table
+    assert "outputs: 4 B -> 2.00 KiB a device" in table
 
 
 def test_it_is_plain_numbers_too():
     assert Scaling("step", (point(8),), ()).to_dict()["points"][0]["temporaries"] == 1000
+
+
+@makes_devices
+def test_an_audit_shows_the_table_and_what_grows():
+    report = pmapx.audit(pmapx.pmap(gathered, "i"), X, scaling="cpu:4,16")
+    [audited] = report.functions
+
+    assert [each.devices for each in audited.scaling.points] == [4, 16]
+    shown = str(report)
+    assert "on more devices, a device:" in shown
+    assert "grows with the number of devices:" in shown
+    [remark] = [remark for remark in report.findings if remark.code == "PMX611"]
+    assert "from 4 to 16 devices grows all-gather at test_scaling.py:" in remark.message
+    assert pmapx.AuditReport.from_dict(report.to_dict()) == report
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("v5e:8,64", ["v5e:2x4", "v5e:8x8"]),
+        ("v5e:16x16, 1024", ["v5e:16x16", "4x v5e:16x16"]),
+        ("cpu:8,cpu:8,16", ["cpu:8", "cpu:16"]),
+        (("4x v5e:16x16", "v5p:64"), ["4x v5e:16x16", "v5p:4x4x4"]),
+        ("", []),
+    ],
+)
+def test_topologies_are_named_by_shape_or_number(asked, names):
+    assert several(asked) == names
+
+
+@pytest.mark.parametrize("asked", ["8,64", "v5e:9", "v9:8", "v5e"])
+def test_a_topology_that_is_none_is_told_with_those_that_are(asked):
+    with pytest.raises(ValueError, match="v5e:") as told:
+        several(asked)
+    assert "PMX" in str(told.value)

@@ -1,7 +1,9 @@
 """pmapx audit -- COMMAND: the program runs as it is, and what it maps is audited."""
 
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -226,3 +228,60 @@ def test_a_folder_that_is_not_there_is_told_before_the_program_runs(tmp_path):
 
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_ends_the_program_and_the_report_comes(tmp_path):
+    program, report = tmp_path / "train.py", tmp_path / "audit.json"
+    program.write_text(TRAIN + "\nprint('waiting', flush=True)\nimport time\ntime.sleep(120)\n")
+    audited = subprocess.Popen(
+        [sys.executable, "-m", "pmapx", "audit", "--devices", "2", "--json", str(report), "--"]
+        + [sys.executable, str(program)],
+        env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
+             "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while "waiting" not in (line := audited.stdout.readline()):
+        assert line, audited.stderr.read()
+    os.killpg(audited.pid, signal.SIGINT)  # As a terminal does: to the program too.
+    _, said = audited.communicate(timeout=60)
+
+    assert audited.returncode == 130
+    assert "KeyboardInterrupt" in said
+    assert "5 calls" in said
+    assert json.loads(report.read_text())["functions"][0]["name"] == "step"
+
+
+def test_a_pod_without_its_compiler_is_told_with_the_way_to_get_it(tmp_path):
+    if importlib.util.find_spec("libtpu") is not None:
+        pytest.skip("the compiler is here")
+    done, report = audit(tmp_path, TRAIN, "--topology", "v5e:4x4")
+
+    assert done.returncode == 0
+    assert "none of what it maps could be audited" in done.stderr
+    [line] = report.skipped
+    assert "pip install 'pmapx[tpu]'" in line
+
+
+@pytest.mark.skipif(_fastpath.more_cpu_devices(1) is None, reason="CPU devices are made once")
+def test_the_scaling_table_is_made_in_the_program(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--scaling", "cpu:2,4")
+
+    [function] = report.functions[:1]
+    assert [point.devices for point in function.scaling.points] == [2, 4]
+    assert "pmapx audit: compiling for cpu:4: step" in done.stderr
+    assert "on more devices, a device:" in done.stderr
+
+
+def test_a_scaling_table_of_nothing_known_is_one_line(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--scaling", "v9:8")
+
+    assert (done.returncode, report) == (2, None)
+    assert done.stderr.startswith("pmapx: topology 'v9:8': ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_python_file_alone_is_told_how_to_be_run(tmp_path):
+    done, _ = audit(tmp_path, TRAIN, command=["train.py"])
+
+    assert done.returncode == 2
+    assert "pmapx audit -- python train.py" in done.stderr

@@ -196,6 +196,23 @@ def test_it_runs_as_a_program(program):
     assert done.stdout.startswith(f"{program}:3:8: PMX501")
 
 
+def test_a_tree_without_uses_is_checked_without_importing_a_rule(tmp_path):
+    (tmp_path / "a.py").write_text("import jax\n")
+    program = (
+        "import sys\nfrom pmapx.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "check", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    imported = set(done.stderr.split())
+    assert "pmapx.migrate.check" in imported
+    heavy = {"jax", "libcst", "rich", "pmapx.migrate.rules", "pmapx.migrate.interpret"}
+    assert not imported & heavy
+
+
 def test_the_pre_commit_hook_names_this_command():
     from pathlib import Path
 

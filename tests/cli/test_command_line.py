@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import pmapx
+import pmapx.cli
 from pmapx import about
 
 click = pytest.importorskip("click", reason="needs pmapx[tools]")
@@ -55,26 +56,6 @@ def test_without_arguments_the_help_is_shown():
     assert "Commands:" in result.output
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["no-such"], "No such command 'no-such'"),
-        (["check"], "Missing argument"),
-        (["check", ".", "--format", "yaml"], "'yaml' is not one of"),
-        (["check", ".", "--jobs", "many"], "'many' is not a valid integer"),
-        (["run", "no_such.py"], "there is no file 'no_such.py'"),
-        (["completion", "tcsh"], "'tcsh' is not one of"),
-    ],
-)
-def test_a_wrong_use_is_one_line_with_a_hint(args, said):
-    result = run(*args)
-    assert result.exit_code == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("pmapx: ")
-    assert said in line
-    assert "--help says more" in line
-
-
 @pytest.mark.usefixtures("failing")
 def test_a_fault_is_one_line_that_says_how_to_see_more():
     result = run("explain")
@@ -95,41 +76,41 @@ def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
     from pmapx.cli import _group
 
     def fail(name):
-        raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+        raise ModuleNotFoundError("No module named 'libcst'", name="libcst")
 
     monkeypatch.setattr(_group.importlib, "import_module", fail)
     result = run("check")
     assert result.exit_code == 1
-    assert result.stderr == 'pmapx: check needs jinja2: pip install "pmapx[tools]"\n'
+    assert result.stderr == 'pmapx: check needs libcst: pip install "pmapx[tools]"\n'
     assert run("--help").exit_code == 0
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell):
-    script = run("completion", shell).stdout
-    assert f"_PMAPX_COMPLETE={shell}_complete" in script
+def test_commands_are_listed_as_a_newcomer_meets_them():
+    assert COMMANDS[:5] == ["run", "check", "migrate", "verify", "audit"]
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [("pmapx ch", "check"), ("pmapx check --for", "--format"), ("pmapx completion z", "zsh")],
-)
-def test_completion_completes_commands_options_and_choices(words, wanted):
-    position = str(len(words.split()) - 1)
+def test_nobody_reading_on_is_no_error(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", "from pmapx.cli import main; main()"],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__)),
-            "_PMAPX_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": position,
-        },
+        f"{sys.executable} -m pmapx explain | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__))},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert f"plain,{wanted}" in done.stdout.split()
+    assert done.stdout.startswith("PMX001 ")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_explain_has_no_bold_where_colours_are_not_wanted(monkeypatch):
+    def shown(**environment):
+        return CliRunner(env=environment).invoke(group, ["explain", "PMX501"], color=True).stdout
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1m" in shown(FORCE_COLOR="1")
+    assert "\x1b" not in shown(NO_COLOR="1")
 
 
 def test_no_colour_when_piped(tmp_path):
@@ -175,3 +156,17 @@ def test_info_does_not_wait_for_devices_that_do_not_answer(monkeypatch):
 
     monkeypatch.setattr(about.subprocess, "run", hang)
     assert "no answer in 5 seconds" in run("info", "--timeout", "5").stdout
+
+
+@pytest.mark.parametrize("args", [["info"], ["check", "."]])
+def test_without_the_tools_there_is_info_and_a_line_for_all_else(args, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "click", None)
+    monkeypatch.setattr(sys, "argv", ["pmapx", *args])
+    if args == ["info"]:
+        pmapx.cli.main()
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.split() == ["pmapx", pmapx.__version__]
+    else:
+        with pytest.raises(SystemExit) as ended:
+            pmapx.cli.main()
+        assert 'pip install "pmapx[tools]"' in ended.value.code

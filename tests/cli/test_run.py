@@ -212,3 +212,14 @@ def test_what_a_launch_opens_listens_on_loopback_only(pmapx_run):
     v4, v6 = "0100007F", "0000000000000000FFFF00000100007F"
     assert addresses
     assert addresses <= {v4, v6}
+
+
+def test_python_may_be_named_before_the_program(pmapx_run):
+    process = pmapx_run("--devices", "2", "--", "python", "train.py", "-x")
+    assert finished(process) == (0, "2 1.0 1 __main__ ['-x']\n", "")
+
+
+def test_python_without_a_program_is_one_line(pmapx_run):
+    code, _, err = finished(pmapx_run("--", sys.executable, "-c", "print()"))
+    assert code == 2
+    assert "after python, give a file or -m and a module" in err

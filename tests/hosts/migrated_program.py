@@ -51,6 +51,17 @@ def sum_over_hosts(x):
     return jax.pmap(summed, axis_name="i")(x)
 
 
+def halved(x, by, more):
+    return x * by, jax.lax.psum(more, "b")
+
+
+def in_a_function():
+    step = jax.pmap(halved, axis_name="b", in_axes=(0, None, 0), donate_argnums=0)
+    near = jax.pmap(lambda x: jax.lax.psum(x, "d"), axis_name="d", devices=jax.local_devices())
+    rows = np.arange(DEVICES * 2.0).reshape(DEVICES, 2) + HERE
+    return step(jnp.asarray(rows, jnp.bfloat16), 0.5, rows), near(rows)
+
+
 def batches():
     for _ in range(3):
         x = RNG.normal(size=(DEVICES * 4, 3)).astype(np.float32)
@@ -80,6 +91,7 @@ RESULTS = {
     "columns": flat("sin", keys.astype(np.float32)),
     "local": local(np.arange(DEVICES * 2.0).reshape(DEVICES, 2) + HERE),
     "counted": counted,
+    "in a function": in_a_function(),
     "traces": len(TRACES),
     "is_local": [x.is_fully_addressable for x in jax.tree.leaves((state, metrics, own, total))],
 }

@@ -19,7 +19,7 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("migrated")
     before, after = HERE / "migrated_program.py", root / "after.py"
     (file,) = migrate([str(before)]).files
-    assert [each.reason for each in file.outcomes] == [""] * 6
+    assert [each.reason for each in file.outcomes] == [""] * 8
     after.write_bytes(file.after)
     found = {}
     for which, program in (("before", before), ("after", after)):

@@ -1,13 +1,12 @@
 """With install() on, x[i] of stacked arrays is what the original gave (F3 to F6)."""
 
-import threading
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import pmapx
+from at_once import at_once
 from oracle import assert_same
 from program_counts import counting
 
@@ -166,20 +165,10 @@ def test_a_row_survives_the_donation_of_its_array(x):
 
 @pytest.mark.behaviour("F6")
 def test_many_threads_index_at_once(x):
-    seen = [None] * 16
-    together = threading.Barrier(16)
-
     def read(k):
-        together.wait()
-        seen[k] = [np.asarray(x[(k + i) % N]) for i in range(2 * N)]
+        return [np.asarray(x[(k + i) % N]) for i in range(2 * N)]
 
-    threads = [threading.Thread(target=read, args=(k,)) for k in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-
-    for k, rows in enumerate(seen):
+    for k, rows in enumerate(at_once(read)):
         assert_same(rows, [ROWS[(k + i) % N] for i in range(2 * N)])
 
 

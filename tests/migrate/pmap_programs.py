@@ -289,3 +289,12 @@ RESULT = history, checkpoint, p_step(restored, ROWS)
 }
 # JAX 0.8 and 0.9 cannot compile an axis_index in an inner map.
 SINCE_0_10 = {"nested_index"}
+# Maps that are written out where they stand if the program counts its devices.
+COUNTED = "N = jax.local_device_count()\n"
+WRITTEN_OUT = (
+    "a_name", "donated", "no_axis_name", "positional_axis_name", "named_axis", "in_axes",
+    "in_axes_None", "in_axes_list", "out_axes", "scalars_returned", "devices", "backend",
+    "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
+    "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
+    "pipeline",
+)  # fmt: skip

@@ -17,14 +17,15 @@ first = step(1)[0]
 own = jax.pmap(lambda x: x)
 print(own(first)[0], {number})
 """
+USE_WITHOUT_A_WORD = "from package_{package}.steps import step\nprint(step(1)[0])\n"
 WRAPPER = "import jax\nstep = jax.pmap(lambda x: x)\ndef first(x):\n    return x[0]\n"
 PROGRAM = """
 import json, sys
-from pmapx.migrate import division, parallel
+from pmapx.migrate import check as checking, division, parallel
 from pmapx.migrate.check import check
 from pmapx.migrate.settings import make
 if __name__ == "__main__":
-    division.SHARE, division.MOST_CONNECTED = 1, 600
+    division.SHARE, division.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
     if sys.argv[3] == "spawn":
         parallel.can_fork = lambda: False
     report = check([sys.argv[1]], make({"confidence": "low"}), processes=int(sys.argv[2]))
@@ -42,6 +43,7 @@ def test_the_report_is_the_same_in_any_number_of_processes(tmp_path):
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "steps.py").write_text(WRAPPER)
+        (folder / "other.py").write_text(USE_WITHOUT_A_WORD.format(package=package))
         for number in range(5):
             (folder / f"use_{number}.py").write_text(USE.format(package=package, number=number))
     program = tmp_path / "program.py"
@@ -55,7 +57,7 @@ def test_the_report_is_the_same_in_any_number_of_processes(tmp_path):
         )  # fmt: skip
         reports.add(done.stdout)
     assert len(reports) == 1
-    assert reports.pop().count("PMX521") == 40
+    assert reports.pop().count("PMX521") == 44
 
 
 def test_files_that_import_one_another_are_read_together():
@@ -102,6 +104,27 @@ def test_results_keep_the_order_of_items():
     )
     assert done.stdout.split()[0] == "True", done.stderr
     assert int(done.stdout.split()[1]) > 1
+
+
+@needs_fork
+def test_this_process_does_something_else_while_copies_have_begun():
+    done = in_a_process_of_its_own(
+        """
+        import time
+        parent, others = os.getpid(), []
+        def work(item):
+            time.sleep(0.01)
+            return item, os.getpid()
+        def meanwhile():
+            time.sleep(0.2)
+            others.append(os.getpid())
+        nothing = lambda done, total: None
+        results = parallel.each(work, range(8), 2, nothing, meanwhile)
+        print([item for item, _ in results], others == [parent])
+        print(any(pid != parent for _, pid in results))
+        """
+    )
+    assert done.stdout.splitlines() == [f"{list(range(8))} True", "True"], done.stderr
 
 
 @needs_fork

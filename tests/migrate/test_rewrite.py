@@ -4,7 +4,7 @@ import ast
 
 import jax
 import pytest
-from pmap_programs import HEAD, PROGRAMS, SINCE_0_10
+from pmap_programs import COUNTED, HEAD, PROGRAMS, SINCE_0_10, WRITTEN_OUT
 
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
 
@@ -21,6 +21,9 @@ def runs(tmp_path_factory):
     for name, text in PROGRAMS.items():
         after, _ = rewritten(root / "before", HEAD + text, f"{name}.py")
         (root / "after" / f"{name}.py").write_bytes(after)
+    for name in WRITTEN_OUT:
+        after, _ = rewritten(root, HEAD + COUNTED + PROGRAMS[name])
+        (root / "after" / f"{name} written out.py").write_bytes(after)
     (root / "before" / "notebook.py").write_text(code_of(notebook()))
     after, _ = rewritten(root, notebook(), "a.ipynb")
     (root / "after" / "notebook.py").write_text(code_of(after))
@@ -33,6 +36,12 @@ def test_a_migrated_program_gives_the_same_to_the_bit(runs, name):
         pytest.skip("needs JAX 0.10")
     before, after = runs
     assert_same(before[name], after[name])
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_a_map_that_is_written_out_gives_the_same_to_the_bit(runs, name):
+    before, after = runs
+    assert_same(before[name], after[f"{name} written out"])
 
 
 @pytest.mark.parametrize(

@@ -17,3 +17,16 @@ def browser():
     running = browser.Browser()
     yield running
     running.close()
+
+
+@pytest.fixture
+def open_html(browser, tmp_path):
+    """Writes a page to a file and opens that."""
+
+    def open_page(html, **options):
+        path = tmp_path / "page.html"
+        path.write_text(html, "utf-8")
+        browser.open(path, **options)
+        return browser
+
+    return open_page

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from pmapx.audit import as_html
+from pmapx.audit.growth import Growth, Point, Scaling
 from pmapx.audit.report import (
     AuditedFunction,
     AuditReport,
@@ -21,8 +22,10 @@ from pmapx.audit.report import (
 STATE = Leaf("state['w']", (8, 4), "float32", (1, 4), (("i",), ()), 16, (), None, True, 112)
 BATCH = Leaf("batch", (8, 6), "float32", (1, 6), (("i",), ()), 24, ("i",), moved="it lies on cpu:0")
 LOSS = Leaf("out[1]", (), "float32", (), (), 4)
-REDUCE = Exchange("all-reduce", ("i",), 8, 16, 28, 1, "/code/train.py:12", "psum", True, 2e-5)
-GATHER = Exchange("all-gather", ("i",), 8, 800, 700, 5, "/code/train.py:14", "add", False, 6e-5)
+REDUCE = Exchange(
+    "all-reduce", ("i",), 8, 16, 28, 1, "/code/train.py:12", "psum", is_written=True, seconds=2e-5
+)
+GATHER = Exchange("all-gather", ("i",), 8, 800, 700, 5, "/code/train.py:14", "add", seconds=6e-5)
 STEP = AuditedFunction(
     name="step",
     kind="pmapx.pmap",
@@ -47,16 +50,17 @@ REPORT = AuditReport(
     status=1,
 )
 
+POINT = Point("v5e:2x4", 8, 2, 2048, {"all-gather": 4096}, 4096, 4096, 1024, 1.25)
+GROWING = Scaling(
+    "step",
+    (POINT, dataclasses.replace(POINT, topology="4x v5e:16x16", devices=1024, between=512)),
+    (Growth("all-gather at <b>train.py</b>:14", 4096, 524288),),
+)
+
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    def open_page(report=REPORT, **options):
-        path = tmp_path / "audit.html"
-        path.write_text(as_html.render(report), "utf-8")
-        browser.open(path, **options)
-        return browser
-
-    return open_page
+def opened(open_html):
+    return lambda report=REPORT, **options: open_html(as_html.render(report), **options)
 
 
 def texts(browser, selector):
@@ -229,3 +233,24 @@ def test_a_narrow_window_does_not_scroll_sideways(opened):
     page = opened(width=420)
 
     assert page.value("document.querySelector('#main').scrollWidth") <= 420
+
+
+def test_a_function_on_more_devices_has_a_table_of_them(opened):
+    grown = dataclasses.replace(STEP, scaling=GROWING)
+    page = opened(dataclasses.replace(REPORT, functions=(grown,)))
+
+    assert page.complaints() == []
+    assert texts(page, ".scaling th")[3:5] == ["sent", "to other slices"]
+    assert texts(page, ".scaling tbody tr:last-child td")[:2] == ["1,024", "4x v5e:16x16"]
+    assert "all-gather at <b>train.py</b>:14: 4.00 KiB" in texts(page, ".growing li")[0]
+
+
+def test_what_leaves_a_slice_has_a_column_where_something_does(opened):
+    assert "to other slices" not in texts(opened(), ".exchanges th")
+
+    crossing = dataclasses.replace(REDUCE, between=14, slices=2)
+    page = opened(
+        dataclasses.replace(REPORT, functions=(dataclasses.replace(STEP, exchanges=(crossing,)),))
+    )
+    assert texts(page, ".exchanges th")[4:6] == ["a device sends", "to other slices"]
+    assert texts(page, ".exchanges td")[5] == "14 B"

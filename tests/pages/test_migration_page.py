@@ -39,14 +39,8 @@ SMALL = MigrationReport(
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    def open_page(shown=SMALL, **options):
-        path = tmp_path / "report.html"
-        path.write_text(report.render(shown), "utf-8")
-        browser.open(path, **options)
-        return browser
-
-    return open_page
+def opened(open_html):
+    return lambda shown=SMALL, **options: open_html(report.render(shown), **options)
 
 
 def shown_sites(browser):

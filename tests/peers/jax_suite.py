@@ -27,7 +27,7 @@ def run(suite, folder, *, with_pmapx=True):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600,
     )
     assert report.is_file(), done.stdout[-3000:] + done.stderr[-3000:]
     found = {"passed": set(), "failed": set(), "skipped": set()}

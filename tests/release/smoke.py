@@ -28,8 +28,9 @@ print("row", step(state)["w"][0])
 def main() -> None:
     core()
     if "--core" in sys.argv:
-        ended = pmapx_command("info", status=1)
+        ended = pmapx_command("check", ".", status=1)
         assert 'pip install "pmapx[tools]"' in ended.stderr, ended.stderr
+        assert "click missing" in pmapx_command("info").stdout
     else:
         command_line()
     print("smoke test passed:", *sys.argv[1:])

@@ -32,6 +32,7 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     quiet: bool = False,
+    outlives_interrupt: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end with hooks in every Python process that imports JAX.
 
@@ -49,6 +50,8 @@ def run(
       cwd: where it runs; by default here.
       env: its environment; by default this process's own.
       quiet: whether its output is kept (in the result) and not shown.
+      outlives_interrupt: whether Ctrl-C, which the program gets too, is left to it: what it wrote
+        by then is worth reading. A second one ends it.
 
     Returns:
       The ended process.
@@ -57,9 +60,14 @@ def run(
       FileNotFoundError: if there is no such command.
     """
     inherited = with_devices(os.environ if env is None else env, devices)
+    whole = [find_program(command[0], inherited), *command[1:]]
+    hooked = environment(inherited, hooks, records)
+    if outlives_interrupt and not quiet:
+        with subprocess.Popen(whole, env=hooked, cwd=cwd) as process:
+            return subprocess.CompletedProcess(whole, _wait(process))
     return subprocess.run(
-        [find_program(command[0], inherited), *command[1:]],
-        env=environment(inherited, hooks, records),
+        whole,
+        env=hooked,
         cwd=cwd,
         stdout=subprocess.PIPE if quiet else None,
         stderr=subprocess.PIPE if quiet else None,
@@ -67,6 +75,22 @@ def run(
         errors="replace",
         check=False,
     )
+
+
+_PATIENCE_SECONDS = 10.0
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Waits for a process, also through a first Ctrl-C."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        pass
+    try:
+        return process.wait(_PATIENCE_SECONDS)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        process.kill()
+        return process.wait()
 
 
 def environment(
@@ -84,8 +108,13 @@ def environment(
 
 
 def find_program(program: str, env: Mapping[str, str]) -> str:
-    """Returns where a command is, ``python`` being this one where there is no other."""
+    """Returns where a command is, ``python`` being this one where there is no other.
+
+    What is installed beside this Python, as ``pmapx`` is, is found though no path leads there.
+    """
     found = shutil.which(program, path=env.get("PATH"))
+    if found is None and os.path.basename(program) == program:
+        found = shutil.which(program, path=os.path.dirname(sys.executable))
     if found is None and program in ("python", "python3"):
         found = sys.executable
     if found is None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def audit(
-    f: Callable[..., Any], *args: Any, topology: str | None = None, **kwargs: Any
+    f: Callable[..., Any],
+    *args: Any,
+    topology: str | None = None,
+    scaling: str | Sequence[str] = (),
+    **kwargs: Any,
 ) -> AuditReport:
     """Says what a mapped function replicates, sends and holds, without running it.
 
@@ -38,6 +42,8 @@ def audit(
       *args: its arguments, or ``jax.ShapeDtypeStruct`` in their place.
       topology: devices that are not there to compile for, such as ``"v5e:16x16"``; the mapped
         axis then has one element for each of them. By default the devices of this process.
+      scaling: topologies for a table of what a device sends and holds on each, and of what grows
+        with their number: ``"v5e:8,64,256"``, or a list of names.
       **kwargs: its keyword arguments.
 
     Returns:
@@ -45,4 +51,4 @@ def audit(
     """
     from pmapx.audit import examination
 
-    return examination.report_on(f, args, kwargs, topology)
+    return examination.report_on(f, args, kwargs, topology, scaling)

@@ -68,10 +68,10 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
         "exchanges": [
             {
                 "kind": exchange.kind,
-                "axes": list(exchange.axes) if exchange.axes is not None else None,
-                "groupSize": exchange.group_size,
+                "along": exchange.along,
                 "payload": exchange.payload,
                 "sent": exchange.sent_in_a_call,
+                "between": exchange.between_in_a_call,
                 "times": exchange.times,
                 "place": place(exchange.place),
                 "operation": exchange.operation,
@@ -104,9 +104,32 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
             ],
         },
         "sent": function.sent_in_a_call,
+        "between": function.between_in_a_call,
         "seconds": function.seconds_in_a_call,
         "copies": function.stacked_copies,
+        "scaling": _scaling(function),
         "codes": [remark.code for remark in function.findings],
+    }
+
+
+def _scaling(function: AuditedFunction) -> dict[str, Any] | None:
+    if function.scaling is None:
+        return None
+    return {
+        "points": [
+            {
+                "devices": point.devices,
+                "topology": point.topology,
+                "collectives": point.collectives,
+                "sent": point.sent,
+                "between": point.between,
+                "memory": point.memory,
+                "temporaries": point.temporaries,
+                "compileSeconds": point.compile_seconds,
+            }
+            for point in function.scaling.points
+        ],
+        "growing": [str(growth) for growth in function.scaling.growing],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place
+from pmapx.audit.quantities import arrays, counted, in_bytes, in_seconds, place, table
 from pmapx.audit.report import AuditedFunction, AuditReport, Leaf
 
 SHOWN_LEAVES = 12
@@ -31,6 +31,8 @@ def render(report: AuditReport) -> str:
 
 def _nothing(report: AuditReport) -> str:
     what = report.command or "the program"
+    if report.skipped:
+        return f"{what}: none of what it maps could be audited."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
 
@@ -56,6 +58,10 @@ def _function(function: AuditedFunction) -> Iterator[str]:
         yield "  no collectives"
     yield ""
     yield from _indented(_memory(function))
+    if function.scaling is not None:
+        yield ""
+        yield "  on more devices, a device:"
+        yield from _indented([*function.scaling.rows(), *function.scaling.words()])
 
 
 def _history(function: AuditedFunction) -> str:
@@ -89,16 +95,20 @@ def across(leaf: Leaf) -> str:
 
     >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, varies_over=("i",), since="y"))
     'varies since y'
+    >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, ("i",), "y", made_at="train.py:88"))
+    'varies since y, made at train.py:88'
     """
     if leaf.is_stacked_copies:
         return f"equal rows: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
-    return f"varies since {leaf.since}" if leaf.since else "varies"
+    at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
+    return f"varies since {leaf.since}{at}" if leaf.since else "varies"
 
 
 def _exchange_table(function: AuditedFunction) -> list[str]:
     rows = []
+    crosses = any(exchange.between for exchange in function.exchanges)
     for exchange in function.exchanges[:SHOWN_EXCHANGES]:
         origin = place(exchange.place)
         if exchange.operation:
@@ -106,10 +116,11 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
         rows.append(
             [
                 exchange.kind,
-                ", ".join(exchange.axes) if exchange.axes else f"{exchange.group_size} devices",
+                exchange.along,
                 in_bytes(exchange.payload),
                 "?" if exchange.times is None else str(exchange.times),
                 in_bytes(exchange.sent_in_a_call),
+                *([in_bytes(exchange.between_in_a_call)] if crosses else []),
                 in_seconds(exchange.seconds_in_a_call),
                 origin,
             ]
@@ -117,9 +128,12 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
     left = function.exchanges[SHOWN_EXCHANGES:]
     if left:
         sent = sum(exchange.sent_in_a_call for exchange in left)
-        rows.append([f"{len(left)} more", "", "", "", in_bytes(sent), "", ""])
-    head = ["collective", "axis", "bytes", "times", "a device sends", "time", "from"]
-    return table(head, rows, right=(2, 3, 4, 5))
+        between = sum(exchange.between_in_a_call for exchange in left)
+        sums = [in_bytes(sent), *([in_bytes(between)] if crosses else [])]
+        rows.append([f"{len(left)} more", "", "", "", *sums, "", ""])
+    to_others = ["to other slices"] if crosses else []
+    head = ["collective", "axis", "bytes", "times", "a device sends", *to_others, "time", "from"]
+    return table(head, rows, right=range(2, len(head) - 1))
 
 
 def _memory(function: AuditedFunction) -> Iterator[str]:
@@ -159,23 +173,6 @@ def _findings(report: AuditReport) -> Iterator[str]:
         of = f"{remark.function}: " if remark.function else ""
         yield f"  {remark.code} {of}{remark.message}"
         yield f"         fix: {remark.fix}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Lays out rows under their heads; columns in ``right`` end in line.
-
-    >>> table(["a", "n"], [["x", "10"], ["yy", "5"]], right=(1,))
-    ['a    n', 'x   10', 'yy   5']
-    """
-    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
-    lines = []
-    for row in [head, *rows]:
-        cells = [
-            cell.rjust(width) if k in right else cell.ljust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

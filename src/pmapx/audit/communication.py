@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pmapx.audit import hlo
 from pmapx.audit.hlo import Instruction, Module, replica_groups
@@ -33,6 +33,8 @@ class Collective:
       payload: the bytes of the whole value that a device takes part with: what is reduced, or what
         all devices of a group hold together after a gather.
       sent: the bytes that a device sends for it, once, by the ring algorithm.
+      between: those among them that leave its slice, for the data center's network.
+      slices: how many slices the devices that talk to each other lie in.
       times: how often it runs in one call; None where a loop's length is not known.
       place: where in the user's code it comes from, as ``file.py:12``.
       operation: JAX's name for what became it, e.g. ``jit(step)/psum``.
@@ -50,19 +52,43 @@ class Collective:
     operation: str | None
     name: str = ""
     dtypes: tuple[str, ...] = ()
+    between: int = 0
+    slices: int = 1
+
+    @property
+    def along(self) -> str:
+        """The axes that it runs along in words, or how many devices talk to each other."""
+        if self.axes:
+            return ", ".join(self.axes)
+        whom = "slices" if self.slices == self.group_size > 1 else "devices"
+        return f"{self.group_size} {whom}"
+
+    @property
+    def times_at_least(self) -> int:
+        """How often it runs in one call, a loop of unknown length counted once."""
+        return 1 if self.times is None else self.times
 
     @property
     def sent_in_a_call(self) -> int:
-        """The bytes that a device sends for it in one call, a loop of unknown length once."""
-        return self.sent * (1 if self.times is None else self.times)
+        """The bytes that a device sends for it in one call."""
+        return self.sent * self.times_at_least
+
+    @property
+    def between_in_a_call(self) -> int:
+        """The bytes that leave its slice in one call."""
+        return self.between * self.times_at_least
 
 
-def collectives(text: str, axis_sizes: Mapping[str, int]) -> list[Collective]:
+def collectives(
+    text: str, axis_sizes: Mapping[str, int], slice_of: Sequence[int] = ()
+) -> list[Collective]:
     """Finds the collectives in a program's text.
 
     Args:
       text: the program, as ``compiled.as_text()`` gives it.
       axis_sizes: the axes of the mesh that it runs on, in order.
+      slice_of: for each device of the mesh, in order, the slice that it lies in; one slice if this
+        is not given.
 
     >>> found = collectives('''
     ... ENTRY %main (x: f32[4]) -> f32[4] {
@@ -72,27 +98,35 @@ def collectives(text: str, axis_sizes: Mapping[str, int]) -> list[Collective]:
     >>> found[0].kind, found[0].axes, found[0].payload, found[0].sent
     ('all-reduce', ('data',), 16, 16)
     """
-    return list(collectives_of(hlo.parse(text), axis_sizes))
+    return list(collectives_of(hlo.parse(text), axis_sizes, slice_of))
 
 
-def collectives_of(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Collective]:
+def collectives_of(
+    module: Module, axis_sizes: Mapping[str, int], slice_of: Sequence[int] = ()
+) -> Iterator[Collective]:
     """Yields the collectives of a program that was read."""
     device_count = math.prod(axis_sizes.values())
     for instruction, times in module.executed():
         kind = instruction.opcode.removesuffix("-start")
-        if kind not in KINDS:
+        transfer = _transfer_between_slices(instruction)
+        if transfer is not None:
+            kind, groups = transfer[0], _twins(transfer[1], slice_of)
+        elif kind in KINDS:
+            groups = _groups(instruction, device_count)
+        else:
             continue
-        groups = _groups(instruction, device_count)
         size = max(map(len, groups))
         if size <= 1:
             continue  # Nobody to talk to.
         payload = _payload(kind, instruction, module, size)
+        sent = _sent(kind, payload, size)
+        slices = size if transfer is not None else _slices_in(groups, slice_of)
         yield Collective(
             kind=kind,
             axes=axes_of(groups, axis_sizes),
             group_size=size,
             payload=payload,
-            sent=_sent(kind, payload, size),
+            sent=sent,
             times=times,
             place=module.place(instruction),
             operation=module.operation(instruction),
@@ -100,7 +134,56 @@ def collectives_of(module: Module, axis_sizes: Mapping[str, int]) -> Iterator[Co
             dtypes=tuple(
                 dict.fromkeys(array.dtype for array in module.operand_arrays(instruction))
             ),
+            between=sent if transfer is not None else _between(kind, payload, size, slices),
+            slices=slices,
         )
+
+
+_TRANSFERS = {
+    "ALL_REDUCE": "all-reduce",
+    "ALL_GATHER": "all-gather",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "ALL_TO_ALL": "all-to-all",
+    "ONE_TO_ONE": "collective-permute",
+}
+
+
+def _transfer_between_slices(instruction: Instruction) -> tuple[str, int | None] | None:
+    """Reads what a slice of TPUs hands to its hosts for other slices: the kind, and how many talk.
+
+    A program over several slices is compiled for one: what stays in a slice is a collective, what
+    leaves it is sent to the host with these words.
+    """
+    said = instruction.attributes.get("frontend_attributes", "")
+    transfer = re.search(r'_xla_megascale_transfer_type="(\w+)"', said)
+    if instruction.opcode != "send" or transfer is None:
+        return None
+    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}', said)
+    count = None if target is None else sum(map(_length, target[1].split(",")))
+    return _TRANSFERS.get(transfer[1], transfer[1].lower().replace("_", "-")), count
+
+
+def _length(numbers: str) -> int:
+    first, _, last = numbers.partition(":")
+    return int(last or first) - int(first) + 1
+
+
+def _twins(count: int | None, slice_of: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Returns groups of the devices that have one place in as many slices."""
+    members: dict[int, list[int]] = {}
+    for device, at in enumerate(slice_of):
+        members.setdefault(at, []).append(device)
+    if count is not None and count != len(members):
+        return (tuple(range(-count, 0)),)  # Of some slices: the text does not say which.
+    return tuple(zip(*members.values(), strict=False)) or ((-2, -1),)
+
+
+def _slices_in(groups: tuple[tuple[int, ...], ...], slice_of: Sequence[int]) -> int:
+    """Returns in how many slices the devices of a group lie, at most."""
+    if len(set(slice_of)) <= 1:
+        return 1
+    known = range(len(slice_of))
+    return max(len({slice_of[d] for d in group if d in known}) or 1 for group in groups)
 
 
 def _groups(instruction: Instruction, device_count: int) -> tuple[tuple[int, ...], ...]:
@@ -161,3 +244,22 @@ def _sent(kind: str, payload: int, size: int) -> int:
     if kind in ("collective-permute", "collective-broadcast"):
         return payload
     return share
+
+
+def _between(kind: str, payload: int, size: int, slices: int) -> int:
+    """Returns what of ``_sent`` leaves a slice, if each slice does what it can by itself first.
+
+    An all-reduce over two slices of four devices is a reduce-scatter in each slice, an all-reduce
+    of a quarter between each device and its twin, and an all-gather in each slice.
+
+    >>> _between("all-reduce", 800, 8, 2), _between("all-gather", 800, 8, 2)
+    (200, 100)
+    """
+    if slices <= 1:
+        return 0
+    if kind in ("collective-permute", "collective-broadcast"):
+        return payload
+    if kind.endswith("all-to-all"):
+        return payload * (slices - 1) // slices
+    share = payload * (slices - 1) // size
+    return 2 * share if kind == "all-reduce" else share

@@ -16,6 +16,9 @@ class Origin(NamedTuple):
     operation: str | None
 
 
+NOWHERE = Origin(None, None)
+
+
 def origin(module: Module, name: str) -> Origin:
     """Says where a collective comes from; one that XLA added, where what it sends comes from."""
     instructions = next(
@@ -30,7 +33,7 @@ def origin(module: Module, name: str) -> Origin:
                 if operation := module.operation(instruction):
                     return Origin(module.place(instruction), operation)
         near = [operand for at in filter(None, map(by_name.get, near)) for operand in at.operands]
-    return Origin(None, None)
+    return NOWHERE
 
 
 def order(module: Module) -> dict[str, int]:

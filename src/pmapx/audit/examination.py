@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from pmapx import errors, placement
 from pmapx.audit import (
@@ -22,6 +23,7 @@ from pmapx.audit import (
     subjects,
     variation,
 )
+from pmapx.audit.replication import Origins
 from pmapx.audit.report import (
     AuditedFunction,
     AuditReport,
@@ -32,7 +34,9 @@ from pmapx.audit.report import (
     MovedInput,
     RowRead,
 )
+from pmapx.audit.scaling import scaling as scaling_of
 from pmapx.audit.subjects import Subject
+from pmapx.audit.topology import several
 from pmapx.counts import CacheInfo
 
 COLLECTIVES = (
@@ -42,20 +46,29 @@ COLLECTIVES = (
     "unreduced_reduce_scatter",
 )  # fmt: skip
 """What JAX calls the collectives that users write."""
+PART = "part of one over slices"
 
 
 def report_on(
-    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str | None
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    topology: str | None,
+    scaling: str | Sequence[str] = (),
 ) -> AuditReport:
     """Audits one function for one set of arguments."""
     if not callable(f):
         raise errors.CannotAudit(f)
+    topologies = several(scaling)
     if topology is not None:
         subject = subjects.of_topology(f, args, kwargs, topology)
     elif subjects.is_pmapped(f):
         subject = subjects.of_pmapped(f, args, kwargs)
     else:
         subject = subjects.of_jitted(f, args, kwargs)
+    if topologies:
+        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs)
+        subject = dataclasses.replace(subject, scaling=found)
     history = History(traces=None)
     if subjects.is_pmapped(f):
         history = history_of(f.cache_info(), subject)
@@ -64,15 +77,13 @@ def report_on(
 
 
 def examine(
-    subject: Subject, history: History, equal: Sequence[bool | None] | None = None
+    subject: Subject, history: History, differs: Sequence[frozenset[str] | None] | None = None
 ) -> AuditedFunction:
-    """Reads a compiled program; ``equal`` says what was known of its arguments before the call."""
-    if equal is None:
-        equal = [
-            layouts.holds_the_same_everywhere(value, sharding)
-            for value, sharding in zip(subject.values, subject.in_shardings, strict=False)
-        ]
-    arguments, outputs = _leaves(subject, equal)
+    """Reads a compiled program.
+
+    ``differs`` says along which axes parts of its arguments differed, if they were compared before.
+    """
+    arguments, outputs = _leaves(subject, compared(subject) if differs is None else differs)
     function = AuditedFunction(
         name=subject.name,
         kind=subject.kind,
@@ -86,8 +97,17 @@ def examine(
         donations=tuple(donations.donations(subject.donated, arguments, outputs)),
         history=history,
         compile_seconds=subject.compile_seconds,
+        scaling=subject.scaling,
     )
     return dataclasses.replace(function, findings=findings.about(function))
+
+
+def compared(subject: Subject) -> list[frozenset[str] | None]:
+    """Compares what devices hold of each argument that was passed; None for a shape."""
+    return [
+        layouts.axes_that_differ(value, sharding)
+        for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
+    ]
 
 
 def assemble(
@@ -128,52 +148,59 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
     module = hlo.parse(subject.compiled.as_text() or "")
     sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
     numbers = dataflow.order(module)
-    all_found = communication.collectives_of(module, subject.axis_sizes)
-    for found in sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers))):
-        origin = dataflow.origin(module, found.name)
+    all_found = communication.collectives_of(module, subject.axis_sizes, fabric.slice_of)
+    ordered = sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers)))
+    # What runs over slices of TPUs was taken apart by the compiler, and its parts have no origin.
+    is_taken_apart = any(found.between == found.sent for found in ordered)
+    for found in ordered:
+        is_part = is_taken_apart and found.operation is None
+        origin = dataflow.NOWHERE if is_part else dataflow.origin(module, found.name)
         names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
+        told = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        told |= {
+            "name": "",  # Two compilations of one program need not name it alike.
+            "place": origin.place,
+            "operation": PART if is_part else ", ".join(dict.fromkeys(names)) or None,
+        }
         yield Exchange(
-            kind=found.kind,
-            axes=found.axes,
-            group_size=found.group_size,
-            payload=found.payload,
-            sent=found.sent,
-            times=found.times,
-            place=origin.place,
-            operation=", ".join(dict.fromkeys(names)) or None,
+            **told,
             # XLA puts collectives together; one of them may be nobody's.
-            is_written=bool(names) and all(name in COLLECTIVES for name in names),
-            seconds=fabric.seconds(found.kind, found.sent, found.group_size),
+            is_written=is_part or (bool(names) and all(name in COLLECTIVES for name in names)),
+            seconds=fabric.seconds(
+                found.kind, found.sent, found.group_size, found.between, found.slices
+            ),
             argument=sources.get(found.name),
             merges_with=together.get(found.name),
-            dtypes=found.dtypes,
         )
 
 
-def _leaves(subject: Subject, equal: Sequence[bool | None]) -> tuple[list[Leaf], list[Leaf]]:
+def _leaves(
+    subject: Subject, differs: Sequence[frozenset[str] | None]
+) -> tuple[list[Leaf], list[Leaf]]:
     pairs = donations.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
     out_paths = subjects.output_paths(subject.out_types)
+    given = [
+        variation.Argument(
+            path, sharding, axes, None if subject.varying is None else subject.varying[index]
+        )
+        for index, (path, sharding, axes) in enumerate(
+            zip(subject.in_paths, subject.in_shardings, differs, strict=True)
+        )
+    ]
     # What was passed tells more than types do; shapes alone tell what stays equal if it starts so.
-    kept = variation.kept_equal(subject.jaxpr, pairs, subject.varying)
-    has_batch = any(
-        axes and index not in kept
-        for index, axes in enumerate(variation.of_program(subject.jaxpr).inputs)
-    )
-    assumed = {
-        index
-        for index, known in enumerate(equal)
-        if (known if known is not None else index in kept and has_batch)
-    }
-    found = variation.of_program(subject.jaxpr, assumed, subject.in_paths, subject.varying)
+    kept = variation.kept_equal(subject.jaxpr, given, pairs)
+    split = variation.of_program(subject.jaxpr, given).inputs
+    has_batch = any(axes and index not in kept for index, axes in enumerate(split))
+    assumed = [k for k in kept if has_batch and differs[k] is None]
+    given = variation.with_equal(given, assumed)
+    found = variation.of_program(subject.jaxpr, given).outputs
     # A state that varies since it varied says nothing; what made it vary in a first call does.
-    if_all = variation.of_program(
-        subject.jaxpr, assumed.union(carried), subject.in_paths, subject.varying
-    )
+    first = variation.of_program(subject.jaxpr, variation.with_equal(given, carried)).outputs
     arguments = [
         dataclasses.replace(
-            _argument(subject, index, found.inputs[index], index in assumed),
-            is_compared=equal[index] is not None,
+            _argument(subject, index, split[index], given[index].differs),
+            is_compared=differs[index] is not None,
             carried=out_paths[carried[index]] if index in carried else None,
             is_kept_equal=index in kept,
         )
@@ -181,31 +208,29 @@ def _leaves(subject: Subject, equal: Sequence[bool | None]) -> tuple[list[Leaf],
     ]
     out_types = jax.tree.leaves(subject.out_types)
     out_shardings = subjects.shardings_on(
-        subject.mesh, _flat(subject.compiled.output_shardings), [kind.shape for kind in out_types]
+        subject.mesh,
+        subjects.flat_shardings(subject.compiled.output_shardings, len(out_types)),
+        [kind.shape for kind in out_types],
     )
     outputs = [
-        _output(path, kind, sharding, held, first)
-        for path, kind, sharding, held, first in zip(
-            out_paths,
-            out_types,
-            out_shardings,
-            found.outputs,
-            if_all.outputs,
-            strict=True,
-        )
+        _output(*of_one)
+        for of_one in zip(out_paths, out_types, out_shardings, found, first, strict=True)
     ]
     return arguments, outputs
 
 
 def _argument(
-    subject: Subject, index: int, axes_of_specs: frozenset[Any], is_assumed: bool
+    subject: Subject, index: int, axes_of_specs: frozenset[Any], differs: frozenset[Any] | None
 ) -> Leaf:
     kind, sharding = subject.in_types[index], subject.in_shardings[index]
     leaf = _leaf(subject.in_paths[index], kind, sharding)
     named = tuple(axis for axes in leaf.axes_by_dimension for axis in axes)
     if subject.varying is not None:
         axes_of_specs = subject.varying[index]
-    varies = () if is_assumed else named or tuple(map(str, axes_of_specs))
+    if differs is None:
+        varies = named or tuple(map(str, axes_of_specs))
+    else:
+        varies = tuple(sorted(map(str, differs)))
     value = subject.values[index] if index < len(subject.values) else None
     moved = reason_to_move(value, sharding)
     return _with_copies(dataclasses.replace(leaf, varies_over=varies, moved=moved))
@@ -228,19 +253,27 @@ def reason_to_move(x: Any, wanted: Any) -> str | None:
 
 
 def _output(
-    path: str,
-    kind: Any,
-    sharding: Any,
-    held: variation.Held | None,
-    first: variation.Held | None,
+    path: str, kind: Any, sharding: Any, held: variation.Held, first: variation.Held
 ) -> Leaf:
     leaf = _leaf(path, kind, sharding)
-    if held is None:
-        split = tuple(axis for axes in leaf.axes_by_dimension for axis in axes)
-        return dataclasses.replace(leaf, varies_over=split)
-    varies = tuple(sorted(map(str, held.axes)))
-    since = first.since if first is not None and first.since and varies else held.since
-    return _with_copies(dataclasses.replace(leaf, varies_over=varies, since=since))
+    found, in_first = _axes_as(leaf, held, sharding), _axes_as(leaf, first, sharding)
+    since = [origin for origin in (*in_first.values(), *found.values()) if origin]
+    return _with_copies(
+        dataclasses.replace(
+            leaf,
+            varies_over=tuple(sorted(map(str, found))),
+            since=since[0] if found and since else None,
+            made_at=held.made_at if found else None,
+        )
+    )
+
+
+def _axes_as(leaf: Leaf, held: variation.Held, sharding: Any) -> Origins:
+    """Returns the axes along which devices hold different values of an output, as it lies."""
+    if isinstance(sharding, NamedSharding):
+        return held.axes_under(sharding.mesh, sharding.spec)
+    split = [axis for axes in leaf.axes_by_dimension for axis in axes]
+    return {**dict.fromkeys(split, ""), **held.unlike_copies}
 
 
 def _leaf(path: str, kind: Any, sharding: Any) -> Leaf:
@@ -262,15 +295,6 @@ def _with_copies(leaf: Leaf) -> Leaf:
         whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
     )
     return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
-
-
-def _flat(shardings: Any) -> list[Any]:
-    return [
-        each if isinstance(each, jax.sharding.Sharding) else None
-        for each in jax.tree.leaves(
-            shardings, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.Sharding)
-        )
-    ]
 
 
 def _memory(compiled: jax.stages.Compiled) -> Memory | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from pmapx.audit import variation
+from pmapx.audit import nested
 
 COMPARED_AT_MOST = 256 * 2**20
 """Bytes of an array up to which its parts are compared; larger ones are taken to differ."""
@@ -41,7 +42,7 @@ def axes_by_dimension(
     """
     if isinstance(sharding, NamedSharding):
         entries = [*sharding.spec, *[None] * len(shape)][: len(shape)]
-        return tuple(tuple(map(str, variation.entry_axes(entry))) for entry in entries)
+        return tuple(tuple(map(str, nested.entry_axes(entry))) for entry in entries)
     held = shard_shape(shape, sharding)
     return tuple(("?",) if part != whole else () for part, whole in zip(held, shape, strict=True))
 
@@ -75,25 +76,62 @@ def size_in_bytes(shape: Sequence[int], dtype: Any) -> int:
     return math.prod(shape) * int(itemsize)
 
 
-def holds_the_same_everywhere(x: Any, wanted: Sharding | None) -> bool | None:
-    """Compares what each device holds, or would hold, of an array; None if it was not compared."""
-    if wanted is None or not isinstance(x, jax.Array | np.ndarray) or _is_key(x):
+def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
+    """Returns the mesh axes along which devices hold, or would hold, different parts of an array.
+
+    Empty: all hold the same. None: it was not compared. ``?`` stands for axes without names.
+
+    >>> import jax
+    >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    >>> mesh = Mesh(np.array(jax.devices()[:1]), ("i",))
+    >>> axes_that_differ(np.ones((1, 2)), NamedSharding(mesh, P("i")))
+    frozenset()
+    """
+    if wanted is None or not isinstance(x, jax.Array | np.ndarray):
         return None
     if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):
         return None
-    if x.nbytes > COMPARED_AT_MOST:
+    data: Any = jax.random.key_data(x) if _is_key(x) else x
+    if data.nbytes > COMPARED_AT_MOST:
         return None
-    if isinstance(x, jax.Array) and x.sharding.is_equivalent_to(wanted, x.ndim):
-        parts = [np.asarray(shard.data) for shard in x.addressable_shards]
-    else:
-        whole = np.asarray(x)
-        try:
-            indices = wanted.devices_indices_map(x.shape).values()
-        except ValueError:
-            return None
-        parts = [whole[index] for index in indices if index is not None]
-    first = parts[0].tobytes()
-    return all(part.shape == parts[0].shape and part.tobytes() == first for part in parts[1:])
+    mesh = wanted.mesh if isinstance(wanted, NamedSharding) else None
+    names = tuple(mesh.axis_names) if isinstance(mesh, Mesh) else ("?",)
+    is_placed = isinstance(x, jax.Array) and x.sharding.is_equivalent_to(wanted, x.ndim)
+    if isinstance(x, jax.Array) and not is_placed and _has_unlike_copies(data):
+        return frozenset(names)  # Whose copy goes where, nobody knows.
+    try:
+        parts = _held_parts(data) if is_placed else _parts(np.asarray(data), x.shape, wanted)
+    except ValueError:  # It does not divide.
+        return None
+    if len(set(parts.values())) <= 1:
+        return frozenset()
+    if not isinstance(mesh, Mesh):
+        return frozenset(names)
+    placed = np.vectorize(parts.get, otypes=[object])(mesh.devices)
+    return frozenset(name for k, name in enumerate(names) if (placed != placed.take([0], k)).any())
+
+
+def _held_parts(x: jax.Array) -> dict[jax.Device, bytes]:
+    return {shard.device: _digest(np.asarray(shard.data)) for shard in x.addressable_shards}
+
+
+def _parts(
+    whole: np.ndarray[Any, Any], shape: tuple[int, ...], wanted: Sharding
+) -> dict[jax.Device, bytes]:
+    indices = wanted.devices_indices_map(shape)
+    return {device: _digest(whole[index]) for device, index in indices.items() if index is not None}
+
+
+def _has_unlike_copies(x: jax.Array) -> bool:
+    """Says whether devices that should hold the same part of an array do not."""
+    versions: dict[str, set[bytes]] = {}
+    for shard in x.addressable_shards:
+        versions.setdefault(str(shard.index), set()).add(_digest(np.asarray(shard.data)))
+    return any(len(several) > 1 for several in versions.values())
+
+
+def _digest(part: np.ndarray[Any, Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(part).tobytes(), digest_size=16).digest()
 
 
 def _is_key(x: Any) -> bool:

@@ -27,6 +27,8 @@ class Link:
       hop_seconds: the time from one device to the next, where it is published.
       figure: the published figure that this comes from.
       source: where it is published.
+      network_bytes_a_second: a device's share of what its host sends into the data center's
+        network, which connects slices; None where that is not published.
     """
 
     pattern: str
@@ -36,6 +38,7 @@ class Link:
     hop_seconds: float
     figure: str
     source: str
+    network_bytes_a_second: float | None = None
 
 
 _TPU = "https://cloud.google.com/tpu/docs"
@@ -47,11 +50,11 @@ LINKS = (
     Link(r"TPU v3", "ICI", 2 * 82e9, None, _HOP, "656 Gbit/s a link and direction", _CACM),
     Link(r"TPU v4", "ICI", 2 * 50e9, None, _HOP, "2400 Gbit/s a chip, 6 links", f"{_TPU}/v4"),
     Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, None, _HOP,
-         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e"),
+         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e", 25e9 / 8),
     Link(r"TPU v5p?$", "ICI", 2 * 100e9, None, _HOP, "4800 Gbit/s a chip, 6 links",
-         f"{_TPU}/v5p"),
+         f"{_TPU}/v5p", 50e9 / 8),
     Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, None, _HOP,
-         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e"),
+         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e", 100e9 / 8),
     Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, None, _HOP,
          "1200 GB/s a chip, both directions, 6 links", f"{_TPU}/tpu7x"),
     Link(r"V100-SXM", "NVLink 2", 150e9, 8, 0.0, "300 GB/s a GPU, both directions",
@@ -87,22 +90,36 @@ class Fabric:
     Attributes:
       kind: what the devices are, as JAX names it.
       count: how many there are.
-      torus: the lengths of the rings along which all of them lie; () where that is not known.
-      slices: how many parts there are that only a network connects.
+      torus: the lengths of the rings along which all of a slice lie; () where that is not known.
+      slice_of: for each device the slice that it lies in; only a network connects slices.
     """
 
     kind: str
     count: int
     torus: tuple[int, ...] = ()
-    slices: int = 1
+    slice_of: tuple[int, ...] = ()
+
+    @property
+    def slices(self) -> int:
+        """How many slices there are."""
+        return max(1, len(set(self.slice_of)))
 
     @property
     def link(self) -> Link | None:
         """What connects them, if its figures are published."""
         return link_of(self.kind)
 
-    def seconds(self, kind: str, sent: int, group_size: int) -> float | None:
+    def seconds(
+        self, kind: str, sent: int, group_size: int, between: int = 0, slices: int = 1
+    ) -> float | None:
         """Estimates the time of one collective; None where no estimate can be made.
+
+        Args:
+          kind: XLA's name for it.
+          sent: the bytes that a device sends.
+          group_size: how many devices talk to each other.
+          between: the bytes among ``sent`` that leave a slice.
+          slices: how many slices those devices lie in.
 
         >>> fabric = Fabric("TPU v5 lite", 256, torus=(16, 16))
         >>> round(1e6 * fabric.seconds("all-reduce", 200_000_000, 256))
@@ -111,12 +128,20 @@ class Fabric:
         2016
         """
         link = self.link
-        is_whole = group_size == self.count
         if link is None or (link.reach is not None and group_size > link.reach):
             return None
-        if self.slices > 1 and group_size > self.count // self.slices:
+        within = self._seconds_within(link, kind, sent - between, group_size // slices)
+        if slices == 1:
+            return within
+        if link.network_bytes_a_second is None:
             return None
-        rings = self.torus if is_whole and self.torus else (group_size,)
+        return max(within, between / link.network_bytes_a_second)
+
+    def _seconds_within(self, link: Link, kind: str, sent: int, members: int) -> float:
+        if members <= 1:
+            return 0.0
+        is_whole = members == self.count // self.slices
+        rings = self.torus if is_whole and self.torus else (members,)
         hops = sum(length // 2 for length in rings)  # To the farthest device, either way around.
         if kind == "all-reduce":
             hops *= 2
@@ -154,26 +179,43 @@ class Fabric:
             said.append(f"Groups of more than {link.reach} devices leave a box: no estimate.")
         elif len(self.torus) > 1:
             shape = " x ".join(map(str, self.torus))
+            members = self.count // self.slices
             said.append(
-                f"A collective of all {self.count} devices uses the rings of all dimensions of the "
-                f"torus of {shape}; one of a part of them uses one ring. All rings are closed."
+                f"A collective of all {members} devices of a slice uses the rings of all its "
+                f"dimensions ({shape}); one of a part of them uses one ring. All rings are closed."
             )
         else:
             said.append("One ring goes through all devices of a group, and is closed.")
         if self.slices > 1:
-            said.append(f"Between the {self.slices} slices is a network: no estimate.")
+            said += self._assumptions_between(link)
         said.append("Collectives run one after the other, and nothing is computed meanwhile.")
         return said
+
+    def _assumptions_between(self, link: Link) -> list[str]:
+        if link.network_bytes_a_second is None:
+            return [
+                f"Between the {self.slices} slices is a network of which no figure is known here: "
+                "no estimate."
+            ]
+        rate = f"{link.network_bytes_a_second / 1e9:.3g} GB/s"
+        return [
+            f"Between the {self.slices} slices is the data center's network, {rate} a device (its "
+            f"share of its host's cards: {link.source}), without latency.",
+            "TPU programs hold what stays in a slice and what leaves it apart, one after the "
+            "other; where a collective over slices is whole, links and network work at once and "
+            "the slower decides.",
+        ]
 
 
 def fabric_of(devices: Sequence[Any]) -> Fabric:
     """Reads off devices how they are connected."""
     first = devices[0]
-    slices = len({getattr(device, "slice_index", 0) for device in devices})
-    places = {tuple(getattr(device, "coords", None) or ()) for device in devices}
+    slice_of = tuple(int(getattr(device, "slice_index", 0) or 0) for device in devices)
+    within = [device for device, at in zip(devices, slice_of, strict=True) if at == slice_of[0]]
+    places = {tuple(getattr(device, "coords", None) or ()) for device in within}
     torus: tuple[int, ...] = ()
-    if slices == 1 and () not in places and link_of(str(first.device_kind)):
+    if () not in places and link_of(str(first.device_kind)):
         spans = [max(axis) - min(axis) + 1 for axis in zip(*places, strict=True)]
         is_full = len(places) == math.prod(spans)
         torus = tuple(span for span in spans if span > 1) if is_full else ()
-    return Fabric(str(first.device_kind), len(devices), torus, slices)
+    return Fabric(str(first.device_kind), len(devices), torus, slice_of)

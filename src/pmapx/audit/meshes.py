@@ -22,6 +22,7 @@ from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx import describe, errors
+from pmapx.audit import jit_options
 from pmapx.audit.jaxprs import subjaxprs
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
@@ -36,18 +37,18 @@ def traced_on(
     """
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
-    old = _mesh_here(here, (args, kwargs), function)
-    mesh = grown(old, devices, function)
     infos, _ = here.args_info
     dynamic = _dynamic_positions(args, infos)
+    asked = jit_options.shardings_asked_for(jitted, args, dynamic, kwargs)
+    old = _mesh_here(here, (args, kwargs), asked, function)
+    mesh = grown(old, devices, function)
     taken = tuple(args[position] for position in dynamic)
     leaves, tree = jax.tree.flatten((taken, kwargs))
-    specs = [
-        _own_spec(leaf) or spec
-        for leaf, spec in zip(leaves, specs_in_shard_maps(here.jaxpr.jaxpr), strict=True)
-    ]
     there = [
-        _grown_leaf(leaf, spec, old.shape, mesh) for leaf, spec in zip(leaves, specs, strict=True)
+        _grown_leaf(leaf, _own_spec(leaf, wanted), spec, old.shape, mesh, function)
+        for leaf, wanted, spec in zip(
+            leaves, asked.arguments, specs_in_shard_maps(here.jaxpr.jaxpr), strict=True
+        )
     ]
     dynamic_args, named = jax.tree.unflatten(tree, there)
     fun = on_mesh(jitted.__wrapped__, mesh)
@@ -64,7 +65,13 @@ def traced_on(
         for index, info in enumerate(infos)
         if any(leaf.donated for leaf in jax.tree.leaves(info))
     ]
-    again = jax.jit(with_static, donate_argnums=tuple(donated))
+    outputs = [_on(mesh, wanted and wanted.spec, function) for wanted in asked.outputs]
+    out_tree = jax.tree.structure(here.out_info)
+    again = jax.jit(
+        with_static,
+        donate_argnums=tuple(donated),
+        out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
+    )
     with _in_place_of_context(mesh):
         traced = again.trace(*dynamic_args, **named)
     for found in _meshes(traced.jaxpr.jaxpr):
@@ -265,12 +272,14 @@ def _global_names(function: types.FunctionType) -> list[str]:
     return [name for name in names if name in function.__globals__]
 
 
-def _mesh_here(here: jax.stages.Traced, arguments: Any, function: str) -> Mesh | AbstractMesh:
+def _mesh_here(
+    here: jax.stages.Traced, arguments: Any, asked: jit_options.Asked, function: str
+) -> Mesh | AbstractMesh:
     """Returns the mesh that a function runs on here."""
     for mesh in _meshes(here.jaxpr.jaxpr):
         return mesh
-    for leaf in jax.tree.leaves(arguments):
-        sharding = getattr(leaf, "sharding", None)
+    passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    for sharding in [*passed, *asked.arguments, *asked.outputs]:
         if isinstance(sharding, NamedSharding):
             return sharding.mesh
     raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
@@ -294,24 +303,41 @@ def _fits(arg: Any, info: Any) -> bool:
                for a, i in pairs)  # fmt: skip
 
 
-def _own_spec(leaf: Any) -> PartitionSpec | None:
-    sharding = getattr(leaf, "sharding", None)
+def _on(mesh: Mesh, spec: PartitionSpec | None, function: str) -> NamedSharding | None:
+    """Returns a sharding on the other mesh."""
+    if spec is None:
+        return None
+    try:
+        return NamedSharding(mesh, spec)
+    except ValueError:
+        problem = f"it has a sharding {spec}, whose axes its mesh {dict(mesh.shape)} has not"
+        raise errors.CannotRebuild(function, problem) from None
+
+
+def _own_spec(leaf: Any, wanted: NamedSharding | None) -> PartitionSpec | None:
+    sharding = getattr(leaf, "sharding", None) if wanted is None else wanted
     return sharding.spec if isinstance(sharding, NamedSharding) else None
 
 
 def _grown_leaf(
-    leaf: Any, spec: PartitionSpec | None, sizes: Any, mesh: Mesh
+    leaf: Any,
+    own: PartitionSpec | None,
+    taken: PartitionSpec | None,
+    sizes: Any,
+    mesh: Mesh,
+    function: str,
 ) -> jax.ShapeDtypeStruct:
+    """Returns an argument's shape there: ``own`` is how it comes in, ``taken`` by a shard_map."""
     aval = leaf if hasattr(leaf, "dtype") else jax.typeof(leaf)
     shape = list(aval.shape)
-    for dimension, names in enumerate(spec or ()):
+    for dimension, names in enumerate((own if taken is None else taken) or ()):
         for name in (names,) if isinstance(names, str) else names or ():
             shape[dimension] = shape[dimension] // sizes[name] * mesh.shape[name]
     return jax.ShapeDtypeStruct(
         tuple(shape),
         aval.dtype,
         weak_type=bool(getattr(aval, "weak_type", False)),
-        sharding=None if spec is None else NamedSharding(mesh, spec),
+        sharding=_on(mesh, taken if own is None else own, function),
     )
 
 

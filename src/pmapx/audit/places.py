@@ -6,7 +6,7 @@ import os
 import re
 
 from jax.extend import source_info_util
-from jax.extend.core import JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 import pmapx
 
@@ -37,6 +37,22 @@ def is_added(eqn: JaxprEqn) -> bool:
     """Says whether pmapx added an equation to those of the user's function."""
     frames = _frames(eqn)
     return bool(frames) and frames[0][0].startswith(_PACKAGE)
+
+
+def lines_behind(body: Jaxpr) -> list[str | None]:
+    """Returns the user's line behind each output of a body; what pmapx added is passed over."""
+    makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    lines = []
+    for atom in body.outvars:
+        line = None
+        while not isinstance(atom, Literal) and atom in makers:
+            eqn = makers[atom]
+            if not is_added(eqn) or not eqn.invars:
+                line = line_of(eqn)
+                break
+            atom = eqn.invars[0]
+        lines.append(line)
+    return lines
 
 
 def _is_a_librarys(path: str) -> bool:

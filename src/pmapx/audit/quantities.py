@@ -94,3 +94,20 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     if len(words) <= most + 1:
         return ", ".join(words)
     return f"{', '.join(words[:most])} and {len(words) - most} more"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
+    """Lays out rows under their heads; columns in ``right`` end in line.
+
+    >>> table(["a", "n"], [["x", "10"], ["yy", "5"]], right=(1,))
+    ['a    n', 'x   10', 'yy   5']
+    """
+    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+    lines = []
+    for row in [head, *rows]:
+        cells = [
+            cell.rjust(width) if k in right else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

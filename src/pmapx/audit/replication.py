@@ -74,7 +74,7 @@ def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Va
     """
     declared = [dict.fromkeys(axes, f"argument {i}") for i, axes in enumerate(input_axes)]
     mesh_axes = jaxprs.axes_in_types(jaxpr) or (UNKNOWN_AXIS,)
-    scope = tuple(dict.fromkeys((*mesh_axes, *_join(declared))))
+    scope = tuple(dict.fromkeys((*mesh_axes, *join(declared))))
     return [_variation(origins) for origins in _interpret(scope, jaxpr, declared)]
 
 
@@ -129,6 +129,42 @@ def body_outputs(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[
     return [_variation(origins) for origins in _interpret(scope, jaxpr, inputs)]
 
 
+def with_inner(
+    scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]
+) -> tuple[list[Origins], dict[Var, Origins]]:
+    """Says of each output of a body since where it varies over which axis.
+
+    Beside that, by variable, the same of what each `shard_map` inside gives: along which of its
+    own axes the parts differ.
+    """
+    inner: dict[Var, Origins] = {}
+    token = _inner.set(inner)
+    try:
+        return _interpret(scope, jaxpr, inputs), inner
+    finally:
+        _inner.reset(token)
+
+
+def callee(eqn: JaxprEqn) -> Jaxpr | None:
+    """Returns what an equation calls with its operands as they are, if it does that alone."""
+    if RULES.get(eqn.primitive.name) is not _call:
+        return None
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
+        if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
+            found = jaxprs.opened(eqn.params[name])
+            if len(found.invars) == len(eqn.invars) and len(found.outvars) == len(eqn.outvars):
+                return found
+    return None
+
+
+def reaches_beyond(eqn: JaxprEqn) -> bool:
+    """Says whether an equation outside of any `shard_map` may give each device something else."""
+    rule = RULES.get(eqn.primitive.name)
+    if rule is None:
+        return bool(eqn.effects) or any(True for _ in jaxprs.subjaxprs(eqn.params))
+    return rule is _varies_everywhere or (rule is _call and callee(eqn) is None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Intermediate:
     """A value inside of a body.
@@ -165,7 +201,7 @@ def intermediates(
     def watch(eqn: JaxprEqn, results: Sequence[Origins]) -> None:
         for var, origins in zip(eqn.outvars, results, strict=True):
             known = made[var][1] if var in made else {}
-            made[var] = eqn, _join([known, origins])
+            made[var] = eqn, join([known, origins])
 
     token = _watch.set(watch)
     try:
@@ -185,6 +221,9 @@ def intermediates(
 
 _Watch = Callable[[JaxprEqn, Sequence[Origins]], None]
 _watch: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("watch", default=None)
+_inner: contextvars.ContextVar[dict[Var, Origins] | None] = contextvars.ContextVar(
+    "inner", default=None
+)
 
 
 def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Origins]:
@@ -210,11 +249,11 @@ def _from_operands(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> 
     names_an_axis = any(axis in scope for axes in named for axis in axes)
     if eqn.effects or names_an_axis or any(True for _ in jaxprs.subjaxprs(eqn.params)):
         return _varies_everywhere(scope, eqn, operands)
-    return [_join(operands)] * len(eqn.outvars)
+    return [join(operands)] * len(eqn.outvars)
 
 
 def _varies_everywhere(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    return [_join([dict.fromkeys(scope, places.place(eqn)), *operands])] * len(eqn.outvars)
+    return [join([dict.fromkeys(scope, places.place(eqn)), *operands])] * len(eqn.outvars)
 
 
 def _same_value(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
@@ -237,17 +276,15 @@ def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins
     # Operands first: one that varied before tells more about the cause than the collective does.
     own = dict.fromkeys(axes, places.place(eqn))
     if len(operands) == len(eqn.outvars):
-        return [_join([origins, own]) for origins in operands]
-    return [_join([*operands, own])] * len(eqn.outvars)
+        return [join([origins, own]) for origins in operands]
+    return [join([*operands, own])] * len(eqn.outvars)
 
 
 def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
-        if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
-            callee = jaxprs.opened(eqn.params[name])
-            if len(callee.invars) == len(operands) and len(callee.outvars) == len(eqn.outvars):
-                return _interpret(scope, callee, operands)
-    return _varies_everywhere(scope, eqn, operands)
+    called = callee(eqn)
+    if called is None:
+        return _varies_everywhere(scope, eqn, operands)
+    return _interpret(scope, called, operands)
 
 
 def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
@@ -280,13 +317,13 @@ def _while(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Ori
     )
     # Devices that leave the loop at different times leave with different values.
     [goes_on] = _interpret(scope, cond, [*cond_consts, *carry])
-    return [_join([origins, goes_on]) for origins in carry]
+    return [join([origins, goes_on]) for origins in carry]
 
 
 def _cond(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     choice, *arguments = operands
     branches = [_interpret(scope, jaxprs.opened(b), arguments) for b in eqn.params["branches"]]
-    return [_join([*results, choice]) for results in zip(*branches, strict=True)]
+    return [join([*results, choice]) for results in zip(*branches, strict=True)]
 
 
 def _combinator(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
@@ -294,9 +331,9 @@ def _combinator(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> lis
     def step(values: Sequence[Origins]) -> list[Origins]:
         functions = jaxprs.subjaxprs(eqn.params)
         results = (_interpret(scope, f, [*values] * len(f.invars)) for f in functions)
-        return [_join(origins for several in results for origins in several)]
+        return [join(origins for several in results for origins in several)]
 
-    values, _ = _fixpoint(step, [_join(operands)])
+    values, _ = _fixpoint(step, [join(operands)])
     return values * len(eqn.outvars)
 
 
@@ -304,10 +341,14 @@ def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list
     place = places.place(eqn)
     inner = tuple(axis for axis in jaxprs.manual_axes(eqn) if axis not in scope)
     inputs = [
-        _join([origins, dict.fromkeys(axes, place)])
+        join([origins, dict.fromkeys(axes, place)])
         for origins, axes in zip(operands, jaxprs.in_axes(eqn), strict=True)
     ]
     outputs = _interpret(scope + inner, jaxprs.opened(eqn.params["jaxpr"]), inputs)
+    told = _inner.get()
+    if told is not None:
+        for var, origins in zip(eqn.outvars, outputs, strict=True):
+            told[var] = join([told.get(var, {}), origins])
     # Shards laid side by side are one value for the code around. An axis that the out_spec leaves
     # out stays: nobody checked that the shards agreed.
     specs = eqn.params.get("out_specs", ((),) * len(outputs))
@@ -371,13 +412,14 @@ def _fixpoint(
     values = list(start)
     while True:
         results = step(values)
-        wider = [_join(pair) for pair in zip(values, results, strict=False)]
+        wider = [join(pair) for pair in zip(values, results, strict=False)]
         if all(len(new) == len(old) for new, old in zip(wider, values, strict=True)):
             return values, results
         values = wider
 
 
-def _join(several: Iterable[Origins]) -> Origins:
+def join(several: Iterable[Origins]) -> Origins:
+    """Returns all axes of several, each with the first place where it began."""
     joined: dict[Axis, str] = {}
     for origins in several:
         for axis, origin in origins.items():

@@ -14,6 +14,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Self
 
+from pmapx.audit.communication import Collective
+from pmapx.audit.growth import Scaling
 from pmapx.pages import writing
 
 FORMAT = 1
@@ -39,6 +41,7 @@ class Leaf:
       moved: why it has to be moved before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
       is_kept_equal: whether that output is proven equal on all devices if this comes in so.
+      made_at: the line that made it, of an output that varies.
     """
 
     path: str
@@ -54,11 +57,17 @@ class Leaf:
     moved: str | None = None
     carried: str | None = None
     is_kept_equal: bool = False
+    made_at: str | None = None
 
     @property
     def is_equal(self) -> bool:
         """Whether all devices hold the same values, in their rows of it or in the whole."""
         return not self.varies_over
+
+    @property
+    def lacks_a_reduction(self) -> bool:
+        """Whether it varies since an argument does, and nothing on the way made it equal."""
+        return bool(self.varies_over and self.since) and not str(self.since).startswith("`")
 
     @property
     def is_split(self) -> bool:
@@ -92,48 +101,28 @@ class Leaf:
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
-    """One collective of the compiled program.
+class Exchange(Collective):
+    """One collective of the compiled program, with what is known of it beside the program's text.
+
+    Its place and operation are those of what it sends, where XLA added it; the operation is JAX's
+    short name, e.g. ``psum``.
 
     Attributes:
-      kind: XLA's name for it, e.g. ``all-reduce``.
-      axes: the mesh axes that it runs along; None when no set of axes gives its groups.
-      group_size: how many devices talk to each other.
-      payload: the bytes of the whole value that a device takes part with.
-      sent: the bytes that a device sends for it, once.
-      times: how often it runs in a call; None where a loop's length is not known.
-      place: where in the user's code it comes from.
-      operation: JAX's name for it, e.g. ``psum``.
       is_written: whether the user's code has this collective; XLA added it otherwise.
       seconds: an estimate of its time, once; None where none is made.
       argument: the argument that it sends as it came in, if it does.
       merges_with: a number that it shares with collectives that could run as one with it.
-      dtypes: the types of what it sends.
     """
 
-    kind: str
-    axes: tuple[str, ...] | None
-    group_size: int
-    payload: int
-    sent: int
-    times: int | None
-    place: str | None
-    operation: str | None
-    is_written: bool
+    is_written: bool = False
     seconds: float | None = None
     argument: str | None = None
     merges_with: int | None = None
-    dtypes: tuple[str, ...] = ()
-
-    @property
-    def sent_in_a_call(self) -> int:
-        """The bytes that a device sends for it in one call, a loop of unknown length once."""
-        return self.sent * (1 if self.times is None else self.times)
 
     @property
     def seconds_in_a_call(self) -> float | None:
         """The estimate for all the times that it runs in one call."""
-        return None if self.seconds is None else self.seconds * (self.times or 1)
+        return None if self.seconds is None else self.seconds * self.times_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,6 +249,7 @@ class AuditedFunction:
       compile_seconds: how long XLA took; None where it was not compiled for the audit.
       findings: what to look at.
       mapped_at: the line that mapped it, when a program was run.
+      scaling: what it costs a device on other numbers of devices, if that was asked for.
     """
 
     name: str
@@ -276,6 +266,7 @@ class AuditedFunction:
     compile_seconds: float | None = None
     findings: tuple[Remark, ...] = ()
     mapped_at: str | None = None
+    scaling: Scaling | None = None
 
     @property
     def device_count(self) -> int:
@@ -286,6 +277,11 @@ class AuditedFunction:
     def sent_in_a_call(self) -> int:
         """The bytes that a device sends in one call."""
         return sum(exchange.sent_in_a_call for exchange in self.exchanges)
+
+    @property
+    def between_in_a_call(self) -> int:
+        """The bytes among those that leave its slice."""
+        return sum(exchange.between_in_a_call for exchange in self.exchanges)
 
     @property
     def seconds_in_a_call(self) -> float | None:

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from pmapx import describe, nesting, spanning
 from pmapx.audit import layouts, variation
+from pmapx.audit.growth import Scaling
 from pmapx.calls import Call, Reader
 from pmapx.counts import Record
 from pmapx.program import Executable
@@ -44,6 +45,7 @@ class Subject:
       out_types: the result, as shapes and types.
       compile_seconds: how long XLA took; None when it was compiled before.
       varying: the mesh axes that each argument varies over, where specs do not tell.
+      scaling: what it costs on other numbers of devices, if that was asked for.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Subject:
     out_types: Any
     compile_seconds: float | None = None
     varying: Sequence[frozenset[Any]] | None = None
+    scaling: Scaling | None = None
 
     @property
     def axis_sizes(self) -> dict[str, int]:
@@ -186,7 +189,7 @@ def _of_stages(
 ) -> Subject:
     infos, tree = jax.tree.flatten(lowered.args_info)
     dynamic, positions = _dynamic(args, kwargs, tree)
-    in_shardings = _flat_shardings(compiled.input_shardings, len(infos))
+    in_shardings = flat_shardings(compiled.input_shardings, len(infos))
     mesh = _mesh_of(traced.jaxpr, in_shardings)
     paths = leaf_paths(dynamic, positions, describe.parameter_names(f))
     has_maps = any(True for _ in variation.shard_maps(traced.jaxpr.jaxpr))
@@ -271,12 +274,22 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
-def _flat_shardings(shardings: Any, count: int) -> list[Any]:
-    flat = jax.tree.leaves(
-        shardings, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.Sharding)
-    )
-    flat = [each if isinstance(each, jax.sharding.Sharding) else None for each in flat]
-    return flat if len(flat) == count else [None] * count
+def flat_shardings(shardings: Any, count: int) -> list[Any]:
+    """Returns the shardings of as many leaves; None for each where they do not match.
+
+    >>> flat_shardings(((None,), {}), 1)
+    [None]
+    """
+    # None may be an argument that is not used, or an empty part of the tree.
+    for is_leaf in (_is_sharding, lambda x: x is None or _is_sharding(x)):
+        flat = jax.tree.leaves(shardings, is_leaf=is_leaf)
+        if len(flat) == count:
+            return [each if _is_sharding(each) else None for each in flat]
+    return [None] * count
+
+
+def _is_sharding(x: Any) -> bool:
+    return isinstance(x, jax.sharding.Sharding)
 
 
 def _mesh_of(jaxpr: ClosedJaxpr, shardings: Sequence[Any]) -> Any:

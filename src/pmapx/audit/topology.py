@@ -14,7 +14,7 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 from jax.experimental import topologies
@@ -159,6 +159,31 @@ def topology_of(device_count: int, family: str = "v5p") -> str:
         valid = [f"{family}:{shape} ({_chips(shape) * per_chip})" for shape in known.shapes]
         raise errors.UnknownTopology(f"{family} of {device_count}", problem, valid)
     return f"{slices}x {family}:{known.shapes[-1]}"
+
+
+def several(names: str | Sequence[str]) -> list[str]:
+    """Reads the topologies of a scaling table, each by its name or by a number of devices.
+
+    >>> several("v5e:8, 64, 256, 4x v5e:16x16")
+    ['v5e:2x4', 'v5e:8x8', 'v5e:16x16', '4x v5e:16x16']
+    >>> several(["cpu:8", "cpu:16"])
+    ['cpu:8', 'cpu:16']
+    """
+    found: list[str] = []
+    family = ""
+    for name in names.split(",") if isinstance(names, str) else names:
+        name = name.strip()
+        if not name:
+            continue
+        if name.isdecimal() and family:
+            name = f"{family}:{name}"
+        kind, _, shape = name.partition(":")
+        if shape.isdecimal() and kind in FAMILIES:
+            name = topology_of(int(shape), kind)
+        topology = parse(name)
+        family = topology.family
+        found.append(topology.name)
+    return list(dict.fromkeys(found))
 
 
 def _chips(shape: str) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from pmapx.audit import examination, findings, layouts, links
+from pmapx import errors
+from pmapx.audit import examination, findings, links
 from pmapx.audit.report import AuditedFunction, History, MovedInput
 from pmapx.audit.subjects import Subject
 from pmapx.counts import Record
@@ -60,10 +61,18 @@ class WatchedFunction:
             known.note_moves(leaves)
         return is_new and known is not None
 
-    def skip(self, error: Exception) -> None:
-        """Notes that a signature could not be audited."""
-        first = str(error).strip().partition("\n")[0]
-        said = f"{self.name}: {type(error).__name__}: {first}"
+    @property
+    def is_known(self) -> bool:
+        """Whether a signature of it was audited before."""
+        return bool(self._order)
+
+    def skip(self, error: Exception, what: str = "") -> None:
+        """Notes that a signature could not be audited, or what of it."""
+        text = str(error).strip()
+        # Of ours, what to do belongs to it; of others, the rest is most often a trace.
+        is_ours = isinstance(error, errors.PmapxError)
+        first = text.partition("\n  code:" if is_ours else "\n")[0]
+        said = f"{self.name}: {what}{type(error).__name__}: {' '.join(first.split())}"
         if said not in self.skipped:
             self.skipped.append(said)
 
@@ -105,13 +114,9 @@ class _Signature:
     """One signature of a function: what was found of its program, and inputs moved for it."""
 
     def __init__(self, subject: Subject, key: Any, before: _Signature | None) -> None:
-        equal = [
-            layouts.holds_the_same_everywhere(value, sharding)
-            for value, sharding in zip(subject.values, subject.in_shardings, strict=False)
-        ]
         self.key = key
         self.reason = "first call" if before is None else _difference(before.key, key, subject)
-        self.function = examination.examine(subject, History(), equal)
+        self.function = examination.examine(subject, History())
         self.assumptions = links.fabric_of(subject.devices).assumptions()
         # The arrays of the call are not kept alive; what remains is names, types and places.
         self.subject = dataclasses.replace(

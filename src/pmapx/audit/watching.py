@@ -8,13 +8,14 @@ found, so that a program that crashes leaves what was met. Nothing here may stop
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import os
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,19 @@ import pmapx
 from pmapx import _fastpath
 from pmapx.audit import examination, merging, subjects, variation
 from pmapx.audit.report import RowRead
+from pmapx.audit.scaling import scaling
 from pmapx.audit.subjects import Subject
+from pmapx.audit.topology import several
 from pmapx.audit.watched import Make, WatchedFunction
 from pmapx.pmap import MappedFunction
 
-TOPOLOGY = "PMAPX_AUDIT_TOPOLOGY"
+TOPOLOGY, SCALING = "PMAPX_AUDIT_TOPOLOGY", "PMAPX_AUDIT_SCALING"
 SECONDS_BETWEEN_WRITES = 2.0
 
 
 def start(records: Path) -> None:
     """Watches this process from now on; called by ``pmapx.attached`` once JAX is imported."""
-    watch = Watch(records, os.environ.get(TOPOLOGY) or None)
+    watch = Watch(records, os.environ.get(TOPOLOGY) or None, several(os.environ.get(SCALING, "")))
     watch.pmaps()
     watch.jits()
     watch.rows()
@@ -45,10 +48,11 @@ def start(records: Path) -> None:
 class Watch:
     """What was met so far, and where it is written."""
 
-    def __init__(self, records: Path, topology: str | None) -> None:
+    def __init__(self, records: Path, topology: str | None, scaling: Sequence[str] = ()) -> None:
         """Starts with nothing."""
         self._records = records
         self._topology = topology
+        self._scaling = scaling
         self._functions: list[WatchedFunction] = []
         self._rows: dict[tuple[str, str], RowRead] = {}
         self._lock = threading.RLock()
@@ -79,7 +83,7 @@ class Watch:
             name = mapped._programs.function
             watched = WatchedFunction(name, mapped._record, _line_of_the_program())
             self._functions.append(watched)
-            of_call = functools.partial(self._of_pmap, mapped)
+            of_call = functools.partial(self._of_pmap, watched, mapped)
 
             def watched_call(*args: Any, **kwargs: Any) -> Any:
                 self._before(watched, args, kwargs, of_call)
@@ -136,17 +140,39 @@ class Watch:
         finally:
             self._here.is_busy = False
 
-    def _of_pmap(self, mapped: MappedFunction, args: Any, kwargs: Any) -> Subject | None:
+    def _of_pmap(
+        self, watched: WatchedFunction, mapped: MappedFunction, args: Any, kwargs: Any
+    ) -> Subject | None:
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return None
         programs = mapped._programs
+        f = programs.user_function()
         if self._topology is not None:
-            return subjects.of_topology(programs.user_function(), args, kwargs, self._topology)
-        if programs.spans_processes():
-            return subjects.of_pmapped(programs.user_function(), args, kwargs)
-        call = mapped._reader.read(args, kwargs)
-        executable = mapped.executable_for(call)
-        return subjects.of_executable(programs, call, executable, executable.program.trace())
+            subject = subjects.of_topology(f, args, kwargs, self._topology)
+        elif programs.spans_processes():
+            subject = subjects.of_pmapped(f, args, kwargs)
+        else:
+            call = mapped._reader.read(args, kwargs)
+            executable = mapped.executable_for(call)
+            subject = subjects.of_executable(programs, call, executable, executable.program.trace())
+        return self._scaled(watched, subject, f, args, kwargs)
+
+    def _scaled(
+        self, watched: WatchedFunction, subject: Subject, f: Any, args: Any, kwargs: Any
+    ) -> Subject:
+        """Compiles the first signature of a function for all that its table asks for."""
+        if not self._scaling or watched.is_known:
+            return subject
+
+        def progress(line: str) -> None:
+            print(f"pmapx audit: {line}: {watched.name}", file=sys.stderr, flush=True)
+
+        try:
+            found = scaling(f, args, topologies=self._scaling, kwargs=kwargs, progress=progress)
+        except Exception as error:  # What is known of it here is not lost by that.
+            watched.skip(error, "on more devices: ")
+            return subject
+        return dataclasses.replace(subject, scaling=found)
 
     def _watched_jit(self, jitted: Any) -> WatchedJit:
         name = getattr(jitted, "__name__", "a function")
@@ -160,8 +186,10 @@ class Watch:
             if not any(True for _ in variation.shard_maps(traced.jaxpr.jaxpr)):
                 return None
             if self._topology is not None:
-                return subjects.of_topology(jitted, args, kwargs, self._topology)
-            return subjects.of_traced(jitted, traced, args, kwargs)
+                subject = subjects.of_topology(jitted, args, kwargs, self._topology)
+            else:
+                subject = subjects.of_traced(jitted, traced, args, kwargs)
+            return self._scaled(watched, subject, jitted, args, kwargs)
 
         return WatchedJit(jitted, lambda args, kw: self._before(watched, args, kw, of_call))
 

@@ -42,10 +42,16 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Virtual CPU devices; 8 where there is nothing but a CPU.",
     ),
     click.option(
-        "--rtol", type=click.FloatRange(0), help="Relative tolerance; by type unless told."
+        "--rtol",
+        type=click.FloatRange(0),
+        metavar="X",
+        help="Relative tolerance; by type unless told.",
     ),
     click.option(
-        "--atol", type=click.FloatRange(0), help="Absolute tolerance; by type unless told."
+        "--atol",
+        type=click.FloatRange(0),
+        metavar="X",
+        help="Absolute tolerance; by type unless told.",
     ),
     click.option(
         "--calls",

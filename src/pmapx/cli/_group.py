@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,13 +17,17 @@ import click
 import pmapx
 import pmapx.cli
 
+# As a newcomer meets them; one that is not named here comes after.
+_ORDER = ("run", "check", "migrate", "verify", "audit", "explain", "info", "completion")
+
 
 class _CommandPerFile(click.Group):
     """``pmapx name`` is the function ``command`` in ``pmapx/cli/name.py``, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = pkgutil.iter_modules(pmapx.cli.__path__)
-        return sorted(module.name for module in found if not module.name.startswith("_"))
+        names = (module.name for module in found if not module.name.startswith("_"))
+        return sorted(names, key=lambda name: (_place(name), name))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -33,6 +39,16 @@ class _CommandPerFile(click.Group):
                 raise
             return _needing(cmd_name, str(error.name))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command, or says which one may have been meant."""
+        if args and args[0].isidentifier() and self.get_command(ctx, args[0]) is None:
+            closest = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            meant = f". Did you mean {closest[0]!r}?" if closest else ""
+            ctx.fail(f"No such command {args[0]!r}{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes each command's sentence whole, where click would cut it at the line's end."""
@@ -62,7 +78,7 @@ class _CommandPerFile(click.Group):
                 error.show()
                 sys.exit(2)
             path = error.ctx.command_path if error.ctx is not None else "pmapx"
-            _end(f"{error.format_message().rstrip('.')}; {path} --help says more", error.exit_code)
+            _end(f"{_sentence(error.format_message())} {path} --help says more", error.exit_code)
         except click.ClickException as error:
             _end(error.format_message(), error.exit_code)
         except (click.Abort, KeyboardInterrupt):
@@ -84,6 +100,16 @@ def _needing(name: str, library: str) -> click.Command:
 
     takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
     return click.Command(name, short_help=f"{message}.", callback=fail, context_settings=takes_all)
+
+
+def _place(name: str) -> int:
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
+def _sentence(message: str) -> str:
+    """What click says of a wrong use, in one line and in words, ready for another clause."""
+    words = re.sub(r"a valid (?:float|integer) range", "a number", " ".join(message.split()))
+    return words if words.endswith(("?", "?)")) else f"{words.rstrip('.')};"
 
 
 def _end(message: str, status: int) -> NoReturn:

@@ -6,6 +6,7 @@ import collections
 
 import click
 
+from pmapx.migrate.verify.judging import GIVEN
 from pmapx.migrate.verify.result import (
     DIFFERENT,
     UNVERIFIED,
@@ -37,13 +38,18 @@ def as_text(found: Verification) -> str:
     first = found.first
     if first is not None and len(found.sites) > 1:
         lines.append(f"First to differ: {first.function} at {_place(first)}: {first.detail}")
+    if first is not None and GIVEN in first.detail:
+        lines.append(
+            "No call before it differs: does the program draw its data without a seed, or read "
+            "what the other run wrote?"
+        )
     counts = collections.Counter(site.state for site in found.sites)
     lines.append(", ".join(f"{counts[state]} {state}" for state in _COLOURS))
     if not found.sites and not found.errors:
         lines.append("No map was called: nothing was verified.")
     if any(site.agreement.startswith("equal within") for site in found.sites):
         lines.append(f"Tolerance: {found.tolerance}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *found.notes])
 
 
 def _table(sites: tuple[SiteResult, ...]) -> list[str]:

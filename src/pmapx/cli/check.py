@@ -9,14 +9,19 @@ import click
 from pmapx.cli._terminal import Bar, colour, fail
 from pmapx.migrate import settings
 from pmapx.migrate.check import check
-from pmapx.migrate.formats import FORMATS
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.formats import FORMATS, render
+from pmapx.migrate.places import Confidence
 
 
 @click.command("check", short_help="Find uses of pmap, and what is wrong with them today.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option(
-    "--format", "layout", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
+    "--format",
+    "layout",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="How to print.",
 )
 @click.option("--select", multiple=True, metavar="CODE", help="Only these; PMX51 is all PMX51x.")
 @click.option("--ignore", multiple=True, metavar="CODE", help="All but these.")
@@ -27,7 +32,9 @@ from pmapx.migrate.values import Confidence
     help="The least confidence to report; medium unless told.",
 )
 @click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes; as many as pay unless told.")
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as pay unless told."
+)
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something is found.")
 @click.pass_context
@@ -57,7 +64,7 @@ def command(
     """
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
-        fail(ctx, f"no such file or folder: {missing[0]}")
+        fail(ctx, f"no such file or folder: {missing[0]!r}")
     try:
         wanted = settings.make(
             settings.load(paths),
@@ -70,7 +77,7 @@ def command(
         fail(ctx, str(error))
     with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
-    rendered = FORMATS[layout](report)
+    rendered = render(report, layout)
     if output is not None:
         try:
             with open(output, "w", encoding="utf-8", errors="replace") as file:

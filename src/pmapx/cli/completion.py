@@ -4,11 +4,11 @@ import click
 from click import shell_completion
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.command("completion", short_help="Print a script that completes commands in a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands in a SHELL.
+    """Print a script that completes commands in a SHELL: bash, zsh or fish.
 
     \b
     Examples:

@@ -3,14 +3,26 @@
 import difflib
 
 import click
+from click.shell_completion import CompletionItem
 
 from pmapx import errors
 from pmapx.audit.findings import all_findings
+from pmapx.cli._terminal import colour, fail
 from pmapx.migrate import rules
+
+# A code is PMX and three digits; what has less than this in common with any is no slip of one.
+_LIKE = 0.5
+
+
+def _beginning(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+    """The codes that begin so, for a shell that completes one."""
+    titles = {code: page.partition("\n")[0].partition(" ")[2] for code, page in _pages().items()}
+    found = sorted(code for code in titles if code.startswith(text.upper()))
+    return [CompletionItem(code, help=titles[code]) for code in found]
 
 
 @click.command("explain")
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=_beginning)
 @click.pass_context
 def command(ctx: click.Context, code: str | None) -> None:
     """Print the page of a CODE, or list all codes.
@@ -28,12 +40,13 @@ def command(ctx: click.Context, code: str | None) -> None:
             click.echo(pages[known].partition("\n")[0])
     elif code.upper() in pages:
         title, _, rest = pages[code.upper()].partition("\n")
-        click.echo(click.style(title, bold=True))
+        click.echo(click.style(title, bold=True), color=colour(None))
         click.echo(rest)
     else:
         closest = sorted(sorted(pages), key=lambda known: -_likeness(known, code))[:3]
-        click.echo(f"pmapx: no code {code!r}; closest are {', '.join(closest)}", err=True)
-        ctx.exit(2)
+        if _likeness(closest[0], code) < _LIKE:
+            fail(ctx, f"no code {code!r}; pmapx explain lists them all")
+        fail(ctx, f"no code {code!r}; closest are {', '.join(closest)}")
 
 
 def _pages() -> dict[str, str]:

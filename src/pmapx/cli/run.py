@@ -27,9 +27,11 @@ from pmapx import launch
 @click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, which gathers x.")
 @click.option("-v", "--verbose", is_flag=True, help="List the names that were replaced.")
 @click.option("-m", "module", is_flag=True, help="The program is a module, as for python -m.")
-@click.argument("program")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", type=click.Path())
+@click.argument("args", nargs=-1, type=click.Path())
+@click.pass_context
 def command(
+    ctx: click.Context,
     devices: int | None,
     processes: int | None,
     oversubscribe: bool,
@@ -53,8 +55,17 @@ def command(
       pmapx run train.py --config=small
       pmapx run --devices 8 -m brax.training.train
       pmapx run -n 4 --devices 2 train.py
+      pmapx run -n 4 --devices 2 -- python train.py
     """
-    if not module and not os.path.exists(program):
+    if not module and _is_python(program):
+        module, program, args = _after_python(args)
+    if program.startswith("-") and not os.path.exists(program):
+        raise click.NoSuchOption(program, ctx=ctx)
+    if not module and os.path.isdir(program):
+        if not os.path.exists(os.path.join(program, "__main__.py")):
+            said = f"the folder {program!r} has no __main__.py"
+            raise click.BadParameter(said, param_hint="PROGRAM")
+    elif not module and not os.path.exists(program):
         is_name = program.replace(".", "").isidentifier() and not program.endswith(".py")
         hint = "; to run a module: pmapx run -m" if is_name else ""
         raise click.BadParameter(f"there is no file {program!r}{hint}", param_hint="PROGRAM")
@@ -70,3 +81,22 @@ def command(
         sys.exit(launch.launch(processes, devices, command_line))
     # In place of this process: nothing stands between the program and its signals.
     os.execve(sys.executable, command_line, launch.with_devices(os.environ, devices))
+
+
+def _is_python(program: str) -> bool:
+    """Tells whether people named Python too, as in ``pmapx run -- python train.py``."""
+    if program in ("python", "python3"):
+        return not os.path.exists(program)
+    # Not where the links lead: an environment's Python is often a link to another's.
+    return os.path.abspath(program) == os.path.abspath(sys.executable)
+
+
+def _after_python(args: tuple[str, ...]) -> tuple[bool, str, tuple[str, ...]]:
+    """Returns whether Python was given a module, its name or that of a file, and what is left."""
+    is_module = args[:1] == ("-m",)
+    program, *rest = args[is_module:] or ("-",)
+    if program.startswith("-"):
+        raise click.BadParameter(
+            "after python, give a file or -m and a module", param_hint="PROGRAM"
+        )
+    return is_module, program, tuple(rest)

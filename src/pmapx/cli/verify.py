@@ -14,16 +14,26 @@ from pmapx.migrate.verify.running import CannotRunError
 from pmapx.migrate.verify.tolerance import Tolerance
 from pmapx.migrate.verify.verifying import verify
 
+# Shells complete folders there.
+FOLDER = click.Path(file_okay=False)
 
-@click.command("verify", cls=WithCommandLine)
-@click.option(
-    "--before", required=True, type=click.Path(), metavar="DIR", help="The code with pmap."
+
+@click.command(
+    "verify",
+    cls=WithCommandLine,
+    short_help="Run a program before and after, and compare every call.",
 )
-@click.option("--after", required=True, type=click.Path(), metavar="DIR", help="The migrated code.")
+@click.option("--before", required=True, type=FOLDER, metavar="DIR", help="The code with pmap.")
+@click.option("--after", required=True, type=FOLDER, metavar="DIR", help="The migrated code.")
 @verify_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
 @click.option(
-    "--format", "layout", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--format",
+    "layout",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print.",
 )
 @click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
 @click.pass_context
@@ -46,13 +56,15 @@ def command(
     It runs once in each folder, with the same virtual devices and hash seed, the version before in
     the legacy mode. Every call of a function that was pmapped before, or is a shard_map now, is
     compared: equal to the bit, equal within a tolerance, or different, with the first call and leaf
-    that differ and by how much. Exits with 0 if all that was reached is verified, 1 if something is
+    that differ and by how much. Of several processes, as pmapx run -n starts them, each is compared
+    with its own. Exits with 0 if all that was reached is verified, 1 if something is
     different, nothing was reached, or a site is unverified with --strict, 2 on an error.
 
     \b
     Examples:
       pmapx verify --before old --after new -- python train.py --steps 3
       pmapx verify --before old --after new --strict -- python -m lab.train
+      pmapx verify --before old --after new -- pmapx run -n 2 train.py
       pmapx verify --before old --after new --rtol 0 --atol 0 -- python train.py
     """
     for folder in (before, after):

@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 import pmapx
-from pmapx import _fastpath
+from pmapx import _fastpath, launch
 
 
 def main(argv: list[str]) -> None:
@@ -24,11 +24,12 @@ def main(argv: list[str]) -> None:
         options.add(argv.pop(0))
     if "PMAPX_LAUNCHED" in os.environ:
         _fastpath.gloo_on_loopback()  # All processes are on this machine.
-    installed = pmapx.install(
-        indexing="--no-indexing" not in options, oversubscribe="--oversubscribe" in options
-    )
-    if "--verbose" in options:
-        print(installed, file=sys.stderr)
+    if launch.PLAIN not in os.environ:
+        installed = pmapx.install(
+            indexing="--no-indexing" not in options, oversubscribe="--oversubscribe" in options
+        )
+        if "--verbose" in options:
+            print(installed, file=sys.stderr)
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = argv
     program = argv[0]
@@ -53,15 +54,25 @@ def _run_file(path: str) -> None:
 
 
 def _without_our_frames(hook: Any) -> Any:
-    """Returns an excepthook that leaves out the frames that led from us to the program."""
+    """Returns an excepthook that leaves out the frames that led from us to the program.
+
+    A module that is not there is one line, as with ``python -m``.
+    """
     ours = (__file__, runpy.__file__)
 
     def excepthook(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
         while trace is not None and _is_at(trace, ours):
             trace = trace.tb_next
+        if trace is None and isinstance(error, ImportError) and _is_missing(error.__cause__):
+            print(f"pmapx: cannot run {sys.argv[0]!r}: {error}", file=sys.stderr)
+            return
         hook(kind, error.with_traceback(trace), trace)
 
     return excepthook
+
+
+def _is_missing(cause: BaseException | None) -> bool:
+    return cause is None or isinstance(cause, ModuleNotFoundError)
 
 
 def _is_at(trace: types.TracebackType, files: tuple[str, ...]) -> bool:

@@ -3,8 +3,9 @@
 Code is read here and never run or imported. ``sources`` finds and reads files; ``project`` knows
 which module a name leads to; ``interpret``, ``evaluate``, ``calls`` and ``known`` follow values
 through a module and write down ``facts``; each file in ``rules`` turns facts into findings;
-``check`` puts these together and ``formats`` prints them. ``excerpts`` leaves out what cannot
-matter in a file; ``division`` and ``parallel`` have shares of the files read by several processes.
+``check`` puts these together and ``formats`` prints them. ``sifting`` sets files apart that can
+have findings; ``excerpts`` leaves out what cannot matter in one; ``division``, ``parallel`` and
+``share`` have shares of the files read by several processes.
 
 ``sites`` finds the uses of pmap; ``plans`` says what becomes of each; ``changer``, ``spelling`` and
 ``imports`` write it with LibCST; ``emitted`` has the functions that a file is given; ``rewrite``,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import libcst as cst
 from libcst.metadata import PositionProvider
 
-from pmapx.migrate import emitted
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.spelling import Spelling
 from pmapx.migrate.values import Place
@@ -78,12 +77,12 @@ class Changer(cst.CSTTransformer):
             if self._spelling.has_comments(updated_node):
                 return updated_node
             return self._first_row(updated_node, updated_node.args[1].value)
-        if self._spelling.has_comments(updated_node):
+        if plan.layout is None and self._spelling.has_comments(updated_node):
             changed = self._spelling.renamed_inside(updated_node, plan, "map_rows")
             self.used.add("map_rows")
         else:
             changed = self._spelling.jitted(updated_node, plan, "".join(self._blocks))
-            self.used.add(emitted.FUNCTION_OF[plan.form, plan.is_kept])
+            self.used.update(plan.functions)
         self.done.add(plan.site.name)
         return changed
 
@@ -95,12 +94,13 @@ class Changer(cst.CSTTransformer):
         if plan is None:
             return updated_node
         self.done.add(plan.site.name)
-        if self._spelling.has_comments(updated_node.decorator):
+        if plan.layout is None and self._spelling.has_comments(updated_node.decorator):
             self.used.add("map_rows")
             inside = self._spelling.renamed_inside(updated_node.decorator, plan, "map_rows")
             return updated_node.with_changes(decorator=inside)
-        self.used.add("one_row_each")
-        return cst.FlattenSentinel(self._spelling.decorators(updated_node, "".join(self._blocks)))
+        self.used.update(plan.functions)
+        block = "".join(self._blocks)
+        return cst.FlattenSentinel(self._spelling.decorators(updated_node, plan, block))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Puts another function in the place of a name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import operator
 import os
 from collections.abc import Iterator, Sequence
 
@@ -50,7 +51,7 @@ def _walk(
 ) -> Iterator[tuple[str | Unreadable, str]]:
     """Gives files with their real paths, which are known without asking where no link is."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(folder), key=operator.attrgetter("name"))
     except OSError as error:
         yield Unreadable(folder, _reason(error)), ""
         return
@@ -59,15 +60,16 @@ def _walk(
         if exclude and is_excluded(entry.path, entry.name, exclude):
             continue
         try:
-            if entry.is_dir(follow_symlinks=False):
+            is_named = entry.name.endswith(SUFFIXES)
+            if is_named and entry.is_file(follow_symlinks=False):
+                yield entry.path, real_folder + os.sep + entry.name
+            elif entry.is_dir(follow_symlinks=False):
                 if entry.name not in NEVER and not _is_environment(entry.path):
                     folders.append(entry)
-            elif entry.name.endswith(SUFFIXES):
-                if not entry.is_symlink():
-                    if entry.is_file():
-                        yield entry.path, real_folder + os.sep + entry.name
-                elif _is_inside(os.path.realpath(entry.path), roots):
-                    yield entry.path, os.path.realpath(entry.path)
+            elif is_named and entry.is_symlink():
+                real = os.path.realpath(entry.path)
+                if _is_inside(real, roots):
+                    yield entry.path, real
         except OSError as error:
             yield Unreadable(entry.path, _reason(error)), ""
     for entry in folders:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pmapx.migrate import sources
 
 # Bytes of code that are read as one: more shares keep more processors busy.
-SHARE = 150_000
+SHARE = 50_000
 # Files that use one another are cut only beyond this: what two shares use is read twice.
 MOST_CONNECTED = 1_500_000
 # Pictures in a notebook cost nothing.

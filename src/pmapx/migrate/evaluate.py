@@ -51,12 +51,13 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
         held = _subscript(frame, node, is_quiet=is_quiet)
     else:
         held = _READERS.get(type(node), _parts)(frame, node)
-    # Of most expressions nothing is known.
-    if held:
-        results = frozenset(fact.of for fact in held if isinstance(fact, Result))
-        if results:
-            frame.module.facts.results[node] = results
-        _note_holder(frame, node, held)
+    for fact in held:
+        if isinstance(fact, (Result, Mapped, Instance)):
+            results = frozenset(fact.of for fact in held if isinstance(fact, Result))
+            if results:
+                frame.module.facts.results[node] = results
+            _note_holder(frame, node, held)
+            break
     return held
 
 
@@ -128,8 +129,13 @@ def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> 
 
 def looked_up(frame: Frame, held: Value) -> Value:
     """Replaces names of other modules by what they hold there."""
-    if not any(isinstance(fact, Exported) and fact.name for fact in held):
-        return held
+    for fact in held:
+        if isinstance(fact, Exported) and fact.name:
+            return _looked_up(frame, held)
+    return held
+
+
+def _looked_up(frame: Frame, held: Value) -> Value:
     found: list[Value] = []
     for fact in held:
         if isinstance(fact, Exported) and fact.name:
@@ -154,20 +160,21 @@ def _evaluate_path(
             else _evaluate_attribute(frame, node, is_quiet=is_quiet)
         )
     held = looked_up(frame, held)
+    is_outside = False
+    for fact in held:
+        if isinstance(fact, Named):
+            is_outside = True
+        elif isinstance(fact, Donated) and not is_quiet:
+            frame.module.facts.add_donated_use(node, fact)
     if is_part:
         _note_holder(frame, node, held)
-    else:
-        outside = [fact for fact in held if isinstance(fact, Named)]
-        # A parameter has no meaning of its own, whatever its default.
-        if outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
-            by = "name" if isinstance(node, ast.Name) else "attribute"
-            frame.module.facts.references[node] = Reference(
-                node, min(fact.name for fact in outside), by, frame.guards > 0, len(held) == 1
-            )
-    if not is_quiet:
-        for fact in held:
-            if isinstance(fact, Donated):
-                frame.module.facts.add_donated_use(node, fact)
+    # A parameter has no meaning of its own, whatever its default.
+    elif is_outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
+        name = min(fact.name for fact in held if isinstance(fact, Named))
+        by = "name" if isinstance(node, ast.Name) else "attribute"
+        frame.module.facts.references[node] = Reference(
+            node, name, by, frame.guards > 0, len(held) == 1
+        )
     return held
 
 

@@ -21,7 +21,7 @@ _PLAIN = sys.stdlib_module_names | {
 }  # fmt: skip
 
 _LINE_AT_THE_MARGIN = re.compile(rb"\n[^\s#]")
-_WORD = re.compile(rb"[A-Za-z_]\w*")
+_SPACE_FOR_SIGNS = bytes(c if re.match(rb"\w", bytes([c])) else 32 for c in range(256))
 _IN_PARENTHESES = rb"\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\)"
 _HEADER = re.compile(
     rb"(?:@[^\n]*+\n(?:[\s#)\]}][^\n]*+\n|\n)*+)*+"
@@ -32,6 +32,7 @@ _BEGINNINGS = (b"def", b"class", b"@", b"async")
 _BRACKETS = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
 # Python 2: what is left out is not parsed, and a file that is not Python is to be reported.
 _ODD = re.compile(rb"^[ \t]*(?:print[ \t]+[\"'\w%]|exec[ \t]+[\"'\w]|except[^:\n(]*,)", re.M)
+_ODD_WORDS = (b"print", b"exec", b"except")
 _TARGETS = re.compile(rb"(?:[\w.,*\s()\[\]:|'\"]+?=(?!=))+")
 _LITERAL = re.compile(rb"\w+\s*(?::[^=\n]*)?=\s*(?:[\"'\d\-]|True\b|False\b|None\b)[^\n]*\s*\Z")
 _ATTRIBUTES_SET = re.compile(rb"^[ \t]*([^=\n#]*\.\w[^=\n#]*)=(?!=)", re.M)
@@ -78,6 +79,11 @@ def excerpt(data: bytes, project: Container[str] = ()) -> tuple[bytes, frozenset
     return b"".join(kept), frozenset(piece.name.decode() for piece in left_out)
 
 
+def _words(text: bytes) -> list[bytes]:
+    """Returns names and numbers; twice as fast as a pattern finds them."""
+    return text.translate(_SPACE_FOR_SIGNS).split()
+
+
 def _pieces(data: bytes) -> list[_Piece]:
     starts = [found.end() - 1 for found in _LINE_AT_THE_MARGIN.finditer(data)]
     if data[:1].strip(b"#"):
@@ -102,14 +108,15 @@ def _pieces(data: bytes) -> list[_Piece]:
         header = _HEADER.match(piece.text) if is_definition else None
         if header is not None:
             piece.name = header[1] or header[2]
-            piece.words = frozenset(_WORD.findall(piece.text))
+            piece.words = frozenset(_words(piece.text))
     return pieces
 
 
 def _is_sound(text: bytes) -> bool:
     """Tells whether definitions are surely Python, since what is left out is not parsed."""
     is_balanced = all(text.count(one) == text.count(other) for one, other in _BRACKETS)
-    return is_balanced and _ODD.search(text) is None
+    is_odd = any(word in text for word in _ODD_WORDS) and _ODD.search(text) is not None
+    return is_balanced and not is_odd
 
 
 def _leading_nowhere(
@@ -135,7 +142,7 @@ def _leading_nowhere(
     needed = set[bytes]().union(*(piece.words for piece in kept))
     for piece in others:
         if not piece.text.startswith((b'"', b"'", b"__all__")):
-            needed.update(_WORD.findall(piece.text))
+            needed.update(_words(piece.text))
     is_new = True
     while is_new:
         found = [piece for piece in left if piece.name in needed]
@@ -149,18 +156,18 @@ def _leading_nowhere(
 def _bound(text: bytes, project: Container[str]) -> set[bytes]:
     """Returns names that a statement may bind to something telling, rather too many."""
     if text.startswith((b"import ", b"from ")):
-        words = _WORD.findall(text)
+        words = _words(text)
         package = words[1].decode() if len(words) > 1 else ""
         is_one = text.startswith(b"from ") or b"," not in text
         if is_one and package in _PLAIN and package not in project and b"from ." not in text:
             return set()
         return set(words)
     if text.startswith(_BLOCKS):
-        return set(_WORD.findall(text))
+        return set(_words(text))
     targets = _TARGETS.match(text)
     if targets is None or _LITERAL.match(text):
         return set()
-    return set(_WORD.findall(targets[0]))
+    return set(_words(targets[0]))
 
 
 def _attributes_set(text: bytes) -> set[bytes]:

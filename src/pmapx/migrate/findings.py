@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pmapx.migrate.values import Confidence, Place
+from pmapx.migrate.places import Confidence, Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

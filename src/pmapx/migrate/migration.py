@@ -14,6 +14,7 @@ from pmapx.migrate.replicated import style as replicated
 from pmapx.migrate.replicated.evidence import Evidence
 from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
 from pmapx.migrate.spans import Origins, applied
+from pmapx.migrate.surroundings import Surroundings
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
@@ -98,13 +99,13 @@ class Program:
     def __init__(self, paths: Sequence[str]) -> None:
         """Knows the paths; nothing is read yet."""
         self.project = Project(paths)
-        self.in_processes = False
+        self.around = Surroundings()
         self._paths = paths
         self._texts: dict[str, bytes] = {}
 
     def add(self, path: str, data: bytes) -> None:
         """Reads a file, if it may have something to change."""
-        self.in_processes = self.in_processes or sources.is_of_processes(data)
+        self.around |= Surroundings.of(data)
         # A file may have pmap from another of the project, without a word of JAX in it.
         is_telling = sources.mentions(data) or b"pmap" in data
         if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
@@ -122,7 +123,7 @@ class Program:
             return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
         nested = nestings.nestings(module for _, module in modules)
         return [
-            rewrite(module, self._texts[path], nested=nested, in_processes=self.in_processes)
+            rewrite(module, self._texts[path], nested=nested, around=self.around)
             for path, module in modules
         ]
 
@@ -171,7 +172,7 @@ class Program:
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
             changed.add(path, after[path])
-        changed.in_processes = self.in_processes
+        changed.around = self.around
         files = []
         for file in changed.rewritten(to):
             data = self._texts[file.path]

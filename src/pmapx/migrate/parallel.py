@@ -40,8 +40,11 @@ def each(
     items: Sequence[Item],
     processes: int,
     advance: Progress,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Returns what ``work`` makes of each item, in their order, whatever ``processes`` is.
+
+    ``meanwhile`` is done here, once, while copies of this process have begun; without them not.
 
     >>> each(len, ["a", "bb"], 1, lambda done, total: None)
     [1, 2]
@@ -50,7 +53,7 @@ def each(
     if processes <= 1:
         return list(_here(work, items, advance))
     if can_fork():
-        return _in_copies(work, items, processes, advance)
+        return _in_copies(work, items, processes, advance, meanwhile)
     # These cost a command more to import than many a check takes.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -73,7 +76,11 @@ def _here(work: Callable[[Item], Result], items: Sequence[Item], advance: Progre
 
 
 def _in_copies(
-    work: Callable[[Item], Result], items: Sequence[Item], processes: int, advance: Progress
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    processes: int,
+    advance: Progress,
+    meanwhile: Callable[[], None],
 ) -> list[Result]:
     """Copies of this process take numbers of items from one pipe, and so does this process."""
     numbers, numbered = os.pipe()
@@ -89,6 +96,7 @@ def _in_copies(
                 _be_a_copy(work, items, numbers, answered)
             os.close(answered)
             children[child] = answers
+        meanwhile()
         while (number := _next(numbers)) is not None:
             results[number] = work(items[number])
             advance(number, len(items))

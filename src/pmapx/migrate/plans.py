@@ -1,8 +1,9 @@
 """What becomes of each use of pmap: a form to rewrite it to, or why it is left.
 
-``jit`` writes ``jax.jit(one_row_each(f, ...), ...)`` at the site, ``decorator`` the same as two
-decorators, and ``name`` puts a function with pmap's own options in the place of ``jax.pmap``, for
-what is kept, passed on or has options that cannot be seen here.
+``jit`` writes ``jax.jit(jax.shard_map(on_one_row(f), mesh=...), ...)`` at the site if that has a
+layout, and ``jax.jit(one_row_each(f, ...), ...)`` if not; ``decorator`` the same as decorators;
+``name`` puts a function with pmap's own options in the place of ``jax.pmap``, for what is kept,
+passed on or has options that cannot be seen here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Set
 
+from pmapx.migrate.layouts import Layout, layout
 from pmapx.migrate.module import Module
 from pmapx.migrate.nestings import Nesting
+from pmapx.migrate.remaking import may_be_remade
 from pmapx.migrate.sites import Site
-from pmapx.migrate.values import Exported, Function, Named, constant
+from pmapx.migrate.surroundings import ORDINARY, Surroundings
+from pmapx.migrate.values import constant
 
 NESTED = (
     "nested in a pmap of another file: both have to share one mesh of two axes, which takes both "
@@ -53,14 +57,23 @@ class Plan:
     is_kept: bool = False
     is_nested: bool = False
     is_inner: bool = False
+    layout: Layout | None = None
+
+    @property
+    def functions(self) -> list[str]:
+        """The emitted functions that its text calls."""
+        if self.layout is not None:
+            return self.layout.functions
+        if self.form == "name":
+            return ["map_rows"]
+        return ["kept_one_row_each" if self.is_kept else "one_row_each"]
 
 
 def plan(
     module: Module,
     sites: Iterable[Site],
     nestings: Set[Nesting] = frozenset(),
-    *,
-    in_processes: bool = False,
+    surroundings: Surroundings = ORDINARY,
 ) -> list[Plan | tuple[Site, str]]:
     """Returns a plan for each site, or the site and why it is left."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
@@ -68,16 +81,37 @@ def plan(
     for site in sites:
         node = nodes[site.name]
         around = [each for each in nestings if each.has(site)]
+        in_processes = surroundings.in_processes
         reason = _reason(module, site, node) or _reason_of_nesting(around, in_processes)
         if not reason and in_processes and set(module.facts.lowerings.values()) & site.places:
             reason = LOWERED
         if reason:
             plans.append((site, reason))
-        elif in_processes:
-            plans.append(Plan(site, "name"))
         else:
-            plans.append(_plan_one(module, site, node, around))
+            made = _plan_one(module, site, node, around)
+            found = None if around else _layout(module, made, node, surroundings)
+            if in_processes and found is None:
+                made = Plan(site, "name")
+            plans.append(dataclasses.replace(made, layout=found))
     return plans
+
+
+def _layout(module: Module, made: Plan, node: ast.AST, around: Surroundings) -> Layout | None:
+    """Returns how a map is written out where it stands, if it can be."""
+    site = made.site
+    has_row_each = around.has_row_a_device or site.option("devices") is not None
+    is_plain = made.form != "name" and site.kind != "wrapper"
+    if not is_plain or made.is_kept or site.is_called_at_once or not has_row_each:
+        return None
+    is_at_import = not module.functions_around(node)
+    if is_at_import and (around.is_set_late or around.in_processes):
+        return None
+    if around.in_processes and made.form == "decorator":
+        return None
+    found = layout(module, site)
+    if found is None or not around.in_processes:
+        return found
+    return dataclasses.replace(found, in_processes=True)
 
 
 def _reason_of_nesting(around: list[Nesting], in_processes: bool) -> str:
@@ -115,7 +149,7 @@ def _plan_one(module: Module, site: Site, node: ast.AST, around: list[Nesting]) 
     if site.kind == "decorator" and is_plain:
         return Plan(site, "decorator", is_nested=is_nested)
     if site.kind in ("call", "wrapper") and is_plain and _can_repeat(site):
-        is_kept = _may_be_remade(module, site, node)
+        is_kept = may_be_remade(module, site, node)
         return Plan(site, "jit", is_kept, is_nested, _is_mapped_there(module, site, around))
     return Plan(site, "name", is_nested=is_nested)
 
@@ -151,58 +185,6 @@ def _can_repeat(site: Site) -> bool:
     """The static positions are written twice, so that they must be plain."""
     text = site.option("static_broadcasted_argnums")
     return text is None or _literal(text) is not ... or text.isidentifier()
-
-
-def _may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
-    """Tells whether a function that outlives the site is mapped there more than once."""
-    if site.kind == "wrapper":
-        return True
-    if site.kind != "call" or not _is_repeated(module, node):
-        return False
-    call: ast.AST = node
-    while module.place(call) != site.whole:
-        call = module.parent(call)
-    assert isinstance(call, ast.Call)
-    function = call.args[0] if call.args else None
-    root = function
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    if not isinstance(root, ast.Name) or any(
-        root.id in _bound_in(around) for around in module.functions_around(node)
-    ):
-        return False
-    held = module.env.find(root.id) or frozenset()
-    lasting = (Function, Named, Exported) if root is function else (Named, Exported)
-    return any(isinstance(fact, lasting) for fact in held)
-
-
-_REPEATING = (
-    ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda,
-    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
-
-
-def _is_repeated(module: Module, node: ast.AST) -> bool:
-    while not isinstance(node, ast.Module):
-        if isinstance(node, _REPEATING):
-            return True
-        node = module.parent(node)
-    return False
-
-
-def _bound_in(function: ast.AST) -> set[str]:
-    """Returns the names that a function binds itself, those of functions within included."""
-    found: set[str] = set()
-    for node in ast.walk(function):
-        if node is function:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-    return found
 
 
 def _literal(text: str) -> object:

@@ -235,8 +235,13 @@ class Project:
     @functools.cached_property
     def _words(self) -> frozenset[str]:
         """Every folder and file name of the project, without endings."""
-        parts = {part for path in self.paths for part in path.split(os.sep)}
-        return frozenset(part.removesuffix(".py") for part in parts)
+        folders, names = set[str](), set[str]()
+        for path in self.paths:
+            folder, _, name = path.rpartition(os.sep)
+            folders.add(folder)
+            names.add(name)
+        names.update(part for folder in folders for part in folder.split(os.sep))
+        return frozenset(name.removesuffix(".py") for name in names)
 
     def _by_suffix(self) -> dict[str, list[str]]:
         if not self._suffixes:

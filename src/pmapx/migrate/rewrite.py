@@ -17,6 +17,7 @@ from pmapx.migrate.nestings import Nesting, nestings
 from pmapx.migrate.pieces import Piece, change
 from pmapx.migrate.plans import Plan
 from pmapx.migrate.sites import Site, find_sites
+from pmapx.migrate.surroundings import ORDINARY, Surroundings
 from pmapx.migrate.values import Named, Place
 
 Planned = Sequence[Plan | tuple[Site, str]]
@@ -68,12 +69,12 @@ def rewrite(
     data: bytes,
     *,
     nested: frozenset[Nesting] = frozenset(),
-    in_processes: bool = False,
+    around: Surroundings = ORDINARY,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
-    ``nested`` are the pmaps of the whole program that are inside another; ``in_processes`` if
-    several processes may run it, each with rows of its own.
+    ``nested`` are the pmaps of the whole program that are inside another; ``around`` tells how
+    that program is run.
 
     >>> from pmapx.migrate.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -87,8 +88,8 @@ def rewrite(
         for site in find_sites(module)
         if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
     ]
-    planned = plans.plan(module, sites, nested | nestings([module]), in_processes=in_processes)
-    manner = _manner(module, planned, in_processes)
+    planned = plans.plan(module, sites, nested | nestings([module]), around)
+    manner = _manner(module, planned, around.in_processes)
     removed = _removed_names(module)
     left = functools.partial(_left, module, data, planned, removed)
     if not removed and not any(isinstance(each, Plan) for each in planned):
@@ -177,10 +178,11 @@ def _removed_names(module: Module) -> dict[Place, str]:
 
 
 def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
+    made = [plan for plan in planned if isinstance(plan, Plan)]
+    forms = {"first_row"} if made else set()
     # A site with comments inside becomes a call of map_rows.
-    forms = {"map_rows"} if any(isinstance(plan, Plan) for plan in planned) else set()
-    forms |= {"first_row"} if forms else set()
-    forms |= {emitted.FUNCTION_OF[p.form, p.is_kept] for p in planned if isinstance(p, Plan)}
+    forms |= {"map_rows"} if any(plan.layout is None for plan in made) else set()
+    forms |= {name for plan in made for name in plan.functions}
     return forms | set(removed.values())
 
 
@@ -191,7 +193,7 @@ _SIMPLE_OPTIONS = frozenset({"axis_name", "devices", "backend", "donate_argnums"
 def _manner(module: Module, planned: Planned, in_processes: bool) -> Manner:
     if in_processes:
         return Manner.PROCESSES
-    made = [each for each in planned if isinstance(each, Plan)]
+    made = [each for each in planned if isinstance(each, Plan) and each.layout is None]
     if any(each.is_nested for each in made):
         return Manner.NESTED
     if not all(_is_simple(module, each) for each in made) or _has_general(module):

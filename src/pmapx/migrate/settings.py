@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pmapx.migrate import rules
 from pmapx.migrate.discovery import is_excluded
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.places import Confidence
 
 
 class SettingsError(Exception):
@@ -36,20 +33,37 @@ class Settings:
         """Refuses codes that begin no rule's."""
         listed = [*self.select, *self.ignore]
         listed += [code for _, codes in self.per_file_ignores for code in codes]
-        for code in listed:
-            if not any(known.startswith(code) for known in rules.all_rules()):
-                close = difflib.get_close_matches(code, list(rules.all_rules()), 3, 0.4)
-                hint = f"; closest are {', '.join(close)}" if close else ""
-                raise SettingsError(f"no rule {code!r}{hint}")
+        if listed:
+            _refuse_unknown(listed)
 
     def reports(self, path: str, code: str, confidence: Confidence) -> bool:
         """Tells whether a finding of this kind in this file is to be reported."""
+        from pmapx.migrate import rules
+
         if confidence < self.confidence or code not in rules.selected(self.select, self.ignore):
             return False
         return not any(
             code.startswith(codes) and is_excluded(path, os.path.basename(path), (pattern,))
             for pattern, codes in self.per_file_ignores
         )
+
+
+def _refuse_unknown(codes: Sequence[str]) -> None:
+    # Most runs name no rule, and need none before a file has a use.
+    from pmapx.migrate import rules
+
+    for code in codes:
+        if not any(known.startswith(code) for known in rules.all_rules()):
+            close = _closest(code, list(rules.all_rules()), 3, 0.4)
+            closest = f"; closest are {', '.join(close)}"
+            hint = closest if close else "; pmapx explain lists them"
+            raise SettingsError(f"no rule {code!r}{hint}")
+
+
+def _closest(word: str, known: Sequence[str], most: int, likeness: float = 0.6) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(word, known, most, likeness)
 
 
 _KEYS = ("select", "ignore", "exclude", "per-file-ignores", "confidence")
@@ -60,6 +74,8 @@ def load(paths: Sequence[str]) -> dict[str, Any]:
     file = _nearest(paths)
     if file is None:
         return {}
+    import tomllib
+
     try:
         with open(file, "rb") as opened:
             content = tomllib.load(opened)
@@ -71,7 +87,7 @@ def load(paths: Sequence[str]) -> dict[str, Any]:
         raise SettingsError(f"{file}: tool.pmapx must be a table")
     for key in table:
         if key not in _KEYS:
-            close = difflib.get_close_matches(key, _KEYS, 1)
+            close = _closest(key, _KEYS, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_KEYS)}"
             raise SettingsError(f"{file}: no setting {key!r} in [tool.pmapx]{hint}")
     return table

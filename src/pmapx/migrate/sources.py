@@ -12,17 +12,20 @@ import stat
 import tokenize
 import warnings
 from collections.abc import Container
+from typing import TYPE_CHECKING
 
-from pmapx.migrate import excerpts, notebooks
 from pmapx.migrate.discovery import Unreadable
-from pmapx.migrate.values import Place
+from pmapx.migrate.places import Place
+
+if TYPE_CHECKING:
+    from pmapx.migrate import notebooks
 
 # Larger files are generated ones; notebooks carry their pictures.
 LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
 
 _JAX = b"jax"
 # These count in any file with JAX in it; flags in the environment are written in capitals.
-_ENOUGH = (b"pmap", b"replicate", b"PMAP_")
+_ENOUGH = (b"pmap", b"replicate", b"JAX_PMAP_")
 # One of these is where values that matter are made, so that following values pays.
 _USES = (
     b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
@@ -35,14 +38,12 @@ _NAMES = (
     b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"lSharding", b"pSharding",
     b"import tree_", b"jax.api", b"xla_bridge", b"KeyArray", b"local_devices",
 )  # fmt: skip
-_OF_PROCESSES = re.compile(
-    rb"\bjax\.distributed\b|\b(?:process|host)_(?:index|count|id)\(|\bmultihost_utils\b"
-)
 
 
-# Mentions of JAX that alone lead to no finding; most files that use JAX have no other.
-_HARMLESS = re.compile(
-    rb"jax(?:(?<=import jax)\r?\n"
+# A mention of JAX that is none of those that alone lead to no finding; most files that use JAX have
+# no other. A pattern that begins with a rare letter is found faster than a word is.
+_TELLING = re.compile(
+    rb"jax(?!(?<=import jax)\r?\n"
     rb"|\.(?:numpy(?!\.Dev)|random(?!\.Key)|nn|Array|jit|vmap|grad|value_and_grad)\b"
     rb"(?! as (?!jnp\b))|(?<=from jax) import numpy as jnp\b)"
 )
@@ -54,13 +55,9 @@ def mentions(data: bytes) -> bool:
     >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import jax\\nfrom jax.numpy import ones")
     (True, False)
     """
-    found = first = data.find(_JAX)
-    while found >= 0:
-        harmless = _HARMLESS.match(data, found)
-        if harmless is None:
-            return has_uses(data) or any(word in data for word in _NAMES)
-        found = data.find(_JAX, harmless.end())
-    return first >= 0 and any(word in data for word in _ENOUGH)
+    if _TELLING.search(data) is not None:
+        return has_uses(data) or any(word in data for word in _NAMES)
+    return _JAX in data and any(word in data for word in _ENOUGH)
 
 
 def may_pass_on(data: bytes) -> bool:
@@ -71,15 +68,6 @@ def may_pass_on(data: bytes) -> bool:
 def has_uses(data: bytes) -> bool:
     """Tells whether a file makes values that are worth following."""
     return any(word in data for word in _USES)
-
-
-def is_of_processes(data: bytes) -> bool:
-    """Tells whether a file is of a program that may run in several processes.
-
-    >>> is_of_processes(b"import jax; i = jax.process_index()"), is_of_processes(b"import jax")
-    (True, False)
-    """
-    return _JAX in data and _OF_PROCESSES.search(data) is not None
 
 
 def imported_words(data: bytes) -> set[bytes]:
@@ -101,12 +89,15 @@ def imported_words(data: bytes) -> set[bytes]:
 _WORD = re.compile(rb"\w+")
 
 
+# Pipes and devices would block; the open file is asked, so nothing can change between.
+_NOT_WAITING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+
+
 def read_bytes(path: str) -> bytes | Unreadable:
     """Returns what is in a file, or why it is not read."""
     limit = LARGEST[".ipynb" if path.endswith(".ipynb") else ".py"]
     try:
-        # Pipes and devices would block; the open file is asked, so nothing can change between.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, _NOT_WAITING)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -182,14 +173,17 @@ class Source:
         return None
 
     def _characters(self, line: int, column: int) -> int:
-        text = self.line(line)
-        if text.isascii():
+        # Python knows of a whole text at once whether it is ASCII.
+        if self.text.isascii() or (text := self.line(line)).isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
 
 
 def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
     """Returns the tree of what can matter in a file, or one line on why it has none."""
+    # Most files are looked at as bytes alone, and need neither this nor the module for notebooks.
+    from pmapx.migrate import excerpts
+
     part, left_out = excerpts.excerpt(data, project)
     if left_out and not path.endswith(".ipynb"):
         source = parse(path, part)
@@ -236,6 +230,8 @@ def _tree(text: str) -> ast.Module:
 
 
 def _parse_notebook(path: str, data: bytes) -> Source:
+    from pmapx.migrate import notebooks
+
     cells = notebooks.read_cells(data)
     kept, problems, line = [], [], 1
     for cell in cells:

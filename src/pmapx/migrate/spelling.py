@@ -7,6 +7,7 @@ import re
 import libcst as cst
 import libcst.matchers as m
 
+from pmapx.migrate.layouts import Layout
 from pmapx.migrate.plans import Plan
 
 # Where formatters end a line; a file's own is the least that holds nearly all of its lines.
@@ -20,6 +21,7 @@ INNER = {
     "devices": "devices",
     "backend": "backend",
 }
+UNCHECKED = "check_vma=False  # it reduces its gradients over the axis itself, as under pmap"
 
 
 class Spelling:
@@ -54,7 +56,14 @@ class Spelling:
         ``block`` is the indentation of the block around, which LibCST adds to each line itself.
         """
         function, options = self._parts(call)
-        helper = "kept_one_row_each" if plan.is_kept else "one_row_each"
+        if plan.layout is not None:
+            line = self._lines[plan.site.whole.line - 1]
+            indent = line[: len(line) - len(line.lstrip())].removeprefix(block)
+            text = self._written_out(function, options, plan.layout, indent)
+            above = [f"{indent}{self._tree.default_indent}{each}\n" for each in self._notes(call)]
+            made = self._expression(text.replace("(\n", "".join(["(\n", *above]), 1))
+            return made.with_changes(lpar=call.lpar, rpar=call.rpar)
+        helper = plan.functions[0]
         inner = [function, *_given(options, INNER)]
         outer = _given(options, OUTER)
         line = self._lines[plan.site.whole.line - 1]
@@ -68,10 +77,12 @@ class Spelling:
         made = self._expression(text)
         return made.with_changes(lpar=call.lpar, rpar=call.rpar)
 
-    def decorators(self, node: cst.Decorator, block: str) -> list[cst.Decorator]:
+    def decorators(self, node: cst.Decorator, plan: Plan, block: str) -> list[cst.Decorator]:
         """Returns the decorators that jit and map, in the place of one that maps with pmap."""
         call = node.decorator
-        first, second = "jax.jit", "one_row_each"
+        first, second = "jax.jit", plan.functions[0]
+        if plan.layout is not None:
+            return self._written_decorators(node, plan.layout)
         if isinstance(call, cst.Call):
             partial = self._code(call.func)
             options = {arg.keyword.value: self._code(arg.value) for arg in call.args if arg.keyword}
@@ -80,12 +91,69 @@ class Spelling:
                 first = self._decorator_text(partial, [first, *outer], block)
             if inner:
                 second = self._decorator_text(partial, [second, *inner], block)
-        above = node.with_changes(
-            decorator=self._expression(first),
-            trailing_whitespace=cst.TrailingWhitespace(newline=node.trailing_whitespace.newline),
-        )
-        below = node.with_changes(decorator=self._expression(second), leading_lines=())
-        return [above, below]
+        return self._one_below_another(node, [first, second])
+
+    def _written_out(
+        self, function: str, options: dict[str, str], layout: Layout, indent: str
+    ) -> str:
+        """Returns jit of shard_map, an argument a line."""
+        if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
+            # It stands one step deeper than it did.
+            function = function.replace("\n", f"\n{self._tree.default_indent}")
+        step = self._tree.default_indent
+        args = [function, *layout.axes]
+        row = f"{layout.functions[0]}({', '.join(args)})"
+        if layout.axes and len(indent + 2 * step) + len(row) >= self._width:
+            row = self._call(layout.functions[0], args, indent + 2 * step)
+        outer = _given(options, OUTER)
+        if layout.in_processes:
+            return self._call("map_own_rows", [row, *layout.specs(), *outer], indent)
+        inner = self._call("jax.shard_map", [row, *layout.specs(), UNCHECKED], indent + step)
+        return self._call("jax.jit", [inner, *outer], indent)
+
+    def _notes(self, call: cst.Call) -> list[str]:
+        """Returns the comments between a call's arguments, which go above the new ones."""
+        kept = {id(each) for arg in call.args for each in m.findall(arg.value, m.Comment())}
+        found = [each for each in m.findall(call, m.Comment()) if id(each) not in kept]
+        return [self._code(each) for each in found]
+
+    def _written_decorators(self, node: cst.Decorator, layout: Layout) -> list[cst.Decorator]:
+        call = node.decorator
+        first, mapping, row = "jax.jit", ["jax.shard_map"], layout.functions[0]
+        specs = [*layout.specs(), UNCHECKED]
+        if isinstance(call, cst.Call):
+            partial = self._code(call.func)
+            options = {arg.keyword.value: self._code(arg.value) for arg in call.args if arg.keyword}
+            outer = _given(options, OUTER)
+            if outer:
+                first = f"{partial}({', '.join([first, *outer])})"
+            if layout.axes:
+                row = f"{partial}({', '.join([row, *layout.axes])})"
+            second = self._call(partial, [*mapping, *specs], "")
+        else:
+            second = self._call(mapping[0], specs, "")
+        notes = self._notes(call) if isinstance(call, cst.Call) else []
+        above = [cst.EmptyLine(comment=cst.Comment(each)) for each in notes]
+        node = node.with_changes(leading_lines=[*node.leading_lines, *above])
+        return self._one_below_another(node, [first, second, row])
+
+    def _one_below_another(self, node: cst.Decorator, texts: list[str]) -> list[cst.Decorator]:
+        """Returns decorators for one: the first has its lines above, the last what is beside."""
+        bare = cst.TrailingWhitespace(newline=node.trailing_whitespace.newline)
+        made = [
+            node.with_changes(decorator=self._expression(text), trailing_whitespace=bare)
+            for text in texts
+        ]
+        first, *rest = [each.with_changes(leading_lines=()) for each in made]
+        rest[-1] = rest[-1].with_changes(trailing_whitespace=node.trailing_whitespace)
+        return [first.with_changes(leading_lines=node.leading_lines), *rest]
+
+    def _call(self, function: str, args: list[str], indent: str) -> str:
+        """Writes a call with an argument a line; the comment behind one is behind its comma."""
+        step = indent + self._tree.default_indent
+        parts = [arg.partition("  #") if "\n" not in arg else (arg, "", "") for arg in args]
+        lines = "".join(f"{step}{text},{mark}{comment}\n" for text, mark, comment in parts)
+        return f"{function}(\n{lines}{indent})"
 
     def _decorator_text(self, function: str, args: list[str], block: str) -> str:
         text = f"{function}({', '.join(args)})"

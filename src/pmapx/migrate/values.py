@@ -7,26 +7,15 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import enum
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from pmapx.migrate.places import Confidence as Confidence
+from pmapx.migrate.places import Place as Place
 
 if TYPE_CHECKING:
     from pmapx.migrate.environment import Environment
     from pmapx.migrate.module import Module
-
-
-class Confidence(enum.IntEnum):
-    """How sure a finding is: ``high`` when all that it rests on was seen."""
-
-    LOW = 1
-    MEDIUM = 2
-    HIGH = 3
-
-    def __str__(self) -> str:
-        """Returns the name as users write it."""
-        return self.name.lower()
 
 
 class Fact:
@@ -48,27 +37,8 @@ def value(*facts: Fact) -> Value:
 
 def join(*values: Value) -> Value:
     """Returns what a value is that comes from any of several places."""
-    joined = frozenset().union(*values)
+    joined = values[0] if len(values) == 1 else frozenset().union(*values)
     return joined if len(joined) <= MOST_FACTS else UNKNOWN
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """A stretch of a file: lines from 1, columns in characters from 0."""
-
-    path: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-    def is_inside(self, around: Place) -> bool:
-        """Tells whether another place of the same file has it in it."""
-        return (
-            os.path.normpath(self.path) == os.path.normpath(around.path)
-            and (around.line, around.column) <= (self.line, self.column)
-            and (self.end_line, self.end_column) <= (around.end_line, around.end_column)
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

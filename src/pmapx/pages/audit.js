@@ -112,6 +112,7 @@
       leaves("Outputs", made.outputs, made),
       exchanges(made, at),
       memory(made),
+      scaling(made),
     );
     return box;
   }
@@ -179,15 +180,17 @@
 
   function exchanges(made, at) {
     if (!made.exchanges.length) return [element("h3", {}, "Collectives"), element("p", { class: "words" }, "None: nothing is sent between devices.")];
+    const crosses = made.between > 0;
     const rows = made.exchanges.map((exchange, index) =>
       element(
         "tr",
         { id: `exchange-${at}-${index}`, tabindex: "-1" },
         element("td", {}, swatch(`exchange ${exchange.isWritten ? exchange.kind : "added"}`), " ", exchange.kind, exchange.isWritten ? null : element("span", { class: "badge added" }, "added by XLA")),
-        element("td", {}, foreign(exchange.axes ? exchange.axes.join(", ") : `${exchange.groupSize} devices`)),
+        element("td", {}, foreign(exchange.along)),
         element("td", { class: "number" }, bytes(exchange.payload)),
         element("td", { class: "number" }, exchange.times === null ? "?" : number(exchange.times)),
         element("td", { class: "number" }, bytes(exchange.sent)),
+        crosses ? element("td", { class: "number" }, bytes(exchange.between)) : null,
         element("td", { class: "number" }, seconds(exchange.seconds)),
         element("td", {}, foreign(exchange.place, "code"), exchange.operation ? [" ", foreign(exchange.operation, "code", { class: "spec" })] : null),
       ),
@@ -198,11 +201,41 @@
       rows[index].scrollIntoView({ behavior: "smooth", block: "nearest" });
       rows[index].focus({ preventScroll: true });
     };
-    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["a device sends", "number"], ["time", "number"], ["from"]];
+    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["a device sends", "number"], ...(crosses ? [["to other slices", "number"]] : []), ["time", "number"], ["from"]];
     return [
       element("h3", {}, "Collectives of a call"),
       element("div", { class: "wide" }, pictures.timeline(made, show)),
       element("div", { class: "wide" }, element("table", { class: "exchanges" }, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
+    ];
+  }
+
+  function scaling(made) {
+    if (!made.scaling) return null;
+    const points = made.scaling.points;
+    const crosses = points.some((point) => point.between > 0);
+    const cells = (point) => [
+      number(point.devices), point.topology, number(point.collectives), bytes(point.sent), ...(crosses ? [bytes(point.between)] : []),
+      bytes(point.memory), bytes(point.temporaries), `${point.compileSeconds.toFixed(1)} s`,
+    ];
+    const heads = ["devices", "topology", "collectives", "sent", ...(crosses ? ["to other slices"] : []), "memory", "temporaries", "compile"];
+    const kind = (index) => (index === 1 ? {} : { class: "number" });
+    const said = made.scaling.growing.length
+      ? element("ul", { class: "growing" }, made.scaling.growing.map((line) => element("li", {}, foreign(line))))
+      : element("p", { class: "words" }, "Nothing that a device sends or holds grows with the number of devices.");
+    return [
+      element("h3", {}, "On more devices, a device"),
+      element(
+        "div",
+        { class: "wide" },
+        element(
+          "table",
+          { class: "scaling" },
+          element("thead", {}, element("tr", {}, heads.map((name, index) => element("th", kind(index), name)))),
+          element("tbody", {}, points.map((point) => element("tr", {}, cells(point).map((cell, index) => element("td", kind(index), cell))))),
+        ),
+      ),
+      made.scaling.growing.length ? element("p", { class: "words" }, "Grows with the number of devices:") : null,
+      said,
     ];
   }
 

@@ -104,7 +104,7 @@ const pictures = (() => {
     const isTimed = made.seconds !== null;
     const size = (exchange) => (isTimed ? exchange.seconds : exchange.sent);
     const total = exchanges.reduce((sum, exchange) => sum + size(exchange), 0) || 1;
-    const lanes = [...new Set(exchanges.map((e) => (e.axes ? e.axes.join(", ") : `${e.groupSize} devices`)))];
+    const lanes = [...new Set(exchanges.map((e) => e.along))];
     const left = 14 + 7.2 * Math.max(4, ...lanes.map((lane) => Math.min(lane.length, 18)));
     const [width, lane, top] = [1000, 34, 8];
     const room = width - left - 12;
@@ -114,7 +114,7 @@ const pictures = (() => {
     let x = left;
     const blocks = exchanges.map((exchange, index) => {
       const wide = least + (stretch * size(exchange)) / total;
-      const y = top + lane * lanes.indexOf(exchange.axes ? exchange.axes.join(", ") : `${exchange.groupSize} devices`);
+      const y = top + lane * lanes.indexOf(exchange.along);
       const kind = exchange.isWritten ? exchange.kind : "added";
       const often = exchange.times === null ? " ×?" : exchange.times > 1 ? ` ×${exchange.times}` : "";
       const cost = isTimed ? seconds(exchange.seconds) : bytes(exchange.sent);

@@ -58,3 +58,9 @@ def test_the_end_of_what_a_failing_command_printed_is_shown():
     shown = click.unstyle(as_text(found)).splitlines()
     assert shown[:2] == ["  85", "  86"]
     assert "error: it fails" in shown
+
+
+def test_inputs_that_differ_first_are_said_to_come_from_the_program_itself():
+    hint = "No call before it differs: does the program draw its data without a seed"
+    assert hint in as_text(Verification((VERIFIED, LATER)))
+    assert hint not in as_text(Verification((DIFFERENT, LATER)))

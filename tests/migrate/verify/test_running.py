@@ -115,12 +115,14 @@ def test_devices_where_the_user_says_nothing(env, devices):
     assert running.default_devices(env) == devices
 
 
-def ran(*, calls=(1,), processes=1, strangers=(), status=0):
+def ran(*, calls=(1,), strangers=(), status=0):
     """A run of one process for each number of calls."""
     recorded = [
         types.SimpleNamespace(
             functions={0: function(0, calls=[0] * count)},
-            processes=processes,
+            has_calls=count > 0,
+            process=0,
+            processes=1,
             strangers=list(strangers),
         )
         for count in calls
@@ -128,10 +130,12 @@ def ran(*, calls=(1,), processes=1, strangers=(), status=0):
     return Run(status, 1.0, recorded, "")
 
 
-def test_maps_in_several_processes_are_said_not_to_be_compared():
-    for run in (ran(calls=(1, 2)), ran(processes=2)):
-        (error, *_) = _errors(run, ran())
-        assert error.startswith("the program calls its maps in 2 processes on the version before")
+def test_maps_in_processes_that_do_not_know_of_each_other_are_not_compared():
+    (error,) = _errors(ran(calls=(1, 2)), ran())
+    assert error == (
+        "the program calls its maps in 2 processes on the version before that do not know of each "
+        "other: start them with pmapx run -n"
+    )
 
 
 def test_processes_that_call_no_map_do_not_count():

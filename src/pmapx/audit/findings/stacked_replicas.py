@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
 from pmapx.audit.quantities import arrays, in_bytes
-from pmapx.audit.report import AuditedFunction, Remark
+from pmapx.audit.report import AuditedFunction, Leaf, Remark
 
 
 class StackedReplicas(Finding):
@@ -31,7 +31,8 @@ class StackedReplicas(Finding):
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         """One remark for all such arguments together."""
         split = [leaf for leaf in function.arguments if leaf.is_split]
-        stacked = [leaf for leaf in split if leaf.is_equal]
+        # What a call makes differ cannot be passed whole: that is another finding.
+        stacked = [leaf for leaf in split if leaf.is_equal and not _drifts(leaf)]
         if len(stacked) == len(split):
             # Data may have been made up for the audit; a state beside a batch is one all the same.
             stacked = [leaf for leaf in split if leaf.carried and leaf.is_kept_equal]
@@ -47,3 +48,7 @@ class StackedReplicas(Finding):
             function,
             function.place,
         )
+
+
+def _drifts(leaf: Leaf) -> bool:
+    return leaf.carried is not None and not leaf.is_kept_equal

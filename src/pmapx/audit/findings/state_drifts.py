@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pmapx.audit.findings import Finding
-from pmapx.audit.quantities import arrays
+from pmapx.audit.quantities import arrays, listed
 from pmapx.audit.report import AuditedFunction, Leaf, Remark
 
 
@@ -32,19 +32,22 @@ class StateDrifts(Finding):
             if leaf.carried in outputs and leaf.dtype.startswith(("float", "bfloat", "complex"))
         ]
         stays = {_argument(leaf) for leaf, after in pairs if after.is_equal and leaf.is_split}
-        drifting: dict[str | None, list[Leaf]] = {}
+        drifting: dict[str | None, list[tuple[Leaf, Leaf]]] = {}
         for leaf, after in pairs:
             starts_equal = leaf.is_equal or not leaf.is_compared
             # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
             is_tree = leaf.path != _argument(leaf)
             is_state = _argument(leaf) in stays or (stays and is_tree and leaf.is_compared)
             if leaf.is_split and starts_equal and is_state and not after.is_equal:
-                drifting.setdefault(after.since, []).append(leaf)
-        for since, leaves in drifting.items():
+                drifting.setdefault(after.since, []).append((leaf, after))
+        for since, several in drifting.items():
+            lines = [after.made_at for _, after in several if after.lacks_a_reduction]
+            before = listed([line for line in dict.fromkeys(lines) if line])
             yield self.remark(
-                f"{arrays([leaf.path for leaf in leaves])} differ{'s' if len(leaves) == 1 else ''} "
-                "between devices after a call"
-                f"{f': varies since {since}' if since else ''}",
+                f"{arrays([leaf.path for leaf, _ in several])} "
+                f"{'differs' if len(several) == 1 else 'differ'} between devices after a call"
+                f"{f': varies since {since}' if since else ''}"
+                f"{f', no pmean before {before}' if before else ''}",
                 "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
                 function,
                 function.place,

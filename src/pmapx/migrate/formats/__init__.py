@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 
 from pmapx.migrate.check import Report
-from pmapx.migrate.formats import as_github, as_json, as_sarif, as_text
 
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "text": as_text.render,
-    "json": as_json.render,
-    "sarif": as_sarif.render,
-    "github": as_github.render,
-}
+FORMATS = ("github", "json", "sarif", "text")
+
+
+def render(report: Report, layout: str) -> str:
+    """Returns the report in one of the formats, of which none other is imported."""
+    rendered: str = importlib.import_module(f"{__name__}.as_{layout}").render(report)
+    return rendered

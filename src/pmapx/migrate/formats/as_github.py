@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.places import Confidence
 
 
 def render(report: Report) -> str:

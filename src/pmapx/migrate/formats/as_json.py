@@ -7,7 +7,7 @@ from typing import Any
 
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
-from pmapx.migrate.values import Place
+from pmapx.migrate.places import Place
 
 VERSION = 1
 

@@ -10,8 +10,8 @@ from typing import Any
 from pmapx._version import __version__
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
+from pmapx.migrate.places import Confidence
 from pmapx.migrate.rules import all_rules
-from pmapx.migrate.values import Confidence
 
 _LEVELS = {Confidence.HIGH: "warning", Confidence.MEDIUM: "warning", Confidence.LOW: "note"}
 

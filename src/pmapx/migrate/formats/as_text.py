@@ -7,7 +7,7 @@ from collections import Counter
 
 from pmapx.migrate.check import Report
 from pmapx.migrate.findings import Finding
-from pmapx.migrate.values import Confidence
+from pmapx.migrate.places import Confidence
 
 _WIDEST = 160
 
@@ -25,6 +25,8 @@ def printable(text: str) -> str:
     >>> print(printable("a\x1b[31mb"))
     a?[31mb
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         character
         if character.isprintable() and unicodedata.category(character) != "Cf"
@@ -64,6 +66,8 @@ def _quoted(finding: Finding) -> list[str]:
 
 def _width(text: str) -> int:
     """Columns on a terminal: East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in printable(text)

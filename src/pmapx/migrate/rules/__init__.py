@@ -44,6 +44,7 @@ def all_rules() -> dict[str, type[Rule]]:
     return coded.all_in(__name__, __path__, Rule)  # type: ignore[type-abstract]
 
 
+@functools.cache
 def selected(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
     """Returns the codes that are asked for; ``PMX51`` stands for all that begin with it.
 

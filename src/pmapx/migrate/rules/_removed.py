@@ -15,22 +15,27 @@ def uses_of(module: Module, table: Mapping[str, str]) -> Iterator[tuple[Referenc
     A name that was imported is reported where it is imported, and not at each use. Code that
     asks first whether the name is there (``try``, ``hasattr``, a version) is left alone.
     """
+    references = module.facts.references.values()
+    entries = {
+        name: entry
+        for name in {reference.name for reference in references}
+        if (entry := _entry(name, table)) is not None
+    }
+    if not entries:
+        return
     imported = {
         reference.name
-        for reference in module.facts.references.values()
-        if reference.by == "import" and _entry(reference.name, table) is not None
+        for reference in references
+        if reference.by == "import" and reference.name in entries
     }
-    for reference in module.facts.references.values():
-        if reference.is_guarded:
-            continue
-        entry = _entry(reference.name, table)
-        if entry is None:
+    for reference in references:
+        if reference.is_guarded or reference.name not in entries:
             continue
         is_below_import = any(
             reference.name == name or reference.name.startswith(name + ".") for name in imported
         )
         if reference.by == "import" or not is_below_import:
-            yield reference, entry
+            yield reference, entries[reference.name]
 
 
 def _entry(name: str, table: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ import jax
 
 from pmapx import describe
 from pmapx.migrate import emitted
+from pmapx.migrate.verify.codes import code_digest
 from pmapx.migrate.verify.noting import note_deleted, note_inputs, note_outputs
 from pmapx.migrate.verify.recording import Recorder
 
@@ -85,18 +86,22 @@ class Watcher:
     def place(self, frame: types.FrameType) -> Place | None:
         """Returns the place of a frame, if it is one of the program's own files.
 
-        What a function of migrate's makes was made by who called it.
+        What a function of migrate's makes was made by who called it. If that is another file, it
+        was made with its first call, and what was written into a file maps what that file maps.
         """
+        helper: Place | None = None
         back: types.FrameType | None = frame
         while back is not None:
             file = self._real(back.f_code.co_filename)
             if not file.startswith(self._root) or "site-packages" in file:
-                return None
+                return helper
             name = back.f_code.co_qualname
+            here = Place(file[len(self._root) :], back.f_lineno, name, back.f_lasti)
             if name.partition(".")[0] not in emitted.TEXTS:
-                return Place(file[len(self._root) :], back.f_lineno, name, back.f_lasti)
+                return here if helper is None or helper.file == here.file else helper
+            helper = helper or here
             back = back.f_back
-        return None
+        return helper
 
     def watch(
         self,
@@ -172,7 +177,8 @@ class Watcher:
         fun: Callable[..., Any],
         options: dict[str, Any],
     ) -> Group:
-        key = (kind, place, name)
+        code = code_digest(fun)
+        key = (kind, place, name, code)
         with self._lock:
             if key not in self.groups:
                 group = Group(
@@ -189,6 +195,7 @@ class Watcher:
                     number=group.number,
                     kind=kind,
                     name=name,
+                    code=code,
                     parameters=group.parameters,
                     file=place.file,
                     line=place.line,
@@ -217,8 +224,12 @@ class Watcher:
             group.calls += 1
             if not self._has_asked:
                 self._has_asked = True
-                processes, devices = jax.process_count(), jax.device_count()
-                self._recorder.write("devices", processes=processes, devices=devices)
+                self._recorder.write(
+                    "devices",
+                    process=jax.process_index(),
+                    processes=jax.process_count(),
+                    devices=jax.device_count(),
+                )
             is_recorded = group.has_map and group.calls <= self._most_calls
             return group.calls - 1 if is_recorded else None
 

@@ -16,6 +16,8 @@ from pmapx.migrate.verify.comparing import (
 from pmapx.migrate.verify.records import Call, Function, Records
 from pmapx.migrate.verify.tolerance import Tolerance
 
+GIVEN = "was given other values"
+
 
 @dataclasses.dataclass(slots=True)
 class Judgement:
@@ -102,7 +104,7 @@ def _judge_call(
             if which == "outputs" and is_different:
                 change = _change(before, after, old, new, was, now)
             found.grade = agreement.grade
-            given = "was given other values" if which == "inputs" else ""
+            given = GIVEN if which == "inputs" else ""
             parts = [agreement.detail, change]
             text = "; ".join(part for part in parts if part)
             found.detail = f"call {number}: {_leaf(which, was, names)}"

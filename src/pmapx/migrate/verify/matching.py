@@ -1,9 +1,9 @@
 """Which function of the migrated program is which of the one before.
 
-Lines have moved, and a function may be made elsewhere or later. Where functions of a file and a
-name are called equally often in both versions, their calls are matched in the order of the program.
-Other functions are matched by file, name and the function around them, in the order of their
-making.
+Lines have moved, and a function may be made elsewhere or later. Where functions that do the same,
+or functions of a file and a name, are called equally often in both versions, their calls are
+matched in the order of the program. Other functions are matched by file, name and the function
+around them, in the order of their making.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from pmapx.migrate.verify.records import Function
 
+_ALIKE: tuple[Callable[[Function], Hashable], ...] = (
+    lambda function: (function.name, function.code) if function.code else None,
+    lambda function: (function.file, function.name),
+)
 _KEYS: tuple[Callable[[Function], Hashable], ...] = (
     lambda function: (function.file, function.scope, function.name),
     lambda function: (function.file, function.name),
@@ -35,10 +39,11 @@ def match(
     """
     pairs: list[tuple[Function | None, Function | None]] = []
     left, right = list(before), list(after)
-    for old, new in _in_step(before, after):
-        pairs += _matched_by_call(old, new)
-        left = [function for function in left if all(function is not each for each in old)]
-        right = [function for function in right if all(function is not each for each in new)]
+    for key in _ALIKE:
+        for old, new in _in_step(left, right, key):
+            pairs += _matched_by_call(old, new)
+            left = [function for function in left if all(function is not each for each in old)]
+            right = [function for function in right if all(function is not each for each in new)]
     for key in _KEYS:
         found = _matched(left, right, key)
         pairs += found
@@ -50,15 +55,16 @@ def match(
 
 
 def _in_step(
-    before: Sequence[Function], after: Sequence[Function]
+    before: Sequence[Function], after: Sequence[Function], key: Callable[[Function], Hashable]
 ) -> list[tuple[list[Function], list[Function]]]:
-    """Returns the functions of one file and name that were called equally often in both."""
-    sides: list[dict[tuple[str, str], list[Function]]]
+    """Returns the functions of one key that were called equally often in both."""
+    sides: list[dict[Hashable, list[Function]]]
     sides = [collections.defaultdict(list), collections.defaultdict(list)]
     for side, functions in zip(sides, (before, after), strict=True):
         for function in functions:
-            side[function.file, function.name].append(function)
-    both = [(sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]]
+            if (found := key(function)) is not None:
+                side[found].append(function)
+    both = [(sides[0][found], sides[1][found]) for found in sides[0] if found in sides[1]]
     return [(old, new) for old, new in both if 0 < _recorded(old) == _recorded(new)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pmapx.migrate.verify.leaves import Noted, note, note_object
+from pmapx.migrate.verify.leaves import Array, Noted, note, note_object
 
 Leaf = tuple[dict[str, Any], Noted]
 
@@ -52,10 +52,7 @@ def note_leaf(leaf: Any) -> Noted:
         name = str(leaf.dtype)
         if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        if not leaf.is_fully_addressable:
-            return Noted({"gone": True})
-        # A copy, since reading leaves the values with the array, and may keep it from donation.
-        return note(np.asarray(jax.device_put(leaf, leaf.sharding, may_alias=False)), name)
+        return note(_read(leaf) if leaf.is_fully_addressable else _own_part(leaf), name)
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype == jax.dtypes.float0:
         return note(np.zeros(leaf.shape, np.bool_), "float0")
     if isinstance(leaf, (np.ndarray, np.generic)) and _is_numeric(leaf.dtype):
@@ -66,6 +63,30 @@ def note_leaf(leaf: Any) -> Noted:
         if _is_numeric(array.dtype):
             return note(array, type(leaf).__name__)
     return note_object(leaf)
+
+
+def _read(x: jax.Array) -> Array:
+    # A copy, since reading leaves the values with the array, and may keep it from donation.
+    return np.asarray(jax.device_put(x, x.sharding, may_alias=False))
+
+
+def _own_part(x: jax.Array) -> Array:
+    """Returns what this process has of an array that lies on several: its shards, side by side."""
+    whole = [slice(0, size) for size in x.shape]
+    shards: dict[tuple[tuple[int, int], ...], Any] = {}
+    for shard in x.addressable_shards:
+        index = zip(shard.index, whole, strict=True)
+        place = tuple((s.start or 0, all_.stop if s.stop is None else s.stop) for s, all_ in index)
+        shards.setdefault(place, shard)
+    # Along each axis, the spans that are here, and where each begins in what is put together.
+    spans = [sorted({place[axis] for place in shards}) for axis in range(x.ndim)]
+    starts = [np.cumsum([0, *(stop - start for start, stop in each)]) for each in spans]
+    part = np.zeros([int(each[-1]) for each in starts], x.dtype)
+    for place, shard in shards.items():
+        at = [starts[axis][spans[axis].index(span)] for axis, span in enumerate(place)]
+        box = [slice(a, a + size) for a, size in zip(at, shard.data.shape, strict=True)]
+        part[tuple(box)] = _read(shard.data)
+    return part
 
 
 def _is_numeric(dtype: Any) -> bool:

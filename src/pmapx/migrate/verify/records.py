@@ -17,6 +17,7 @@ from pmapx.migrate.verify.leaves import Array
 class Function:
     """A function that was made, and where its recorded calls are in the file.
 
+    ``code`` is a hash of what it does, whatever its lines are, or empty if that is not known.
     ``inside`` are the functions in which it was only traced, -1 for one that was not watched.
     """
 
@@ -27,6 +28,7 @@ class Function:
     line: int
     scope: str
     parameters: tuple[str, ...]
+    code: str = ""
     count: int = 0
     calls: list[int] = dataclasses.field(default_factory=list)
     orders: list[int] = dataclasses.field(default_factory=list)
@@ -50,6 +52,7 @@ class Records:
         self._path = path
         self.functions: dict[int, Function] = {}
         self.jax = ""
+        self.process = 0
         self.processes = 1
         self.devices = 0
         self.strangers: list[str] = []
@@ -73,13 +76,17 @@ class Records:
     def _take(self, what: str, facts: dict[str, Any], offset: int) -> None:
         if what == "start":
             self.jax = facts["jax"]
+            self.process, self.processes = facts["process"], facts["processes"]
         elif what == "function":
             facts["parameters"] = tuple(facts["parameters"])
             self.functions[facts["number"]] = Function(**facts)
         elif what == "inside":
             self.functions[facts["function"]].inside.add(facts["outer"])
         elif what == "devices":
-            self.processes, self.devices = facts["processes"], facts["devices"]
+            self.devices = facts["devices"]
+            # Processes that were launched together may each be a program of their own.
+            if facts["processes"] > 1:
+                self.process, self.processes = facts["process"], facts["processes"]
         elif what == "call":
             function = self.functions[facts["function"]]
             function.calls.append(offset)
@@ -91,6 +98,11 @@ class Records:
             self.strangers = facts["strangers"]
             for number, count in facts["counts"].items():
                 self.functions[int(number)].count = count
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether it called maps, or traced any."""
+        return any(function.calls or function.inside for function in self.functions.values())
 
     def call(self, function: Function, number: int) -> Call:
         """Returns a recorded call of a function."""

@@ -31,6 +31,7 @@ class SiteResult:
       after: where it was made in the migrated code, as ``file:line``.
       notes: what else is worth knowing, such as shapes that differ though the values do not.
       order: when its first difference came, among all recorded calls.
+      process: the process that ``detail`` is about, if the program ran in several.
 
     Example:
       >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
@@ -47,6 +48,7 @@ class SiteResult:
     after: str = ""
     notes: tuple[str, ...] = ()
     order: int = 0
+    process: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Verification:
       tolerance: the tolerance in words.
       command: what was run.
       output: the end of what the command printed, if it failed.
+      notes: what else is to be said of the runs.
 
     Example:
       >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
@@ -74,6 +77,7 @@ class Verification:
     tolerance: str = ""
     command: tuple[str, ...] = ()
     output: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def has_differences(self) -> bool:
@@ -115,6 +119,7 @@ class Verification:
             "errors": list(self.errors),
             "output": self.output,
             "differences": list(self.differences),
+            "notes": list(self.notes),
             "first": dataclasses.asdict(self.first) if self.first is not None else None,
             "sites": [dataclasses.asdict(site) for site in self.sites],
         }

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pmapx import attached
-from pmapx.launch import with_devices
+from pmapx import attached, launch
 from pmapx.migrate.verify import records
 from pmapx.migrate.verify.limits import CALLS, DEVICES, TIMEOUT
 
@@ -31,23 +30,16 @@ class CannotRunError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """A command that has ended, or was ended; ``status`` is None if it took too long."""
+    """A command that has ended, or was ended; ``status`` is None if it took too long.
+
+    ``failed_first`` is the process of ``pmapx run -n`` that ended all of them, and how it failed.
+    """
 
     status: int | None
     seconds: float
     processes: list[records.Records]
     output: str
-
-    @property
-    def watched(self) -> records.Records | None:
-        """The process that called maps, or the first that imported JAX."""
-        called = [process for process in self.processes if _has_calls(process)]
-        return next(iter(called or self.processes), None)
-
-    @property
-    def callers(self) -> int:
-        """How many processes called maps."""
-        return sum(_has_calls(process) for process in self.processes)
+    failed_first: tuple[int, str] | None = None
 
 
 def run(
@@ -89,8 +81,12 @@ def run(
         "calls": calls,
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    inherited = dict(os.environ if env is None else env)
+    if not is_legacy:
+        # Migrated code runs without us, though `pmapx run -n` may start it.
+        inherited[launch.PLAIN] = "1"
     hooks = [*([attached.INSTALL] if is_legacy else []), _START]
-    environment = deterministic(with_devices(os.environ if env is None else env, devices))
+    environment = deterministic(launch.with_devices(inherited, devices))
     log = folder / "output"
     started = time.monotonic()
     with open(log, "wb") as output:
@@ -110,7 +106,9 @@ def run(
             status = _wait(process, started, timeout, progress)
         finally:
             _stop(process)
-    return Run(status, time.monotonic() - started, records.read(folder), _tail(log))
+    seconds = time.monotonic() - started
+    first = launch.failed_first(_tail(log, 1 << 20)) if status else None
+    return Run(status, seconds, records.read(folder), _tail(log), first)
 
 
 def deterministic(env: Mapping[str, str]) -> dict[str, str]:
@@ -190,10 +188,6 @@ def _tail(log: Path, size: int = 4000) -> str:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - size, 0))
         return file.read().decode("utf-8", "replace").strip()
-
-
-def _has_calls(process: records.Records) -> bool:
-    return any(function.calls or function.inside for function in process.functions.values())
 
 
 def _line(error: OSError) -> str:

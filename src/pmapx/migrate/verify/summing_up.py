@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from pmapx.migrate.verify import pairing
 from pmapx.migrate.verify.comparing import Grade
 from pmapx.migrate.verify.judging import Side, judge
 from pmapx.migrate.verify.matching import match
+from pmapx.migrate.verify.merging import merge
 from pmapx.migrate.verify.records import Function, Records
 from pmapx.migrate.verify.result import (
     DIFFERENT,
@@ -31,6 +33,7 @@ UNSEEN = (
 )
 GONE = "it is not called in the migrated code"
 TOO_EARLY = "the run on the version after ended before it was called"
+NOTHING = "nothing was compared"
 NEW = "it is called in the migrated code only"
 
 
@@ -42,12 +45,19 @@ def sum_up(
     command: tuple[str, ...] = (),
 ) -> Verification:
     """Returns what two runs of a command come to."""
-    old, new = before.watched, after.watched
-    sites: list[SiteResult] = []
-    if old is not None and new is not None:
-        sites = _Sites(old, new, uses, tolerance, has_ended=after.status == 0).all()
+    reached: set[Use] = set()
+    by_process: dict[int | None, list[SiteResult]] = {}
+    for pair in pairing.pairs(before, after):
+        found = _Sites(pair.before, pair.after, uses, tolerance, has_ended=after.status == 0)
+        by_process[pair.number] = found.called()
+        reached |= found.reached
+    if None in by_process:
+        sites = by_process[None]
     else:
-        sites = [_unreached(use) for use in uses]
+        numbered = {number: found for number, found in by_process.items() if number is not None}
+        sites = merge(numbered, (NEVER, NOT_CALLED))
+    detail = NEVER if by_process else NOTHING
+    sites += [_unreached(use, detail) for use in uses if use not in reached]
     sites.sort(key=lambda site: (site.path, site.line, site.function))
     return Verification(
         tuple(sites),
@@ -62,19 +72,18 @@ def sum_up(
 def _errors(before: Run, after: Run) -> Iterator[str]:
     """Gives reasons for which nothing, or not all, could be compared."""
     if before.status is None:
-        yield f"the command did not end on the version before within {before.seconds:.0f} s"
+        which = pairing.failure(before) or "the command did not end"
+        told = f"; {NOTHING}" if pairing.count(before) > 1 else ""
+        yield f"{which} on the version before within {before.seconds:.0f} s{told}"
+    elif before.status and (which := pairing.failure(before)):
+        yield f"{which}, on the version before{_last_line(before)}; {NOTHING}"
     elif before.status:
         what = "on both versions" if after.status == before.status else "on the version before"
         yield f"the command fails {what}, {_status(before)}"
     elif not before.processes:
         yield "the command never imports JAX: give the one that runs the program"
+    yield from pairing.problems(before, after)
     for name, run in (("before", before), ("after", after)):
-        count = max([run.callers, *(process.processes for process in run.processes)])
-        if count > 1:
-            yield (
-                f"the program calls its maps in {count} processes on the version {name}: "
-                "verify compares programs of one process"
-            )
         strangers = [path for process in run.processes for path in process.strangers]
         if strangers:
             yield (
@@ -88,10 +97,14 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
     if before.status is None or before.status:
         return
     if after.status is None:
+        which = pairing.failure(after) or "the command did not end"
+        told = f"; {NOTHING}" if pairing.count(after) > 1 else ""
         yield (
-            f"the command did not end on the version after within {after.seconds:.0f} s; before, "
-            f"it took {before.seconds:.0f} s"
+            f"{which} on the version after within {after.seconds:.0f} s; before, "
+            f"it took {before.seconds:.0f} s{told}"
         )
+    elif after.status and (which := pairing.failure(after)):
+        yield f"{which}, on the version after{_last_line(after)}; {NOTHING}"
     elif after.status != before.status:
         yield f"the command fails on the version after, {_status(after)}"
     elif before.processes and not after.processes:
@@ -101,14 +114,18 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
 def _status(run: Run) -> str:
     assert run.status is not None
     how = f"exit status {run.status}" if run.status > 0 else f"signal {-run.status}"
+    return how + _last_line(run)
+
+
+def _last_line(run: Run) -> str:
     lines = [line.strip() for line in run.output.splitlines() if line.strip()]
     # JAX ends its errors with a line on its traceback, under a rule of dashes.
     lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
-    return how + (f": {lines[-1][:200]}" if lines else "")
+    return f": {lines[-1][:200]}" if lines else ""
 
 
-def _unreached(use: Use) -> SiteResult:
-    return SiteResult(use.path, use.line, use.function or use.kind, UNVERIFIED, detail=NEVER)
+def _unreached(use: Use, detail: str) -> SiteResult:
+    return SiteResult(use.path, use.line, use.function or use.kind, UNVERIFIED, detail=detail)
 
 
 class _Sites:
@@ -128,10 +145,10 @@ class _Sites:
         self._uses = uses
         self._tolerance = tolerance
         self._has_ended = has_ended
-        self._reached: set[Use] = set()
+        self.reached: set[Use] = set()
 
-    def all(self) -> list[SiteResult]:
-        """Returns the results of functions that were called, then of the rest."""
+    def called(self) -> list[SiteResult]:
+        """Returns the results of functions that were called, then of those that were only made."""
         called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
         results = []
         by_number = {}
@@ -143,7 +160,6 @@ class _Sites:
         for function in self._before.functions.values():
             if function.kind == "pmap" and not function.calls:
                 results.append(self._of_uncalled(function, by_number))
-        results += [_unreached(use) for use in self._uses if use not in self._reached]
         return results
 
     @property
@@ -198,9 +214,9 @@ class _Sites:
             # Made through a partial, or where pmap was passed to.
             passed = [use for use in self._uses if use.is_passed_on]
             own = [use for use in passed if use.path == function.file] or passed
-            self._reached.update(own)
+            self.reached.update(own)
             own = own if len(own) == 1 else []
-        self._reached.update(own)
+        self.reached.update(own)
         path, line = (own[0].path, own[0].line) if own else (function.file, function.line)
         return SiteResult(path, line, function.name, UNVERIFIED)
 

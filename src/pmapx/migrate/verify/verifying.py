@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pmapx.migrate.verify import running
+from pmapx.migrate.verify.libraries import removed_name
 from pmapx.migrate.verify.limits import CALLS, TIMEOUT
 from pmapx.migrate.verify.result import Verification
 from pmapx.migrate.verify.running import Run
@@ -16,6 +18,10 @@ from pmapx.migrate.verify.summing_up import sum_up
 from pmapx.migrate.verify.tolerance import Tolerance
 from pmapx.migrate.verify.uses import uses_below
 
+NEEDED = (
+    "A library that the program uses needs {name}, which JAX removed: the version after ran in the "
+    "legacy mode too."
+)
 Progress = Callable[[str, float], None]
 
 
@@ -81,7 +87,7 @@ def verify(
     _, needs_legacy = uses_below(roots["after"], exclude)
     others = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
 
-    def run(side: str, folder: Path) -> Run:
+    def run(side: str, folder: Path, is_legacy: bool) -> Run:
         folder.mkdir()
         moved = functools.partial(_moved, old=stands_for, new=roots[side])
         paths = map(moved, environment.get("PYTHONPATH", "").split(os.pathsep))
@@ -91,7 +97,7 @@ def verify(
             folder,
             cwd=roots[side] / below,
             elsewhere=[other for other in others if not _overlap(other, roots[side])],
-            is_legacy=side == "before" or needs_legacy,
+            is_legacy=is_legacy,
             devices=devices,
             calls=calls,
             timeout=timeout,
@@ -100,10 +106,13 @@ def verify(
         )
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
-        old = run("before", Path(kept, "before"))
-        new = run("after", Path(kept, "after"))
+        old = run("before", Path(kept, "before"), is_legacy=True)
+        new = run("after", Path(kept, "after"), needs_legacy)
+        name = "" if needs_legacy or not new.status else removed_name(new.output, roots["after"])
+        if name:
+            new = run("after", Path(kept, "again"), is_legacy=True)
         found = sum_up(old, new, uses, tolerance or Tolerance(), tuple(command))
-    return found
+    return dataclasses.replace(found, notes=(f"{NEEDED.format(name=name)}",)) if name else found
 
 
 def _overlap(one: Path, other: Path) -> bool:

@@ -34,7 +34,12 @@ def start(records: Path) -> None:
     settings = json.loads((records / SETTINGS).read_text(encoding="utf-8"))
     recorder = Recorder(records)
     watcher = Watcher(recorder, settings["root"], settings["calls"])
-    recorder.write("start", jax=jax.__version__, argv=sys.argv)
+    # What `pmapx run -n` gave this process: known though it may end before its first call.
+    launched = [os.environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("RANK", "SIZE")]
+    if "PMAPX_LAUNCHED" not in os.environ or not all(map(str.isdigit, launched)):
+        launched = ["0", "1"]
+    process, processes = map(int, launched)
+    recorder.write("start", jax=jax.__version__, process=process, processes=processes)
     for name in _AROUND:
         setattr(jax, name, _watching(watcher, name, getattr(jax, name)))
     # A pmap that is left in the migrated code runs as pmapx's, wherever it is not JAX's own.

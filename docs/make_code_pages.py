@@ -1,0 +1,79 @@
+"""An mkdocs hook: the pages of all codes (errors, rules, findings), made from their docstrings."""
+
+import dataclasses
+import re
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from pmapx import errors
+from pmapx.audit.findings import all_findings
+from pmapx.migrate.rules import all_rules
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """What a page says of one code."""
+
+    code: str
+    summary: str
+    text: str
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds errors.md, rules.md and findings.md to the pages to build."""
+    for name, content in pages().items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of each page."""
+    return {
+        "errors.md": page(
+            "# Errors and warnings",
+            "Every error and warning of pmapx carries a code that does not change, and its message "
+            "names the argument, its shape, the axis and the fix. `pmapx explain CODE` prints the "
+            "same text as this page. All errors derive from `pmapx.PmapxError` and from the type "
+            "that JAX raises for the same mistake; warnings derive from `pmapx.PmapxWarning`.",
+            [error(code) for code in sorted(errors.CODES)],
+        ),
+        "rules.md": page(
+            "# Rules",
+            "What [`pmapx check`](check.md) looks for. `pmapx explain CODE` prints the same text. "
+            "*Guide* names the section of JAX's guide to the new pmap.",
+            [Section(code, rule.summary(), rule.page()) for code, rule in all_rules().items()],
+        ),
+        "findings.md": page(
+            "# Findings",
+            "What [`pmapx audit`](audit.md) points out. `pmapx explain CODE` prints the same text.",
+            [
+                Section(code, found.summary(), found.page())
+                for code, found in all_findings().items()
+            ],
+        ),
+    }
+
+
+def error(code: str) -> Section:
+    """What an error's docstring says, and what catches it."""
+    text = errors.explain(code)
+    said = text.partition("\n")[0].partition(": ")[2]
+    summary = said[:1].upper() + said[1:]
+    bases = " or ".join(f"`{base.__name__}`" for base in errors.CODES[code].__bases__)
+    return Section(code, summary, f"{text.strip()}\n\nCaught as {bases}.")
+
+
+def page(title: str, introduction: str, sections: list[Section]) -> str:
+    """Writes a table of all codes, then one section a code."""
+    rows = [f"| [{each.code}](#{each.code.lower()}) | {each.summary} |" for each in sections]
+    table = "\n".join(["| code | |", "|---|---|", *rows])
+    whole = "\n\n".join([title, introduction, table, *map(written, sections)]) + "\n"
+    # Docstrings write code between two backticks, Markdown between one.
+    return re.sub("(?<!`)``(?!`)", "`", whole)
+
+
+def written(section: Section) -> str:
+    """A heading, whose anchor is the code alone (errors/#pmx101), and the text under it."""
+    title, _, text = section.text.partition("\n")
+    return f"## {title} {{ #{section.code.lower()} }}\n\n{text.strip()}"

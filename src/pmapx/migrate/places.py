@@ -1,0 +1,38 @@
+"""Where something stands in a file, and how sure a finding there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+
+
+class Confidence(enum.IntEnum):
+    """How sure a finding is: ``high`` when all that it rests on was seen."""
+
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+
+    def __str__(self) -> str:
+        """Returns the name as users write it."""
+        return self.name.lower()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of a file: lines from 1, columns in characters from 0."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def is_inside(self, around: Place) -> bool:
+        """Tells whether another place of the same file has it in it."""
+        return (
+            os.path.normpath(self.path) == os.path.normpath(around.path)
+            and (around.line, around.column) <= (self.line, self.column)
+            and (self.end_line, self.end_column) <= (around.end_line, around.end_column)
+        )

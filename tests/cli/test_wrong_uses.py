@@ -1,0 +1,173 @@
+"""Wrong uses of each command: one line that says what is wrong and what to do, and status 2."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import pmapx
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+from click.testing import CliRunner
+
+from pmapx.cli._group import group
+
+# What is typed after `pmapx`, and what the line must have in it. `code` is a folder with a program.
+WRONG = {
+    "pmapx": [
+        ("--nosuch", "No such option '--nosuch'"),
+        ("chekc code", "Did you mean 'check'?"),
+        ("no_such", "No such command 'no_such'"),
+        ("no-such", "No such command 'no-such'"),
+    ],
+    "check": [
+        ("", "Missing argument 'PATH...'"),
+        ("nosuch", "no such file or folder: 'nosuch'"),
+        ("''", "no such file or folder: ''"),
+        ("code nosuch", "no such file or folder: 'nosuch'"),
+        ("code --format yaml", "'yaml' is not one of 'github', 'json', 'sarif', 'text'"),
+        ("code --frmat json", "Did you mean '--format'?"),
+        ("code --format", "Option '--format' requires an argument"),
+        ("code --select PMX9", "no rule 'PMX9'; closest are PMX5"),
+        ("code --select ruff", "no rule 'RUFF'; pmapx explain lists them"),
+        ("code --ignore PMX99999", "no rule 'PMX99999'; closest are"),
+        ("code --confidence huge", "'huge' is not one of 'low', 'medium', 'high'"),
+        ("code --jobs 0", "0 is not in the range x>=1"),
+        ("code --jobs many", "'many' is not a number"),
+        ("code --output nosuch/found.txt", "cannot write nosuch/found.txt"),
+        ("code --output code", "File 'code' is a directory"),
+        ("mistyped", "no setting 'ignroe' in [tool.pmapx]; did you mean 'ignore'?"),
+    ],
+    "explain": [
+        ("PMX999", "no code 'PMX999'; closest are PMX"),
+        ("501x", "no code '501x'; closest are PMX501"),
+        ("shard_map", "pmapx explain lists them all"),
+        ("''", "pmapx explain lists them all"),
+        ("PMX501 PMX502", "unexpected extra argument (PMX502)"),
+        ("--all", "No such option '--all'"),
+    ],
+    "completion": [
+        ("", "Choose from: bash, zsh, fish"),
+        ("tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+        ("bash zsh", "unexpected extra argument (zsh)"),
+    ],
+    "info": [
+        ("--timeout 0", "0.0 is not in the range x>=1"),
+        ("--timeout soon", "'soon' is not a number"),
+        ("--jsn", "Did you mean '--json'?"),
+        ("here", "unexpected extra argument (here)"),
+    ],
+    "run": [
+        ("", "Missing argument 'PROGRAM'"),
+        ("nosuch.py", "there is no file 'nosuch.py'"),
+        ("trainer", "to run a module: pmapx run -m"),
+        ("''", "there is no file ''"),
+        ("code", "the folder 'code' has no __main__.py"),
+        ("--nosuch code/train.py", "No such option '--nosuch'"),
+        ("--devices 0 code/train.py", "0 is not in the range x>=1"),
+        ("--devices all code/train.py", "'all' is not a number"),
+        ("--devices", "Option '--devices' requires an argument"),
+        ("-n 0 code/train.py", "0 is not in the range x>=1"),
+        ("-n two code/train.py", "'two' is not a number"),
+        ("-n 2 nosuch.py", "there is no file 'nosuch.py'"),
+    ],
+    "migrate": [
+        ("", "Missing argument 'PATH...'"),
+        ("nosuch", "no such file or folder: "),
+        ("code --to jax", "'jax' is not one of 'shard_map', 'pmapx'"),
+        ("code --style stack", "'stack' is not one of 'stacked', 'replicated'"),
+        ("code --replicated step:x", "--replicated is for --style replicated"),
+        ("code --verify", "--verify needs a command: --verify -- python"),
+        ("code --verify --", "--verify needs a command: --verify -- python"),
+        ("code -- python train.py", "a command is run with --verify or --style replicated only"),
+        ("code --report nosuch/page.html", "cannot write nosuch/page.html"),
+        ("code --report code", "cannot write code: it is a folder"),
+        ("code --devices 0", "0 is not in the range x>=1"),
+        ("code --rtol -1", "-1.0 is not in the range x>=0"),
+        ("code --atol little", "'little' is not a number"),
+        ("code --timeout 0", "0.0 is not in the range x>0"),
+        ("code --reprt page.html", "Did you mean one of: '--replicated', '--report'"),
+    ],
+    "verify": [
+        ("", "Missing option '--before'"),
+        ("--before code", "Missing option '--after'"),
+        ("--before nosuch --after code -- python x.py", "no such folder: nosuch"),
+        ("--before code --after nosuch -- python x.py", "no such folder: nosuch"),
+        ("--before code/train.py --after code -- python x.py", "'code/train.py' is a file"),
+        ("--before code --after code", "give the command to run after --"),
+        ("--before code --after code --", "give the command to run after --"),
+        ("--before code --after code x -- python", "unexpected extra argument (x)"),
+        ("--before code --after code --rtol a -- python", "'a' is not a number"),
+        ("--before code --after code --atol -1 -- python", "-1.0 is not in the range x>=0"),
+        ("--before code --after code --calls 0 -- python", "0 is not in the range x>=1"),
+        ("--before code --after code --devices 0 -- python", "0 is not in the range x>=1"),
+        ("--before code --after code --timeout -3 -- python", "-3.0 is not in the range x>0"),
+        ("--before code --after code --format xml -- python", "'xml' is not one of 'text', 'json'"),
+        ("--before code --after code -- no_such_command", "no such command: no_such_command"),
+    ],
+    "audit": [
+        ("", "Missing argument 'PROGRAM...'"),
+        ("--", "Missing argument 'PROGRAM...'"),
+        ("-- no_such_command", "no such command: no_such_command"),
+        ("-- code/train.py", "for Python files: pmapx audit -- python"),
+        ("--jsn a.json -- python code/train.py", "No such option '--jsn'"),
+        ("--json nosuch/a.json -- python x.py", "cannot write nosuch/a.json"),
+        ("--html nosuch/a.html -- python x.py", "cannot write nosuch/a.html"),
+        ("--html code -- python x.py", "File 'code' is a directory"),
+        ("--devices 0 -- python x.py", "0 is not in the range x>=1"),
+        ("--devices x -- python x.py", "'x' is not a number"),
+        ("--topology pod -- python x.py", "a topology is written as family:shape"),
+        ("--topology v5e -- python x.py", "a topology is written as family:shape"),
+        ("--topology v5e:0x0 -- python x.py", "there is nothing in it"),
+        ("--topology v9z:2x2 -- python x.py", "v9z is no kind of device known here"),
+        ("--topology", "Option '--topology' requires an argument"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("wrong")
+    for name in ("code", "mistyped"):
+        (made / name).mkdir()
+        (made / name / "train.py").write_text("import jax\nf = jax.pmap(lambda x: x)\n")
+    (made / "mistyped" / "pyproject.toml").write_text("[tool.pmapx]\nignroe = []\n")
+    return made
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_a_wrong_use_is_one_line_with_a_hint(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    for typed, said in WRONG[command]:
+        args = [word.replace("''", "") for word in typed.split()]
+        if command != "pmapx":
+            args.insert(0, command)
+        result = CliRunner().invoke(group, args, prog_name="pmapx")
+        assert result.exit_code == 2, typed
+        assert result.stdout == "", typed
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("pmapx: "), typed
+        assert said in line, typed
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_every_command_has_wrong_uses():
+    import click
+
+    assert WRONG.keys() == {"pmapx", *group.list_commands(click.Context(group))}
+
+
+def test_a_module_that_is_not_there_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "pmapx", "run", "-m", "no_such.module"],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pmapx.__file__))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pmapx: cannot run 'no_such.module': ")
