@@ -6,8 +6,12 @@ import subprocess
 
 import pytest
 
-writing = pytest.importorskip("pmapx.migrate.writing", reason="needs pmapx[tools]")
-click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+pytest.importorskip("pmapx.migrate.writing", reason="needs pmapx[tools]")
+
+from migrating import migrate, written
+
+from pmapx.migrate import writing
 
 PROGRAM = "import jax\nstep = jax.pmap(abs, axis_name='i')\n"
 CHANGED = "step = jax.jit(one_row_each(abs, axis_name='i'))\n"
@@ -15,15 +19,7 @@ CHANGED = "step = jax.jit(one_row_each(abs, axis_name='i'))\n"
 
 @pytest.fixture
 def program(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-    return path
-
-
-def migrate(*arguments):
-    from pmapx.cli._group import group
-
-    return click_testing.CliRunner().invoke(group, ["migrate", *map(str, arguments)])
+    return written(tmp_path, PROGRAM)
 
 
 def test_the_default_shows_a_diff_and_changes_nothing(program):

@@ -5,7 +5,9 @@ import sys
 import pytest
 
 pytest.importorskip("pmapx.migrate.writing", reason="needs pmapx[tools]")
-click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+
+from migrating import migrate, written
 
 PROGRAM = """\
 import sys
@@ -34,15 +36,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def program(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-    return path
-
-
-def migrate(*arguments):
-    from pmapx.cli._group import group
-
-    return click_testing.CliRunner().invoke(group, ["migrate", *map(str, arguments)])
+    return written(tmp_path, PROGRAM)
 
 
 def test_a_command_proves_what_is_replicated(program):

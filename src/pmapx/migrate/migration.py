@@ -16,6 +16,8 @@ from pmapx.migrate.rewrite import Outcome, Rewriting, rewrite
 from pmapx.migrate.spans import Origins, applied
 from pmapx.migrate.surroundings import Surroundings
 
+# Files without a use of pmap that the replicated style reads, on each side: more take too long.
+MOST_OTHERS = 40
 Progress = Callable[[int, int], None]
 
 
@@ -134,7 +136,7 @@ class Program:
             if outcome.reason
         }
         # State goes through files that say nothing of pmap, too.
-        project = Project(self._paths, follows_all=True)
+        project = Project(self._paths, others=MOST_OTHERS)
         for path, data in {**self._texts, **self._importers()}.items():
             project.module(path, data=data)
         # The texts of a notebook's cells are not one file that could be edited.
@@ -146,22 +148,17 @@ class Program:
         return replicated.restyle(modules, evidence, named, left)
 
     def _importers(self) -> dict[str, bytes]:
-        """Returns the files that import one with a use of pmap, or another such file."""
-        others = {path: sources.read_bytes(path) for path in self._paths if path not in self._texts}
-        waiting = {
-            path: (data, sources.imported_words(data))
-            for path, data in others.items()
-            if isinstance(data, bytes) and path.endswith(".py")
-        }
+        """Returns the files that import one with a use of pmap."""
         stems = {_stem(path) for path in self._texts}
         found: dict[str, bytes] = {}
-        while True:
-            new = [path for path, (_, words) in waiting.items() if words & stems]
-            if not new:
-                return found
-            for path in new:
-                found[path] = waiting.pop(path)[0]
-                stems.add(_stem(path))
+        for path in self._paths:
+            data = sources.read_bytes(path) if path not in self._texts else None
+            is_python = isinstance(data, bytes) and path.endswith(".py")
+            if is_python and sources.imported_words(data) & stems:  # type: ignore[arg-type]
+                found[path] = data  # type: ignore[assignment]
+            if len(found) == MOST_OTHERS:
+                break
+        return found
 
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
         """Returns each file rewritten after it was restyled, with places of the file as it was."""

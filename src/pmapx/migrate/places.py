@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 
 
 class Confidence(enum.IntEnum):
@@ -27,3 +28,11 @@ class Place:
     column: int
     end_line: int
     end_column: int
+
+    def is_inside(self, around: Place) -> bool:
+        """Tells whether another place of the same file has it in it."""
+        return (
+            os.path.normpath(self.path) == os.path.normpath(around.path)
+            and (around.line, around.column) <= (self.line, self.column)
+            and (self.end_line, self.end_column) <= (around.end_line, around.end_column)
+        )

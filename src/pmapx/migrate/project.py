@@ -17,15 +17,13 @@ from pmapx.migrate.values import UNKNOWN, Exported, Mesh, Named, Place, Value, v
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(
-        self, paths: Iterable[str], *, is_partial: bool = False, follows_all: bool = False
-    ) -> None:
+    def __init__(self, paths: Iterable[str], *, is_partial: bool = False, others: int = 0) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
-        ``follows_all`` reads files too that have no word of JAX in them, when another imports them.
+        So many ``others`` are read too that have no word of JAX in them, when a file imports them.
         """
         self.is_partial = is_partial
-        self.follows_all = follows_all
+        self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
         self._whole: set[str] = set()
@@ -78,8 +76,9 @@ class Project:
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
             is_telling = sources.may_pass_on(data) or os.path.basename(path) == "__init__.py"
-            if not is_telling and not self.follows_all:
+            if not is_telling and not self.others_left:
                 return None
+            self.others_left -= not is_telling
         source = self._parse(path, data)
         if isinstance(source, Unreadable):
             if must_report or sources.may_pass_on(data):
@@ -87,7 +86,7 @@ class Project:
             return None
         # A file without a word is read because it uses a wrapper, and that is worth following.
         is_followed = sources.has_uses(data) or not sources.may_pass_on(data)
-        module = Module(source, self, is_followed=is_followed or self.follows_all)
+        module = Module(source, self, is_followed=is_followed)
         self.modules[path] = module
         try:
             module.read()

@@ -190,23 +190,14 @@ class Replication:
         """Returns where the pmap is written: in the call, or in what it is mapped through."""
         for around in (found.place, found.site):
             for outcome in self._outcomes:
-                if _is_inside(outcome.place, around):
+                if outcome.place.is_inside(around):
                     return outcome.place
         return None
 
 
-def _is_inside(place: Place, around: Place) -> bool:
-    start, end = (place.line, place.column), (place.end_line, place.end_column)
-    return (
-        place.path == around.path
-        and (around.line, around.column) <= start
-        and end <= (around.end_line, around.end_column)
-    )
-
-
 def _elsewhere(found: Gain | Stay, site: Place) -> str:
     """Returns where a pmap is applied that is written at another place."""
-    if _is_inside(site, found.place):
+    if site.is_inside(found.place):
         return ""
     is_near = found.place.path == site.path
     return f" (line {found.place.line})" if is_near else f" ({found.place.path}:{found.place.line})"

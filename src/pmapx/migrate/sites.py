@@ -113,12 +113,12 @@ def _site(module: Module, node: ast.AST) -> Site:
     name = module.place(node)
     if isinstance(parent, ast.Call) and parent.func is node:
         return _applied(module, name, parent, parent.args, parent.keywords)
-    if _is_decorator(parent, node):
+    if is_decorator(parent, node):
         return _decorating(module, name, node, parent, ())
     if _is_partial_of(module, parent, node):
         assert isinstance(parent, ast.Call)
         above = module.parent(parent)
-        if _is_decorator(above, parent):
+        if is_decorator(above, parent):
             return _decorating(module, name, parent, above, parent.keywords)
         if isinstance(above, ast.Call) and above.func is parent:
             return _applied(module, name, above, above.args, [*parent.keywords, *above.keywords])
@@ -200,7 +200,8 @@ def _text(module: Module, node: ast.AST) -> str:
     return module.source.segment(module.place(node))
 
 
-def _is_decorator(parent: ast.AST, node: ast.AST) -> bool:
+def is_decorator(parent: ast.AST, node: ast.AST) -> bool:
+    """Tells whether a node is among the decorators of a definition."""
     return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
         node is decorator for decorator in parent.decorator_list
     )

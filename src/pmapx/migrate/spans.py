@@ -44,6 +44,14 @@ def ends(place: Place) -> tuple[int, int]:
     return place.end_line, place.end_column
 
 
+def keeping(whole: Place, kept: Place, before: str = "", after: str = "") -> tuple[Edit, Edit]:
+    """Returns the edits that leave only a part of a place, between two texts."""
+    return (
+        between(starts(whole), starts(kept), before),
+        between(ends(kept), ends(whole), after),
+    )
+
+
 def applied(data: bytes, edits: Iterable[Edit]) -> bytes:
     r"""Returns a file with its edits, in its own encoding and with its own line ends.
 

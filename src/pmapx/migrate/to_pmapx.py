@@ -12,7 +12,7 @@ from pmapx.migrate.module import Module
 from pmapx.migrate.replicated.copies import takes_first
 from pmapx.migrate.rewrite import Outcome, Rewriting
 from pmapx.migrate.sources import parse
-from pmapx.migrate.spans import Edit, between, ends, replacing, starts
+from pmapx.migrate.spans import Edit, keeping, replacing, starts
 from pmapx.migrate.values import Confidence, Named, Place
 
 # Each with the keywords that ours takes too.
@@ -150,18 +150,12 @@ def _rows(module: Module) -> list[_Use]:
         place = module.place(node)
         if row.how == "index" and isinstance(node, ast.Subscript) and _is_zero(node.slice):
             value = module.place(node.value)
-            edits = (
-                between(starts(place), starts(value), "pmapx.unreplicate("),
-                between(ends(value), ends(place), ")"),
-            )
+            edits = keeping(place, value, "pmapx.unreplicate(", ")")
             if starts(place) == starts(value):
                 uses.append(_Use(node, "x[0]", edits))
         elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node, only=0):
             tree = module.place(node.args[1])
-            edits = (
-                between(starts(place), starts(tree), "pmapx.unreplicate("),
-                between(ends(tree), ends(place), ")"),
-            )
+            edits = keeping(place, tree, "pmapx.unreplicate(", ")")
             uses.append(_Use(node, "tree_map of x[0]", edits))
     return uses
 

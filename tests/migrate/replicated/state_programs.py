@@ -87,6 +87,26 @@ for batch in ROWS:
 RESULT = first(state), loss[0]
 STATE = state
 """,
+    "through_a_wrapper_and_by_keyword": """
+def my_pmap(f, **kw):
+    return jax.pmap(f, axis_name="batch", **kw)
+class Trainer:
+    def __init__(self):
+        self.state = None
+        self.update = my_pmap(self._update)
+        self.score = my_pmap(lambda w, x: lax.pmean((w * x).sum(), "batch"))
+    def _update(self, state, batch):
+        return train_step(state, batch)
+    def train(self, batches):
+        if self.state is None:
+            self.state = jax.device_put_replicated(INIT, jax.local_devices())
+        for batch in batches:
+            self.state, loss = self.update(state=self.state, batch=batch)
+        return float(loss[0]), float(self.score(self.state["w"], batch)[0])
+trainer = Trainer()
+RESULT = trainer.train(ROWS), first(trainer.state)
+STATE = trainer.state
+""",
     "saved_and_restored": """
 def save(state):
     if jax.device_count() > 0:

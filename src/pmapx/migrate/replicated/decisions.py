@@ -205,9 +205,8 @@ def _stays(
         words = [
             argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
         ]
-        where = "" if place == site.made_at else f" ({_where(place, site.made_at)})"
         what = f"{site.name}: {', '.join(words)}"
-        yield Stay(site.made_at, what, reason + where, site.site)
+        yield Stay(site.made_at, what, reason + _where(place, site.made_at), site.site)
     for each in flow.maps:
         if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
             continue
@@ -221,10 +220,12 @@ def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> 
         return each.record.problem
     for group, (place, reason) in refused:
         if any(one.position is not None and one.position.site == each.key for one in group):
-            where = "" if place == each.made_at else f" ({_where(place, each.made_at)})"
-            return reason + where
+            return reason + _where(place, each.made_at)
     return "nothing that it takes or gives is followed here"
 
 
 def _where(place: Place, near: Place) -> str:
-    return f"line {place.line}" if place.path == near.path else f"{place.path}:{place.line}"
+    """Returns where a reason was seen, if that is elsewhere."""
+    if place == near:
+        return ""
+    return f" (line {place.line})" if place.path == near.path else f" ({place.path}:{place.line})"

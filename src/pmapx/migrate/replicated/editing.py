@@ -13,7 +13,7 @@ from pmapx.migrate.replicated.decisions import Decisions
 from pmapx.migrate.replicated.groups import WHOLE, Change
 from pmapx.migrate.replicated.maps import Map, Maps
 from pmapx.migrate.replicated.wrappers import Wrapper
-from pmapx.migrate.spans import Edit, between, ends, replacing, starts
+from pmapx.migrate.spans import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"
 TEXT = '''\
@@ -81,19 +81,13 @@ def _changed(change: Change, is_donated: bool) -> list[Edit]:
     kept = module.place(change.kept)
     if change.kind == "place":
         devices = "" if change.devices is None else f", {_text(module, change.devices)}"
-        return [
-            between(starts(whole), starts(kept), f"{HELPER}("),
-            between(ends(kept), ends(whole), f"{devices})"),
-        ]
+        return [*keeping(whole, kept, f"{HELPER}(", f"{devices})")]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
     elif is_donated and _is_kept(module, node):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
-    return [
-        between(starts(whole), starts(kept), before),
-        between(ends(kept), ends(whole), after),
-    ]
+    return [*keeping(whole, kept, before, after)]
 
 
 def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> list[Edit]:

@@ -125,6 +125,17 @@ class Map:
         return self.out_axes
 
 
+# What a wrapper made: by which pmap, of which functions, and with which options.
+Identity = tuple[Place, frozenset[object], str]
+
+
+def _identity(mapped: Mapped) -> Identity:
+    """Returns what tells it from others, in whichever reading of the file it was seen."""
+    nodes: set[object] = {function.node for function, _ in functions(mapped.function)}
+    axes = [constant(held) for held in (mapped.in_axes, mapped.out_axes)]
+    return mapped.made_at, frozenset(nodes or mapped.function), f"{axes} {mapped.donated}"
+
+
 class Maps:
     """All pmaps of a program, by where they are applied."""
 
@@ -141,6 +152,12 @@ class Maps:
                 found = wrappers.wrapper(module, making.node)
                 if found is not None:
                     self._wrappers[place] = found
+        self._made: dict[Place, dict[Identity, Making]] = {place: {} for place in self._wrappers}
+        for module in self.modules:
+            for mapped, making in module.facts.made.items():
+                if mapped.made_at in self._made:
+                    self._made[mapped.made_at][_identity(mapped)] = making
+        self._identities: dict[SiteKey, Identity] = {}
         self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
         self._classes = {
@@ -159,9 +176,9 @@ class Maps:
 
     def __iter__(self) -> Iterator[Map]:
         """Gives those that are called, and those that are only made."""
-        for mapped in self._uses:
-            self._through(mapped)
-        used = {mapped.made_at for mapped in self._uses}
+        for identity in self._uses:
+            self._through(identity)
+        used = {made_at for made_at, *_ in self._uses}
         for made_at in self._makings:
             if made_at not in used:
                 self._of(made_at)
@@ -177,7 +194,8 @@ class Maps:
 
     def get(self, mapped: Mapped) -> Map | None:
         """Returns the use of pmap that made a function."""
-        return self._through(mapped) if mapped in self._uses else self._of(mapped.made_at)
+        identity = _identity(mapped)
+        return self._through(identity) if identity in self._uses else self._of(mapped.made_at)
 
     def by_key(self, key: SiteKey) -> Map:
         """Returns a use of pmap that was seen before."""
@@ -208,9 +226,9 @@ class Maps:
             self._maps[key] = _make(made_at, module, making.node, making, record)
         return self._maps[key]
 
-    def _find_uses(self) -> dict[Mapped, list[tuple[Module, ast.Call]]]:
+    def _find_uses(self) -> dict[Identity, list[tuple[Module, ast.Call]]]:
         """Returns the calls of wrappers, by what they made."""
-        found: dict[Mapped, list[tuple[Module, ast.Call]]] = {}
+        found: dict[Identity, list[tuple[Module, ast.Call]]] = {}
         for module in self.modules:
             for node, held in module.facts.holders.items():
                 if not isinstance(node, ast.Call):
@@ -220,30 +238,36 @@ class Maps:
                 for fact in held:
                     if not isinstance(fact, Mapped) or fact.made_at not in self._wrappers:
                         continue
-                    if self._wrappers[fact.made_at].definition in called:
-                        found.setdefault(fact, []).append((module, node))
-        return found
+                    uses = found.setdefault(_identity(fact), [])
+                    is_use = self._wrappers[fact.made_at].definition in called
+                    if is_use and (module, node) not in uses:
+                        uses.append((module, node))
+        return {
+            identity: uses
+            for identity, uses in found.items()
+            if uses and identity in self._made[identity[0]]
+        }
 
-    def _through(self, mapped: Mapped) -> Map:
+    def _through(self, identity: Identity) -> Map:
         """Returns what a wrapper made for one of its users."""
-        (module, use), *others = self._uses[mapped]
-        wrapper = self._wrappers[mapped.made_at]
-        making = wrapper.module.facts.made[mapped]
+        (module, use), *others = self._uses[identity]
+        wrapper = self._wrappers[identity[0]]
+        making = self._made[identity[0]][identity]
         made_at = module.place(use)
         key = (made_at.path, made_at.line, made_at.column)
         seen = self._maps.get(key)
         if seen is None:
-            record = self.evidence.record_through(wrapper.module, wrapper.call, self._uses[mapped])
+            record = self.evidence.record_through(
+                wrapper.module, wrapper.call, self._uses[identity]
+            )
             seen = _make(made_at, module, use, making, record)
             seen.wrapper, seen.again = wrapper, tuple(others)
-            for _, each in self._uses[mapped]:
+            for _, each in self._uses[identity]:
                 seen.obstacle = seen.obstacle or wrapper.obstacle(each)
             self._maps[key] = seen
-        elif (seen.function, seen.in_axes, seen.out_axes) != (
-            making.function, _axes(making.options, "in_axes"), _axes(making.options, "out_axes")
-        ):  # fmt: skip
+            self._identities[key] = identity
+        elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
-        seen.donated |= _donated(making)
         return seen
 
 

@@ -61,7 +61,7 @@ def restyle(
     maps = Maps(modules, evidence)
     for each in maps:
         for place, reason in (left or {}).items():
-            if _is_inside(place, each.made_at) or _is_inside(place, each.site):
+            if place.is_inside(each.made_at) or place.is_inside(each.site):
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
             each.obstacle = TAKEN
@@ -109,11 +109,3 @@ def _in_order(stays: Sequence[Stay]) -> list[Stay]:
 
 def _is_taken(module: Module) -> bool:
     return module.env.find(editing.HELPER) is not None and not editing.has_helper(module)
-
-
-def _is_inside(place: Place, around: Place) -> bool:
-    return (
-        os.path.normpath(place.path) == os.path.normpath(around.path)
-        and (around.line, around.column) <= (place.line, place.column)
-        and (place.end_line, place.end_column) <= (around.end_line, around.end_column)
-    )

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 
 from pmapx.migrate.module import Module
+from pmapx.migrate.sites import is_decorator
 
 OPTIONS = "it is mapped through a wrapper that does not hand its options to pmap as they are"
 GIVES = "it is mapped through a wrapper that gives {} itself"
@@ -81,11 +82,7 @@ def wrapper(module: Module, call: ast.AST) -> Wrapper | None:
 
 def mapped_parameter_of(module: Module, node: ast.AST, name: str) -> ast.AST | None:
     """Returns the function around a node whose parameter a name is."""
-    parent = module.parent(node)
-    is_decorator = isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
-        node is decorator for decorator in parent.decorator_list
-    )
-    if is_decorator:
+    if is_decorator(module.parent(node), node):
         return None
     for function in module.functions_around(node):
         arguments = getattr(function, "args", None)
