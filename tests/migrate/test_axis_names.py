@@ -1,6 +1,8 @@
 """State that is put on devices for a map lies on a mesh of the map's name: one program, not two."""
 
+import sys
 import textwrap
+import types
 
 import jax
 import pytest
@@ -44,6 +46,36 @@ def test_a_migrated_step_is_compiled_once(tmp_path, options, axis):
 
     assert names["step"]._cache_size() == 1
     assert float(jax.numpy.ravel(names["state"])[0]) == 6
+
+
+@pytest.mark.parametrize(
+    ("brought", "called"),
+    [
+        ("from flax import jax_utils", "jax_utils.replicate("),
+        ("from flax.jax_utils import replicate", "replicate("),
+        ("from flax.jax_utils import replicate as everywhere", "everywhere("),
+    ],
+    ids=str,
+)
+def test_a_step_is_compiled_once_for_state_that_flax_replicated(
+    tmp_path, monkeypatch, brought, called
+):
+    text = brought + PROGRAM.format(axis="batch").replace("jax.device_put_replicated(", called)
+    text = text.replace(", jax.local_devices())", ")")
+    flax, utils = types.ModuleType("flax"), types.ModuleType("flax.jax_utils")
+    flax.jax_utils, utils.replicate = utils, None
+    monkeypatch.setitem(sys.modules, "flax", flax)
+    monkeypatch.setitem(sys.modules, "flax.jax_utils", utils)
+    names = {}
+    exec(migrated(tmp_path, text), names)
+
+    assert names["step"]._cache_size() == 1
+    assert names["state"].tolist() == [6.0] * jax.device_count()
+
+
+def test_flax_keeps_its_replicate_where_nothing_is_mapped(tmp_path):
+    (tmp_path / "a.py").write_text("from flax import jax_utils\nx = jax_utils.replicate(1)\n")
+    assert not migrate([str(tmp_path)]).changed
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ class Manner(enum.Enum):
 TEXTS = {
     "device_put_sharded": texts.DEVICE_PUT_SHARDED,
     "device_put_replicated": texts.DEVICE_PUT_REPLICATED,
+    "replicate_rows": texts.REPLICATE_ROWS,
     "first_row": texts.FIRST_ROW,
     "each_leaf": texts.EACH_LEAF,
     "on_one_row": texts.ON_ONE_ROW,

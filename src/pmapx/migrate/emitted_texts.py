@@ -341,6 +341,21 @@ def device_put_replicated(x, devices):
     return device_put_sharded([x] * len(devices), devices)
 '''
 
+REPLICATE_ROWS = '''\
+def replicate_rows(tree, devices=None, axis_name="rows"):
+    """Puts a copy of every leaf on each device, stacked, on the mesh of the maps."""
+    devices = devices or jax.local_devices()
+    mesh = jax.sharding.Mesh(devices, (axis_name,))
+
+    def put(x):
+        rows = [jax.device_put(jax.numpy.asarray(x)[None], device) for device in devices]
+        sharding = jax.sharding.NamedSharding(mesh, jax.P(axis_name))
+        shape = (len(rows), *rows[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, rows)
+
+    return jax.tree.map(put, tree)
+'''
+
 DEVICE_PUT_SHARDED = '''\
 def device_put_sharded(shards, devices, axis_name="rows"):
     """Puts each shard on its device, stacked: what jax.device_put_sharded did."""

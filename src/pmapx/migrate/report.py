@@ -224,6 +224,7 @@ def _rule(outcome: Outcome) -> str:
     """Returns the code of the rule that finds what the outcome is about."""
     name, _, kind = outcome.what.removeprefix("jax.").partition(" ")
     wanted = {"pmap": "pmap-as-value" if kind == "(value)" else "pmap-use"}
+    wanted["flax.jax_utils.replicate"] = "replicate-call"
     slug = wanted.get(name, name.replace("_", "-"))
     by_slug = {rule.slug(): code for code, rule in rules.all_rules().items()}
     return by_slug.get(slug, by_slug["pmap-use"])

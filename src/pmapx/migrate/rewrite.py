@@ -21,7 +21,15 @@ from pmapx.migrate.surroundings import ORDINARY, Surroundings
 from pmapx.migrate.values import Named, Place
 
 Planned = Sequence[Plan | tuple[Site, str]]
-REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
+# Functions that put rows on devices, and what takes their place: those that JAX removed, and one of
+# Flax, whose mesh has a name of its own, so that a step would be compiled for what it is given
+# first and again for what it returns.
+PLACING = {
+    "jax.device_put_replicated": "device_put_replicated",
+    "jax.device_put_sharded": "device_put_sharded",
+    "flax.jax_utils.replicate": "replicate_rows",
+}
+_NAMES = {new: old for old, new in PLACING.items()}
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
@@ -90,7 +98,7 @@ def rewrite(
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), around)
     manner = _manner(module, planned, around.in_processes)
-    removed = _removed_names(module)
+    removed = _placing_names(module)
     left = functools.partial(_left, module, data, planned, removed)
     if not removed and not any(isinstance(each, Plan) for each in planned):
         return left("")
@@ -159,22 +167,22 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:120]
 
 
-def _removed_names(module: Module) -> dict[Place, str]:
-    """Returns where the module uses the functions that JAX removed, and which.
+def _placing_names(module: Module) -> dict[Place, str]:
+    """Returns where the module uses functions that put rows on devices, and what each becomes.
 
     One that is also used where its absence is looked after, as in a ``try``, is left altogether.
     """
     uses = [
         reference
         for reference in module.facts.references.values()
-        if reference.name in REMOVED and reference.by != "import"
+        if reference.name in PLACING and reference.by != "import"
     ]
     guarded = {use.name for use in uses if use.is_guarded or not use.is_certain}
-    return {
-        module.place(use.node): use.name.rpartition(".")[2]
-        for use in uses
-        if use.name not in guarded
-    }
+    if not any(
+        other is not None and other.facts.makings for other in module.project.modules.values()
+    ):
+        guarded.add("flax.jax_utils.replicate")
+    return {module.place(use.node): PLACING[use.name] for use in uses if use.name not in guarded}
 
 
 def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
@@ -284,7 +292,7 @@ def _outcomes(
         for each in planned
     ]
     found += [
-        Outcome(place, f"jax.{name}", "" if place in done else otherwise)
+        Outcome(place, _NAMES[name], "" if place in done else otherwise)
         for place, name in removed.items()
     ]
     found = [
