@@ -239,6 +239,8 @@ def test_ctrl_c_ends_the_program_and_the_report_comes(tmp_path):
         env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
              "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A shell's background jobs, of which a test run may be one, ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     while "waiting" not in (line := audited.stdout.readline()):
         assert line, audited.stderr.read()

@@ -219,6 +219,11 @@ def test_imports_are_added_once_and_behind_the_future(tmp_path):
     compile(after, "after", "exec")
 
 
+def test_a_name_that_was_something_else_before_is_an_alias_still(tmp_path):
+    first, _ = rewritten(tmp_path, "import jax\nprint(f)\nf = jax.pmap\nf = jax.pmap(f)\n")
+    assert rewritten(tmp_path, first)[0] == first
+
+
 def test_a_later_pmap_uses_the_function_that_is_there(tmp_path):
     first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
     second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")

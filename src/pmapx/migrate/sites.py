@@ -98,6 +98,8 @@ def _is_alias(module: Module, node: ast.AST) -> bool:
         use
         for use in ast.walk(around[0] if around else module.source.tree)
         if isinstance(use, ast.Name) and use.id in given and isinstance(use.ctx, ast.Load)
+        # What stood there before was something else.
+        if use.lineno > parent.lineno or module.functions_around(use) != around
     ]
     # Where the name may be something else too, a choice is made here, and it is no alias.
     return not uses or any(_is_certain(module, use) for use in uses)
