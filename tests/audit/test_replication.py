@@ -720,7 +720,8 @@ def check_program(program):
 
 @pytest.mark.needs_devices(8)
 @hypothesis.settings(
-    max_examples=int(os.environ.get("PMAPX_TEST_EXAMPLES", 45)),
+    # A twelfth of all examples, of which tests/test_against_vmap.py has most.
+    max_examples=max(1, int(os.environ.get("PMAPX_EXAMPLES", 540)) // 12),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(hypothesis.HealthCheck),
