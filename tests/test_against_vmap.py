@@ -1,7 +1,7 @@
 """Drawn functions, trees, axes, devices, placements and transformations, against `jax.vmap`.
 
-PMAPX_EXAMPLES=N draws N examples in all: the same ones every time up to 540, which are drawn without
-it, and others at random beyond.
+PMAPX_EXAMPLES=N draws N examples in all: the same ones every time up to 540, as many as are drawn
+without it, and others at random beyond.
 """
 
 import os
