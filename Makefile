@@ -8,7 +8,9 @@ ARGS ?=
 
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
-PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4
+# Halves of the list to each process, so that the tests of a file share what they set up; who is done
+# first takes from the other.
+PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 DOCS_READY := $(VENV)/.ready-docs
