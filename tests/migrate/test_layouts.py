@@ -127,6 +127,20 @@ TEXTS = {
         def g(x): return x
         """,
     ),
+    "what looks like a comment": (
+        "step = jax.pmap(lambda x: named(x, 'a  # b'))\n",
+        """\
+        step = jax.jit(
+            jax.shard_map(
+                on_one_row(lambda x: named(x, 'a  # b')),
+                mesh=jax.sharding.Mesh(jax.devices(), ("rows",)),
+                in_specs=jax.P("rows"),
+                out_specs=jax.P("rows"),
+                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+            ),
+        )
+        """,
+    ),
     "of several processes": (
         "print(jax.process_index())\ndef main():\n    g = jax.pmap(abs, 'i', donate_argnums=0)\n",
         """\

@@ -79,16 +79,17 @@ def _may_close(inner: ast.AST, outer: ast.AST) -> bool:
     if not any(node is inner for node in ast.walk(outer)):
         return False
     own = {id(node) for node in ast.walk(inner)}
-    around = _bound(node for node in ast.walk(outer) if id(node) not in own)
+    around = bound(node for node in ast.walk(outer) if id(node) not in own)
     used = {
         node.id
         for node in ast.walk(inner)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
-    return bool((used - _bound(ast.walk(inner))) & around)
+    return bool((used - bound(ast.walk(inner))) & around)
 
 
-def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+def bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names that these nodes bind."""
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):

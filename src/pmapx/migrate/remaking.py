@@ -9,6 +9,7 @@ import ast
 import weakref
 
 from pmapx.migrate.module import Module
+from pmapx.migrate.nestings import bound
 from pmapx.migrate.project import Project
 from pmapx.migrate.sites import Site
 from pmapx.migrate.values import Exported, Function, Named
@@ -31,7 +32,8 @@ def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     while isinstance(root, ast.Attribute):
         root = root.value
     if not isinstance(root, ast.Name) or any(
-        root.id in _bound_in(around) for around in module.functions_around(node)
+        root.id in bound(part for part in ast.walk(around) if part is not around)
+        for around in module.functions_around(node)
     ):
         return False
     held = module.env.find(root.id) or frozenset()
@@ -87,18 +89,3 @@ def _uses(project: Project) -> dict[str, list[_Use]]:
                     found.setdefault(node.func.attr, []).append((module, node))
         _USES[project] = found
     return _USES[project]
-
-
-def _bound_in(function: ast.AST) -> set[str]:
-    """Returns the names that a function binds itself, those of functions within included."""
-    found: set[str] = set()
-    for node in ast.walk(function):
-        if node is function:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-    return found

@@ -242,8 +242,8 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
             return TAKEN.format(word)
     for node in ast.walk(module.source.tree):
         name = ""
-        is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-        if is_read and node.attr == "__wrapped__":  # type: ignore[attr-defined]
+        is_wrapped = isinstance(node, ast.Attribute) and node.attr == "__wrapped__"
+        if is_wrapped and isinstance(getattr(node, "ctx", None), ast.Load):
             return WRAPPED
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             name = node.id

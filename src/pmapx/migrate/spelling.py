@@ -21,7 +21,7 @@ INNER = {
     "devices": "devices",
     "backend": "backend",
 }
-UNCHECKED = "check_vma=False  # it reduces its gradients over the axis itself, as under pmap"
+UNCHECKED = "check_vma=False,  # it reduces its gradients over the axis itself, as under pmap"
 
 
 class Spelling:
@@ -119,7 +119,7 @@ class Spelling:
 
     def _written_decorators(self, node: cst.Decorator, layout: Layout) -> list[cst.Decorator]:
         call = node.decorator
-        first, mapping, row = "jax.jit", ["jax.shard_map"], layout.functions[0]
+        first, second, row = "jax.jit", "jax.shard_map", layout.functions[0]
         specs = [*layout.specs(), UNCHECKED]
         if isinstance(call, cst.Call):
             partial = self._code(call.func)
@@ -129,9 +129,9 @@ class Spelling:
                 first = f"{partial}({', '.join([first, *outer])})"
             if layout.axes:
                 row = f"{partial}({', '.join([row, *layout.axes])})"
-            second = self._call(partial, [*mapping, *specs], "")
+            second = self._call(partial, [second, *specs], "")
         else:
-            second = self._call(mapping[0], specs, "")
+            second = self._call(second, specs, "")
         notes = self._notes(call) if isinstance(call, cst.Call) else []
         above = [cst.EmptyLine(comment=cst.Comment(each)) for each in notes]
         node = node.with_changes(leading_lines=[*node.leading_lines, *above])
@@ -149,10 +149,9 @@ class Spelling:
         return [first.with_changes(leading_lines=node.leading_lines), *rest]
 
     def _call(self, function: str, args: list[str], indent: str) -> str:
-        """Writes a call with an argument a line; the comment behind one is behind its comma."""
+        """Writes a call with an argument a line; the one with a comment has its comma."""
         step = indent + self._tree.default_indent
-        parts = [arg.partition("  #") if "\n" not in arg else (arg, "", "") for arg in args]
-        lines = "".join(f"{step}{text},{mark}{comment}\n" for text, mark, comment in parts)
+        lines = "".join(f"{step}{arg}{'' if arg is UNCHECKED else ','}\n" for arg in args)
         return f"{function}(\n{lines}{indent})"
 
     def _decorator_text(self, function: str, args: list[str], block: str) -> str:
