@@ -1,0 +1,18 @@
+"""Virtual CPU devices beside those that JAX has."""
+
+from __future__ import annotations
+
+import jax
+
+from pmapx._fastpath import private
+
+
+def more_cpu_devices(count: int) -> tuple[jax.Device, ...] | None:
+    """Returns virtual CPU devices beside those that JAX has; None when only JAX can make them.
+
+    They belong to a client of their own, which lives as long as they do.
+    """
+    make = getattr(private.native, "get_tfrt_cpu_client", None) if private.HAS_ARRAYS else None
+    if make is None or "num_devices" not in (make.__doc__ or ""):
+        return None
+    return tuple(make(asynchronous=True, num_devices=count).devices())
