@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from oracle import assert_same
 from pmapx import errors
+from pmapx._fastpath import pieces
 from pmapx.agreement import Difference
 from pmapx.audit.elsewhere import compile_for
 from pmapx.audit.topology import devices_of
@@ -52,6 +53,14 @@ def trigger_pmap_sharding():
     from pmapx.legacy import removed
 
     removed.PmapSharding(jax.devices(), "spec")
+
+
+def fail_a_probe():
+    piece = pieces.Piece("dispatch", lambda: None, "calls take longer")
+    pieces.PIECES.remove(piece)
+    piece._usable = None  # On public JAX alone, too.
+    piece.fail(AttributeError("no such thing"))
+    pieces.warn_of_pending()
 
 
 def trigger_removed_flag():
@@ -322,6 +331,9 @@ MISTAKES = {
         devices=2,
     ),
     "PMX905": Mistake(trigger_removed_flag, ("jax_pmap_no_rank_reduction", "removed"), UserWarning),
+    "PMX913": Mistake(
+        fail_a_probe, ("dispatch", "no such thing", re.escape(jax.__version__)), UserWarning
+    ),
 }
 
 

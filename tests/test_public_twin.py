@@ -29,24 +29,24 @@ KEY_TESTS = [
 ]
 
 
-DOORS = """
+PIECES = """
 from pmapx import _fastpath
-print({name: value for name, value in vars(_fastpath).items() if name.startswith("HAS_")})
+print(_fastpath.probed_pieces())
 """
 
 
-def test_the_doors_to_private_jax_are_shut(run_python):
-    doors = ast.literal_eval(run_python(DOORS, PMAPX_PUBLIC_ONLY="1"))
+def test_no_private_piece_is_used_on_public_jax_alone(run_python):
+    pieces = ast.literal_eval(run_python(PIECES, PMAPX_PUBLIC_ONLY="1"))
 
-    assert doors
-    assert not any(doors.values())
+    assert pieces.pop("public only")
+    assert set(pieces.values()) == {"PMAPX_PUBLIC_ONLY is set"}
 
 
-def test_this_jax_has_the_private_pieces(run_python):
-    doors = ast.literal_eval(run_python(DOORS, PMAPX_PUBLIC_ONLY=""))
+def test_this_jax_passes_every_probe(run_python):
+    pieces = ast.literal_eval(run_python(PIECES, PMAPX_PUBLIC_ONLY=""))
 
-    assert doors
-    assert all(doors.values())
+    assert not pieces.pop("public only")
+    assert set(pieces.values()) == {True}
 
 
 def test_the_key_tests_pass_on_public_jax_alone():

@@ -27,14 +27,6 @@ _FRAMEWORKS = (
     "orbax-checkpoint",
 )
 
-_PIECES = {
-    "dispatch in C++": "HAS_DISPATCH",
-    "arrays put in one call": "HAS_ARRAYS",
-    "programs loaded for one process": "HAS_RELOAD",
-    "results seen as rows": "CAN_REWRAP",
-    "barrier that knows who came": "HAS_COORDINATION",
-}
-
 
 def about(timeout: float = 60) -> dict[str, Any]:
     """Returns what a bug report needs, as plain data.
@@ -105,13 +97,15 @@ def _cluster(cluster: dict[str, Any] | None) -> str:
     return f"{cluster['kind']}, by {cluster['found_by']}: process {process} of {processes}"
 
 
-def _fastpath(pieces: dict[str, bool] | None) -> str:
+def _fastpath(pieces: dict[str, Any] | None) -> str:
     if pieces is None:
         return "not known"
     if pieces["public only"]:
         return "off: PMAPX_PUBLIC_ONLY is set"
     missing = [
-        piece for piece, is_there in pieces.items() if not is_there and piece != "public only"
+        f"{piece} ({found})"
+        for piece, found in pieces.items()
+        if found is not True and piece != "public only"
     ]
     return f"on, but for: {', '.join(missing)}" if missing else "on"
 
@@ -178,10 +172,8 @@ def _answer() -> dict[str, Any]:
     return {
         "devices": found,
         "cluster": None if cluster is None else dataclasses.asdict(cluster),
-        "fastpath": {
-            "public only": os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0"),
-            **{piece: bool(getattr(_fastpath, flag)) for piece, flag in _PIECES.items()},
-        },
+        # The probes run on devices.
+        "fastpath": None if "error" in found else _fastpath.probed_pieces(),
     }
 
 

@@ -33,7 +33,7 @@ _GOODBYE = b"."
 
 def hold(coordinator: str, timeout: float) -> None:
     """Opens this process's lifeline, on the interface that leads to the coordinator."""
-    if not _fastpath.HAS_COORDINATION or _held:
+    if not _fastpath.can_coordinate() or _held:
         return
     listening = socket.socket()
     listening.bind((_address_towards(coordinator), 0))

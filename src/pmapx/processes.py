@@ -201,7 +201,7 @@ def barrier(name: str, timeout: float = 300) -> None:
         return
     _barriers[name] += 1
     unique = f"pmapx/{name}/{_barriers[name]}"
-    if _fastpath.HAS_COORDINATION:
+    if _fastpath.can_coordinate():
         missing = _fastpath.wait_for_all(unique, timeout)
         if missing is not None:
             raise errors.BarrierTimeout(name, timeout, missing, jax.process_index())

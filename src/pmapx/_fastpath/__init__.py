@@ -1,9 +1,10 @@
-"""The only room with a door to ``jax._src``.
+"""The only package that may use ``jax._src``.
 
-Each piece here is looked for at import, has a public twin, and both are tested.
-``PMAPX_PUBLIC_ONLY=1`` keeps the doors shut. What the pieces are for:
+Each piece here has a public twin, and both are tested. A piece is probed at its first use, side by
+side with its twin (``pieces.py``); if it raises or differs, pmapx warns and uses the twin.
+``PMAPX_PUBLIC_ONLY=1`` uses the twins alone. What the pieces are for:
 
-- ``dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
+- ``Dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
   signature that it has not seen. The twin calls that handler each time.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
@@ -24,6 +25,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 
 from pmapx._fastpath.arrays import array_type, put_rows, uncommitted, weakly_typed
 from pmapx._fastpath.coordination import (
+    can_coordinate,
     coordinator_address,
     gloo_on_loopback,
     published,
@@ -31,41 +33,27 @@ from pmapx._fastpath.coordination import (
 )
 from pmapx._fastpath.dispatch import Dispatcher, LocalProgram, Repeatable, takes_as_placed
 from pmapx._fastpath.jax_pmap import pmap_options
-from pmapx._fastpath.multiprocess import RowsDispatcher, can_run_locally
-from pmapx._fastpath.private import (
-    CAN_REWRAP,
-    HAS_ARRAYS,
-    HAS_CACHES,
-    HAS_COORDINATION,
-    HAS_DISPATCH,
-    HAS_RELOAD,
-    HAS_TRACE_CONTEXT,
-    HAS_TRACE_STATE,
-)
+from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
+from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
 from pmapx._fastpath.tracing import cache_generation, is_staging, trace_context
 
 __all__ = [
     "CAN_REWRAP",
-    "HAS_ARRAYS",
-    "HAS_CACHES",
-    "HAS_COORDINATION",
-    "HAS_DISPATCH",
-    "HAS_RELOAD",
-    "HAS_TRACE_CONTEXT",
-    "HAS_TRACE_STATE",
     "Dispatcher",
     "LocalProgram",
     "Repeatable",
     "RowsDispatcher",
     "array_type",
     "cache_generation",
+    "can_coordinate",
     "can_run_locally",
     "coordinator_address",
     "gloo_on_loopback",
     "is_staging",
     "more_cpu_devices",
     "pmap_options",
+    "probed_pieces",
     "published",
     "put_rows",
     "takes_as_placed",

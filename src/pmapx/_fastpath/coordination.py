@@ -8,13 +8,12 @@ from typing import Any
 import jax
 
 from pmapx._fastpath import private
+from pmapx._fastpath.pieces import Piece, Unlike
 
 
 def gloo_on_loopback() -> None:
     """Lets CPU collectives of processes on one machine listen on loopback alone."""
-    make = (
-        getattr(private.native, "make_gloo_tcp_collectives", None) if private.HAS_ARRAYS else None
-    )
+    make = getattr(private.native, "make_gloo_tcp_collectives", None)
     if make is not None and "hostname" in (make.__doc__ or ""):
         private.native.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
 
@@ -45,6 +44,32 @@ def published(name: str, text: str, timeout: float) -> dict[int, str]:
 
 def coordinator_address() -> str | None:
     """Returns where the processes meet, once they have."""
-    return (
-        private.distributed.global_state.coordinator_address if private.HAS_COORDINATION else None
-    )
+    state = getattr(private.distributed, "global_state", None)
+    return getattr(state, "coordinator_address", None)
+
+
+def can_coordinate() -> bool:
+    """Says whether processes can talk by way of the coordinator."""
+    return COORDINATION.is_usable()
+
+
+def _probe_coordination() -> None:
+    """Stores a value under a name of this process's own, and reads it back."""
+    state: Any = private.distributed.global_state
+    if state.client is None:
+        for method in ("key_value_dir_get", "wait_at_barrier"):
+            getattr(private.native.DistributedRuntimeClient, method)
+        return
+    name = f"pmapx/probe/{state.process_id}"
+    state.client.key_value_set(f"{name}/here", "here")
+    if list(state.client.key_value_dir_get(name)) != [(f"{name}/here", "here")]:
+        raise Unlike("the coordinator does not return what was stored")
+    if state.client.blocking_key_value_get(f"{name}/here", 10_000) != "here":
+        raise Unlike("the coordinator does not return what was stored")
+    if state.num_processes != jax.process_count():
+        raise Unlike(f"{state.num_processes} processes in place of {jax.process_count()}")
+
+
+COORDINATION = Piece(
+    "barrier that knows who came", _probe_coordination, "a lost process is not named"
+)

@@ -8,9 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._fastpath import private
+from pmapx._fastpath.arrays import array_type
+from pmapx._fastpath.pieces import Piece, Unlike, check_alike, warn_of_pending
+
+OnMisplaced = Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None]
 
 
 def takes_as_placed(x: jax.Array, *meshes: jax.sharding.Mesh) -> bool:
@@ -36,36 +41,46 @@ class Dispatcher:
         name: str,
         static_argnums: Sequence[int],
         on_unseen: Callable[..., tuple[Any, Repeatable]],
-        on_misplaced: Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None],
+        on_misplaced: OnMisplaced,
         run_eagerly: Callable[..., Any],
     ) -> None:
         """Makes the callable ``call``."""
-        if not private.HAS_DISPATCH:
-            self.call: Callable[..., Any] = lambda *args, **kwargs: on_unseen(*args, **kwargs)[0]
+        self.call: Callable[..., Any] = lambda *args, **kwargs: on_unseen(*args, **kwargs)[0]
+        self._is_native = False
+        if not DISPATCH.is_usable():
             return
 
         def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+            warn_of_pending()
             result, program = on_unseen(*args, **kwargs)
-            data = None if program is None else fastpath_data(program, result)
-            return result, data, False
+            return result, None if program is None else fastpath_data(program, result), False
 
-        array_type = private.native.ArrayImpl
-
-        def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
-            # Host-local arrays come here each time: JAX counts the devices of all processes.
-            if type(x) is array_type and x.sharding is sharding and layout is None:
-                return x
-            moved = on_misplaced(x, sharding) if isinstance(x, jax.Array) else None
-            return private.pxla.cc_shard_arg(x, sharding, layout) if moved is None else moved
-
-        self.call = make_dispatch(name, static_argnums, on_cache_miss, shard_argument, run_eagerly)
-        # Where a check for NaNs turns to find the operation that is to blame.
-        self.call._fun = run_eagerly  # type: ignore[attr-defined]
+        try:
+            self.call = make_dispatch(
+                name, static_argnums, on_cache_miss, make_shard_argument(on_misplaced), run_eagerly
+            )
+            self._is_native = True
+        except Exception as error:
+            DISPATCH.fail(error)
 
     def clear(self) -> None:
         """Forgets every signature."""
-        if private.HAS_DISPATCH:
+        if self._is_native:
             self.call._clear_cache()  # type: ignore[attr-defined]
+
+
+def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], Any]:
+    """Returns what the dispatch calls for an argument that it cannot place by itself."""
+    array, shard_argument = array_type(), private.pxla.cc_shard_arg
+
+    def place(x: Any, sharding: Any, layout: Any) -> Any:
+        # Host-local arrays come here each time: JAX counts the devices of all processes.
+        if type(x) is array and x.sharding is sharding and layout is None:
+            return x
+        moved = on_misplaced(x, sharding) if isinstance(x, jax.Array) else None
+        return shard_argument(x, sharding, layout) if moved is None else moved
+
+    return place
 
 
 def make_dispatch(
@@ -74,9 +89,9 @@ def make_dispatch(
     on_cache_miss: Callable[..., tuple[Any, Any, bool]],
     shard_argument: Callable[[Any, Any, Any], Any],
     run_eagerly: Callable[..., Any],
-) -> Callable[..., Any]:
+) -> Any:
     """Returns JAX's C++ dispatch around these handlers."""
-    dispatch: Callable[..., Any] = private.native.pjit(
+    dispatch = private.native.pjit(
         name,
         run_eagerly,
         on_cache_miss,
@@ -86,6 +101,8 @@ def make_dispatch(
         private.tree_util.dispatch_registry,
         shard_argument,
     )
+    # Where a check for NaNs turns to find the operation that is to blame.
+    dispatch._fun = run_eagerly
     return dispatch
 
 
@@ -118,7 +135,18 @@ Repeatable = jax.stages.Compiled | LocalProgram | None
 
 
 def fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
-    """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot."""
+    """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot.
+
+    The call has run by now, and may have consumed donated arguments: nothing is raised.
+    """
+    try:
+        return _fastpath_data(program, result) if PROGRAMS.is_usable(result) else None
+    except Exception as error:
+        PROGRAMS.fail(error)
+        return None
+
+
+def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
     is_local = isinstance(program, LocalProgram)
     compiled = program.compiled if isinstance(program, LocalProgram) else program
     executable: Any = compiled._executable
@@ -138,7 +166,7 @@ def fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> A
     out_leaves, out_tree = private.pxla.reflatten_outputs_for_dispatch(
         compiled.out_tree, jax.tree.leaves(result)
     )
-    if not all(isinstance(leaf, private.native.ArrayImpl) for leaf in out_leaves):
+    if not all(isinstance(leaf, array_type()) for leaf in out_leaves):
         return None
     const_args = parameters.const_args
     if hasattr(executable, "shard_const_args"):
@@ -146,29 +174,89 @@ def fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> A
     if is_local and const_args:
         return None  # They lie on the devices of all processes.
     argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
-
-    def physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
-        return [
-            private.sharding_impls.physical_sharding(aval, sharding)
-            if aval is not private.core.abstract_token
-            and private.dtypes.issubdtype(aval.dtype, private.dtypes.extended)
-            else sharding
-            for sharding, aval in zip(shardings, avals, strict=True)
-        ]
-
     xla_executable, in_shardings = executable.xla_executable, executable._in_shardings
     if isinstance(program, LocalProgram):
         kept = [program.in_shardings[index] for index in sorted(executable._kept_var_idx)]
         xla_executable, in_shardings = program.executable, kept
 
     return private.pxla.MeshExecutableFastpathData(
-        xla_executable,
-        out_tree,
-        physical(in_shardings, executable.in_avals),
-        [leaf.sharding for leaf in out_leaves],
-        [leaf.aval for leaf in out_leaves],
-        [leaf.committed for leaf in out_leaves],
-        [index in executable._kept_var_idx for index in range(argument_count)],
-        executable._dispatch_in_layouts,
-        const_args,
+        xla_executable=xla_executable,
+        out_pytree_def=out_tree,
+        in_shardings=_physical(in_shardings, executable.in_avals),
+        out_shardings=[leaf.sharding for leaf in out_leaves],
+        out_avals=[leaf.aval for leaf in out_leaves],
+        out_committed=[leaf.committed for leaf in out_leaves],
+        kept_var_bitvec=[index in executable._kept_var_idx for index in range(argument_count)],
+        in_device_local_layouts=executable._dispatch_in_layouts,
+        const_args=const_args,
     )
+
+
+def _physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """Returns the shardings of what arrays of types such as keys are made of."""
+    token, extended = private.core.abstract_token, private.dtypes.extended
+    return [
+        private.sharding_impls.physical_sharding(aval, sharding)
+        if aval is not token and private.dtypes.issubdtype(aval.dtype, extended)
+        else sharding
+        for sharding, aval in zip(shardings, avals, strict=True)
+    ]
+
+
+def _probe_dispatch() -> None:
+    """Calls a handler through the dispatch; nothing is compiled, and no device is started."""
+    seen: list[Any] = []
+
+    def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        seen.append((args, kwargs))
+        return {"result": args}, None, False
+
+    shard_argument = make_shard_argument(lambda x, sharding: None)
+    dispatch = make_dispatch("probe", (0,), on_cache_miss, shard_argument, lambda *args: args)
+    results = [dispatch("static"), dispatch("static")]
+    dispatch._clear_cache()
+    if results != [{"result": ("static",)}] * 2 or seen != [(("static",), {})] * 2:
+        raise Unlike(f"{results} for calls that came as {seen}")
+
+
+def _probe_programs(near: Any = None) -> None:
+    """Runs a tiny program through the dispatch, on two devices of a result ``near``, or on one."""
+    arrays = [leaf for leaf in jax.tree.leaves(near) if isinstance(leaf, array_type())]
+    local: Any = arrays[0].sharding.addressable_devices if arrays else jax.local_devices()
+    devices = sorted(local, key=lambda device: device.id)[:2]
+    mesh = Mesh(np.array(devices), ("i",))
+    sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["i"], []))
+    x = jax.device_put(np.array([[1.5], [-2.0]], np.float32), sharded)
+    unused, y = jax.device_put((np.float32(0), np.array([7], np.int32)), replicated)
+
+    def pmapx_probe(x: Any, unused: Any, y: Any) -> Any:
+        return {"b": -x, "a": (y,)}
+
+    compiled = jax.jit(pmapx_probe).lower(x, unused, y=y).compile()
+    twin = compiled(x, unused, y=y)
+    missed: list[Any] = []
+    moved: list[Any] = []
+
+    def on_cache_miss(static: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        missed.append(static)
+        return twin, _fastpath_data(compiled, twin), False
+
+    def move(x: jax.Array, sharding: Any) -> jax.Array:
+        moved.append(sharding)
+        return jax.device_put(x, sharding)
+
+    dispatch = make_dispatch("probe", (0,), on_cache_miss, make_shard_argument(move), pmapx_probe)
+    elsewhere = jax.device_put(x, devices[-1])
+    for placed in (x, np.asarray(x), elsewhere):
+        for _ in range(2):
+            check_alike(dispatch("static", placed, unused, y=y), twin)
+    if missed != ["static"] * 3:
+        raise Unlike(f"{len(missed)} cache misses for 3 signatures")
+    if moved != [sharded] * (len(devices) - 1):
+        raise Unlike(f"{moved} for an array that is not on the mesh")
+    check_alike(private.pxla.cc_shard_arg(np.asarray(x), sharded, None), x)
+
+
+_SLOWER = "each call takes some microseconds longer"
+DISPATCH = Piece("dispatch in C++", _probe_dispatch, _SLOWER)
+PROGRAMS = Piece("programs run by the dispatch", _probe_programs, _SLOWER)

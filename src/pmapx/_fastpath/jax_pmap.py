@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pmapx._fastpath import private
+from pmapx._fastpath.private import PUBLIC_ONLY
 
 
 def pmap_options(function: Any) -> dict[str, Any] | None:
@@ -16,7 +16,7 @@ def pmap_options(function: Any) -> dict[str, Any] | None:
 
     Without this, ``jax.pmap`` is known under ``install()`` alone.
     """
-    if not private.HAS_ARRAYS or not isinstance(function, types.FunctionType):
+    if PUBLIC_ONLY or not isinstance(function, types.FunctionType):
         return None
     told = inspect.getclosurevars(function).nonlocals.get("infer_params")
     if not isinstance(told, types.FunctionType):

@@ -11,9 +11,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._fastpath import private
+from pmapx._fastpath.arrays import array_type
 from pmapx._fastpath.dispatch import Dispatcher, LocalProgram, fastpath_data, make_dispatch
+from pmapx._fastpath.private import PUBLIC_ONLY
 from pmapx.hosts import local_sharding
 from pmapx.placement import neutral_context
+
+# Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
+CAN_REWRAP = hasattr(array_type(), "_rewrap_with_aval_and_sharding") if not PUBLIC_ONLY else False
 
 _USABLE: dict[tuple[jax.Device, ...], bool] = {}
 
@@ -25,7 +30,7 @@ def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
     by shard do not mind; from 0.11 on some reads ask the runtime for the shape. One look at a
     small result tells, without the other processes.
     """
-    if not private.HAS_RELOAD or private.config.debug_nans.value or private.config.debug_infs.value:
+    if PUBLIC_ONLY or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         return False
     if devices not in _USABLE:
         with neutral_context(), jax.transfer_guard("allow"):
@@ -121,9 +126,7 @@ class RowsDispatcher:
             result, of_program, compiled = on_unseen(*args, **kwargs)
             leaves, tree = jax.tree.flatten(result)
             data = None if compiled is None else fastpath_data(compiled, of_program)
-            if data is None or not all(
-                isinstance(leaf, private.native.ArrayImpl) for leaf in leaves
-            ):
+            if data is None or not all(isinstance(leaf, array_type()) for leaf in leaves):
                 return _Labelled(None, (result,)), None, False
             recipe = _Recipe(
                 tree, [leaf.aval for leaf in leaves], [leaf.sharding for leaf in leaves]
@@ -133,7 +136,7 @@ class RowsDispatcher:
 
         def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
             local = local_of(sharding)
-            if isinstance(x, private.native.ArrayImpl):
+            if isinstance(x, array_type()):
                 if x.sharding is local:
                     return x
                 if not x.is_fully_addressable:
@@ -146,7 +149,7 @@ class RowsDispatcher:
         self._dispatch: Any = make_dispatch(
             name, static_argnums, on_cache_miss, shard_argument, run_eagerly
         )
-        self._rewrap = private.native.ArrayImpl._rewrap_with_aval_and_sharding
+        self._rewrap = array_type()._rewrap_with_aval_and_sharding
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a call."""

@@ -55,6 +55,7 @@ from pmapx.errors.legacy import (
 from pmapx.errors.notices import (
     DonatedInputMoved,
     DonationUnused,
+    FastPathUnavailable,
     InputMoved,
     RemovedName,
     UnevenOversubscription,
@@ -109,6 +110,7 @@ __all__ = [
     "DonatedInputMoved",
     "DonationUnused",
     "EmptyAxis",
+    "FastPathUnavailable",
     "InAxesNotPrefix",
     "InputMoved",
     "LocalRowsDisagree",

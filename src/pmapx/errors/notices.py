@@ -95,3 +95,21 @@ class DonatedInputMoved(PmapxWarning, code="PMX911"):
             "part; each part was freed once it had moved.",
             fix="put it there before the call, for example with jax.device_put(x, sharding).",
         )
+
+
+class FastPathUnavailable(PmapxWarning, code="PMX913"):
+    """This release of JAX changed a private part that pmapx speeds calls up with.
+
+    pmapx uses a few parts of ``jax._src``, such as the C++ dispatch behind ``jax.jit``. Each is
+    probed at its first use: a tiny program runs through it and through public JAX, and the
+    results are compared. This one raised or gave something else, so pmapx uses public JAX in its
+    place for the rest of the process. Results are the same; ``pmapx info`` lists what is in use.
+    """
+
+    def __init__(self, piece: str, reason: str, cost: str, release: str) -> None:  # noqa: D107
+        super().__init__(
+            f"JAX {release} does not have what pmapx expects of its {piece} ({reason}); pmapx uses "
+            f"public JAX instead: results are the same, but {cost}.",
+            fix="upgrade pmapx, or report this with the output of `pmapx info`; with "
+            "PMAPX_PUBLIC_ONLY=1 set, pmapx uses public JAX without this warning.",
+        )

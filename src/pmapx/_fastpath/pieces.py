@@ -1,0 +1,125 @@
+"""A piece of private JAX: probed at its first use, and given up for its public twin if need be."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from pmapx import errors
+from pmapx._fastpath.private import PUBLIC_ONLY
+from pmapx.placement import neutral_context
+
+PIECES: list[Piece] = []
+_pending: list[errors.PmapxWarning] = []
+
+
+class Unlike(Exception):
+    """A probe found that a piece does not do what its twin does."""
+
+
+class Piece:
+    """A piece that works as its twin does, as far as a probe can tell; else the twin is used.
+
+    ``probe`` runs once, at first use, with the arguments of that ``is_usable`` or none, and raises
+    what it likes. A piece without a ``cost`` is missing from releases that are supported, so its
+    absence is no news.
+    """
+
+    def __init__(self, name: str, probe: Callable[..., None], cost: str | None) -> None:
+        """Registers a piece under ``name``; ``cost`` is what users pay for its absence."""
+        self.name = name
+        self.reason: str | None = "PMAPX_PUBLIC_ONLY is set" if PUBLIC_ONLY else None
+        self._cost = cost
+        self._probe = probe
+        self._usable: bool | None = False if PUBLIC_ONLY else None
+        self._lock = threading.RLock()
+        self._is_probing = False
+        PIECES.append(self)
+
+    def is_usable(self, *args: Any) -> bool:
+        """Says whether to use the piece, and not its twin."""
+        usable = self._usable
+        return self._probed(*args) if usable is None else usable
+
+    def fail(self, error: Exception) -> None:
+        """Gives the piece up, for good; warns once."""
+        with self._lock:
+            was_given_up, self._usable = self._usable is False, False
+            if was_given_up:
+                return
+            self.reason = f"{type(error).__name__}: {error}"
+        if self._cost is not None:
+            _warn(errors.FastPathUnavailable(self.name, self.reason, self._cost, jax.__version__))
+
+    def _probed(self, *args: Any) -> bool:
+        with self._lock:
+            if self._is_probing:
+                return True  # What the probe itself uses.
+            self._is_probing = True
+            try:
+                if self._usable is None:
+                    with _undisturbed():
+                        self._probe(*args)
+                    self._usable = True
+            except Exception as error:
+                self.fail(error)
+            finally:
+                self._is_probing = False
+            return bool(self._usable)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keeps what surrounds a first use, such as a trace or a check for NaNs, from its probe."""
+    with (
+        jax.ensure_compile_time_eval(),
+        neutral_context(),
+        jax.transfer_guard("allow"),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.disable_jit(False),
+        jax.check_tracer_leaks(False),
+    ):
+        yield
+
+
+def _warn(warning: errors.PmapxWarning) -> None:
+    """Warns now, or at the next call where warnings are errors: this one may have run already."""
+    try:
+        errors.warn(warning)
+    except errors.PmapxWarning:
+        _pending.append(warning)
+
+
+def warn_of_pending() -> None:
+    """Issues, before anything runs, what could not be issued after something had."""
+    if _pending:
+        errors.warn(_pending.pop())
+
+
+def probed_pieces() -> dict[str, bool | str]:
+    """Probes every piece; returns True for each that is in use, and why for each that is not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.FastPathUnavailable)
+        in_use = {piece.name: piece.is_usable() or str(piece.reason) for piece in PIECES}
+    return {"public only": PUBLIC_ONLY, **in_use}
+
+
+def check_alike(private: Any, public: Any) -> None:
+    """Raises ``Unlike`` unless two trees of arrays are the same in all that a user can see."""
+    found, wanted = str(jax.tree.structure(private)), str(jax.tree.structure(public))
+    if found != wanted:
+        raise Unlike(f"{found} in place of {wanted}")
+    for x, y in zip(jax.tree.leaves(private), jax.tree.leaves(public), strict=True):
+        for attribute in ("shape", "dtype", "weak_type", "sharding", "committed"):
+            found, wanted = getattr(x, attribute), getattr(y, attribute)
+            if found != wanted:
+                raise Unlike(f"{attribute} {found} in place of {wanted}")
+        if not np.array_equal(np.asarray(x), np.asarray(y)):
+            raise Unlike(f"values {np.asarray(x)} in place of {np.asarray(y)}")
