@@ -5,7 +5,6 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 
 - ``dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
   signature that it has not seen. The twin calls that handler each time.
-- ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
 - ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
@@ -15,7 +14,6 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
-- ``cache_generation``: changes when ``jax.clear_caches()`` is called. The twin never does.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
@@ -29,7 +27,7 @@ import functools
 import inspect
 import os
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -51,7 +49,6 @@ try:
     from jax._src import dtypes as _dtypes
     from jax._src import sharding_impls as _sharding_impls
     from jax._src import tree_util as _tree_util
-    from jax._src import util as _util
     from jax._src.interpreters import pxla as _pxla
     from jax._src.lib import _jax as _native  # type: ignore[attr-defined]
 
@@ -76,7 +73,6 @@ try:
         and hasattr(_tree_util, "dispatch_registry")
         and callable(_sharding_impls.physical_sharding)
     )
-    HAS_TRACE_CONTEXT = callable(_config.trace_context)
     HAS_TRACE_STATE = callable(_core.trace_state_clean)
     HAS_ARRAYS = isinstance(_native.ArrayImpl, type) and callable(_pxla.batched_device_put)
     HAS_RELOAD = (
@@ -85,7 +81,6 @@ try:
         and callable(_native.Client.serialize_executable)
         and callable(_native.Client.deserialize_executable)
     )
-    HAS_CACHES = callable(_util.cache)
     from jax._src import distributed as _distributed
 
     HAS_COORDINATION = (
@@ -95,28 +90,10 @@ try:
         and callable(_native.DistributedRuntimeClient.key_value_dir_get)
     )
 except (ImportError, AttributeError):
-    HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
-    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = HAS_CACHES = False
+    HAS_DISPATCH = HAS_TRACE_STATE = False
+    HAS_ARRAYS = HAS_RELOAD = HAS_COORDINATION = False
 # Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
 CAN_REWRAP = HAS_DISPATCH and hasattr(_native.ArrayImpl, "_rewrap_with_aval_and_sharding")
-
-
-def trace_context() -> Hashable:
-    """Returns what a traced program depends on beside its arguments and the mesh around it."""
-    if HAS_TRACE_CONTEXT:
-        with jax.set_mesh(NO_MESH):
-            context: Hashable = _config.trace_context()
-        return context
-    return tuple(map(repr, jax.config.values.values()))
-
-
-# JAX forgets what it returned with all other caches, and then makes another.
-_generation: Callable[[], object] = _util.cache()(object) if HAS_CACHES else lambda: None
-
-
-def cache_generation() -> object:
-    """Returns an object that is another one after ``jax.clear_caches()``."""
-    return _generation()
 
 
 def is_staging() -> bool:
