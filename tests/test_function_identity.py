@@ -1,9 +1,13 @@
 """The pmapped function is still the user's: name, signature, kinds of callable (A16, A7)."""
 
+import copy
 import functools
 import inspect
 import operator
 import pickle
+import pydoc
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -365,3 +369,160 @@ def test_a_map_without_a_name_binds_none():
 def test_an_unhashable_name_is_refused():
     with pytest.raises(TypeError):
         pmapx.pmap(lambda x: x, ["i"])(X)
+
+
+@pytest.mark.behaviour("I2")
+def test_a_wrapper_of_a_pmapped_function_is_what_jax_traces():
+    mapped = pmapx.pmap(lambda x: x + 1)
+
+    @functools.wraps(mapped)
+    def wrapper(x):
+        return 100 * mapped(x)[None]
+
+    assert jax.eval_shape(wrapper, X).shape == (1, N)
+    assert jax.make_jaxpr(wrapper)(X).out_avals[0].shape == (1, N)
+    assert jax.jit(wrapper).lower(X).out_info.shape == (1, N)
+    assert_same(jax.jit(wrapper)(X), 100 * (X + 1)[None])
+
+
+@pytest.mark.behaviour("I2")
+@pytest.mark.parametrize("fun", [train_step, jax.jit(train_step)], ids=["function", "jit"])
+def test_nothing_of_pmapx_is_copied_to_a_wrapper(fun):
+    theirs = set(vars(fun))  # Of a jit, what JAX itself keeps there.
+    mapped = pmapx.pmap(fun)
+    mapped(X, X)
+
+    for wrapped in (mapped, fun):
+        wrapper = functools.update_wrapper(lambda x: x, wrapped)
+        assert {name for name in vars(wrapper) if name[:2] != "__"} <= theirs
+        assert not hasattr(wrapper, "cache_info")
+        assert not hasattr(wrapper, "lower")
+
+
+@pytest.mark.behaviour("I2")
+def test_a_wrapper_of_a_pmapped_function_is_pmapped_as_it_is():
+    mapped = pmapx.pmap(lambda x: x + 1)
+
+    @functools.wraps(mapped)
+    def wrapper(x):
+        return 2 * mapped(x)
+
+    assert_same(pmapx.pmap(wrapper)(X[:1, None]), 2 * (X[:1, None] + 1))
+
+
+@pytest.mark.behaviour("I2")
+def test_jax_takes_a_pmapped_function_itself():
+    mapped = pmapx.pmap(lambda x: x + 1)
+
+    assert jax.eval_shape(mapped, X).shape == (N,)
+    assert jax.make_jaxpr(mapped)(X).out_avals[0].shape == (N,)
+    assert_same(jax.jit(mapped)(X), X + 1)
+
+
+@pytest.mark.behaviour("A16")
+def test_a_pmapped_jit_has_the_stages_of_the_pmap():
+    mapped = pmapx.pmap(jax.jit(lambda x: x + 1))
+
+    assert mapped.eval_shape(X).shape == (N,)
+    assert "num_partitions" in mapped.lower(X).as_text()
+
+
+@pytest.mark.behaviour("A16")
+def test_it_has_no_methods_of_the_cache_that_counts_its_calls():
+    mapped = pmapx.pmap(train_step)
+
+    assert not hasattr(mapped, "cache_clear")
+    assert not hasattr(mapped, "cache_parameters")
+
+
+@pytest.mark.behaviour("A16")
+def test_help_and_inspect_show_the_function():
+    mapped = pmapx.pmap(train_step)
+    text = pydoc.plain(pydoc.render_doc(mapped))
+
+    assert "train_step(state, batch: int = 3, *, rate: float = 0.1)" in text
+    assert "One step." in text
+    assert inspect.unwrap(mapped) is train_step
+    assert inspect.isroutine(mapped)
+    assert "train_step" in repr(mapped)
+
+
+@pmapx.pmap
+def module_level(x):
+    return x + 1
+
+
+@pytest.mark.behaviour("A16")
+def test_a_copy_is_the_function_itself_and_so_is_what_its_name_pickles_to():
+    assert copy.copy(module_level) is module_level
+    assert copy.deepcopy(module_level) is module_level
+    assert pickle.loads(pickle.dumps(module_level)) is module_level
+
+
+by_another_name = pmapx.pmap(train_step, in_axes=(0, None))
+
+
+@pytest.mark.behaviour("A16")
+def test_one_that_its_name_does_not_lead_to_is_pickled_as_its_function_and_options():
+    by_another_name.note = "mine"
+
+    again = pickle.loads(pickle.dumps(by_another_name))
+
+    assert again.__wrapped__ is train_step
+    assert again.note == "mine"
+    assert_same(again(X, 10), by_another_name(X, 10))
+
+
+@pytest.mark.behaviour("A16")
+def test_cloudpickle_takes_a_pmapped_lambda_and_a_closure_that_holds_one(devices):
+    cloudpickle = pytest.importorskip("cloudpickle")
+    mapped = pmapx.pmap(lambda x: lax.psum(x, "i"), "i", devices=devices[::-1])
+    mapped(X)
+
+    for fun in (mapped, lambda x: mapped(x)):
+        again = cloudpickle.loads(cloudpickle.dumps(fun))
+        assert_same(again(X), jnp.full(N, X.sum()))
+        assert list(again(X).sharding.mesh.devices.flat) == devices[::-1]
+
+
+IN_MAIN = """
+import sys, cloudpickle, numpy as np, pmapx
+
+@pmapx.pmap
+def step(x):
+    return x + 1
+
+def train(x):
+    return step(step(x))
+
+cloudpickle.dump((step, train), open(sys.argv[1], "wb"))
+"""
+
+ELSEWHERE = """
+import sys, cloudpickle, numpy as np
+step, train = cloudpickle.load(open(sys.argv[1], "rb"))
+print(float(step(np.ones(1))[0]), float(train(np.ones(1))[0]), step.__name__)
+"""
+
+
+@pytest.mark.behaviour("A16")
+def test_cloudpickle_sends_what_a_script_defines_to_another_process(tmp_path):
+    pytest.importorskip("cloudpickle")
+    for code in (IN_MAIN, ELSEWHERE):
+        script = tmp_path / "script.py"
+        script.write_text(code)
+        command = [sys.executable, str(script), str(tmp_path / "pickled")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+
+    assert done.stdout.split() == ["2.0", "3.0", "step"]
+
+
+@pytest.mark.behaviour("A16")
+def test_a_partial_of_a_pmapped_function_calls_it():
+    mapped = pmapx.pmap(lambda a, x: a * x, in_axes=(None, 0))
+    double = functools.partial(mapped, 2.0)
+
+    assert double.func is mapped
+    assert_same(double(X), 2 * X)
+    assert mapped.cache_info().calls == 1

@@ -51,7 +51,7 @@ class Reader:
         static: tuple[tuple[type, Any], ...] = ()
         positions = tuple(range(len(args)))
         if static_argnums:
-            self.check_static(args)
+            self.check_static(args, kwargs)
             static = tuple((type(args[index]), args[index]) for index in static_argnums)
             positions = tuple(index for index in positions if index not in static_argnums)
         dynamic = tuple(args[index] for index in positions)
@@ -69,14 +69,15 @@ class Reader:
             abstracts.append(Abstract(tuple(aval.shape), aval.dtype, weak_type))
         return Call(Signature(static, positions, tree, tuple(abstracts)), dynamic, kwargs, leaves)
 
-    def check_static(self, args: tuple[Any, ...]) -> None:
+    def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses static arguments that are missing or have no hash."""
         static_argnums = self.static_argnums
         for index in static_argnums:
             if index >= len(args):
                 missing = describe.argument(index, self.parameters)
+                by_keyword = index < len(self.parameters) and self.parameters[index] in kwargs
                 raise errors.StaticArgumentMissing(
-                    self.function, static_argnums, len(args), missing
+                    self.function, static_argnums, len(args), missing, by_keyword=by_keyword
                 )
             try:
                 hash(args[index])

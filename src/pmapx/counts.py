@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -76,6 +77,19 @@ class Tally:
         self._base = self.add() + 1
 
 
+class _Counting(threading.local):
+    record: Record | None = None
+
+
+_counting = _Counting()
+
+
+def count_trace() -> None:
+    """Counts a trace for the pmapped function whose call led to it."""
+    if _counting.record is not None:
+        _counting.record.traces.add()
+
+
 class Record:
     """The counts of one pmapped function, and the warnings it has issued.
 
@@ -99,22 +113,28 @@ class Record:
         with self._lock:
             self.traces.clear()
             self._calls_before = self.count_calls()
-            self._latest: Signature | None = None
             self._reasons: list[str] = []
             self._moves: dict[tuple[str, str], int] = {}
             self._known_moves: dict[tuple[Any, ...], tuple[str, str]] = {}
 
-    def note_compile(self, signature: Signature) -> None:
-        """Notes that a program was compiled, and why."""
-        with self._lock:
-            self._reasons.append(self._explain(signature))
-            self._latest = signature
+    @contextlib.contextmanager
+    def counting_traces(self) -> Iterator[None]:
+        """Counts the traces of this thread here: equal pmaps have one program to trace."""
+        outer, _counting.record = _counting.record, self
+        try:
+            yield
+        finally:
+            _counting.record = outer
 
-    def _explain(self, signature: Signature) -> str:
+    def note_compile(self, signature: Signature, before: Signature | None) -> None:
+        """Notes that a program was compiled, and why, given the signature compiled last."""
+        with self._lock:
+            self._reasons.append(self._explain(signature, before))
+
+    def _explain(self, signature: Signature, before: Signature | None) -> str:
         """Says what is new in a signature against the one compiled before it."""
-        before = self._latest
         if before is None:
-            return "first call"
+            return "the caches were cleared" if self._reasons else "first call"
         if before.static != signature.static:
             return "static arguments changed"
         if before.tree != signature.tree or before.positions != signature.positions:
@@ -143,8 +163,8 @@ class Record:
         """Issues those warnings that were not issued yet."""
         for warning in warnings:
             if str(warning) not in self._warned:
+                errors.warn(warning)  # Where warnings are errors, the next call has to raise too.
                 self._warned.add(str(warning))
-                errors.warn(warning)
 
     def read(self) -> CacheInfo:
         """Returns the counts so far."""

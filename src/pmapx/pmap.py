@@ -27,11 +27,13 @@ from pmapx import (
     placement,
     spanning,
     stages,
+    trace_contexts,
 )
 from pmapx.calls import Call, Reader, Signature
 from pmapx.counts import CacheInfo, Record
 from pmapx.inputs import Inputs
 from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
+from pmapx.pmapped import PmappedFunction
 from pmapx.program import Executable, Program, unused_donations, varying_outputs
 from pmapx.programs import Programs
 from pmapx.staging import is_traced, stage
@@ -193,35 +195,28 @@ class MappedFunction:
         )
         self._rows_dispatcher: _fastpath.RowsDispatcher | None = None
 
-    def as_function(self) -> Callable[..., Any]:
+    def as_function(self) -> PmappedFunction:
         """Returns the function that the user gets: the dispatch, and a count of its calls."""
-        dispatch, check_static = self._dispatcher.call, self._reader.check_static
-
-        def with_static(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return dispatch(*args, **kwargs)
-            except (TypeError, ValueError):
-                check_static(args)  # The dispatch hashes them before we see them.
-                raise
-
+        function = PmappedFunction(self._programs, self)
         # A cache that keeps nothing counts its misses, in C; a frame of Python that did so would
         # cost a small program a tenth of its call.
-        function: Any = functools.lru_cache(maxsize=0)(
-            with_static if self._options.static_argnums else dispatch
-        )
-        count_calls = functools.partial(_misses, weakref.ref(function))
-        functools.update_wrapper(function, self._fun)
-        function.__name__ = getattr(self._fun, "__name__", self._programs.function)
-        function.__wrapped__ = self._fun
-        function.lower = self.lower
-        function.trace = self.trace
-        function.eval_shape = self.eval_shape
-        function.cache_info = self.cache_info
-        function.clear_cache = self.clear_cache
-        function._pmapx = self._programs
+        counted: Any = functools.lru_cache(maxsize=0)(self._dispatcher.call)
+        self._record.count_calls = lambda: int(counted.cache_info().misses)
+        check_static = self._reader.check_static
+
+        def explained(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = counted(*args, **kwargs)
+            except (TypeError, ValueError):
+                check_static(args, kwargs)  # The dispatch hashes them before we see them.
+                raise
+            # Who passed static arguments right once is spared the frame; JAX's own error has to do.
+            function.__call__ = counted
+            return result
+
         self._programs.user_function = weakref.ref(function)
-        self._record.count_calls = count_calls
-        return cast(Callable[..., Any], function)
+        function.__call__ = explained if self._options.static_argnums else counted
+        return function
 
     def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result and the program for the dispatch to remember."""
@@ -308,7 +303,7 @@ class MappedFunction:
     def executable_for(self, call: Call) -> Executable:
         """Returns the compiled program for a call, compiled now if there is none."""
         around = self._programs.mesh_around(call.signature)
-        key = (call.signature, around, _fastpath.trace_context())
+        key = (call.signature, around, trace_contexts.trace_context())
         executables: dict[Any, Executable] = self._shared.executables
         executable = executables.get(key)
         if executable is None:
@@ -332,7 +327,9 @@ class MappedFunction:
         )
         self._record.warn_once(warnings)  # Before what may take long.
         executable = Executable(program.lower(traced).compile(), program, warnings)
-        self._record.note_compile(signature)
+        latest = self._shared.latest
+        self._record.note_compile(signature, latest.get(self._record))
+        latest[self._record] = signature
         return executable
 
     def run_eagerly(self, *args: Any, **kwargs: Any) -> Any:
@@ -340,7 +337,7 @@ class MappedFunction:
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call)
-        with nesting.entered(None):
+        with nesting.entered(None), self._record.counting_traces():
             spans = self._programs.spans_processes()
             if spans:
                 call = spanning.over_all_processes(self._programs, call)
@@ -389,9 +386,3 @@ class MappedFunction:
             self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
-
-
-def _misses(cached: Callable[[], Any]) -> int:
-    """Returns how often a function of ``functools.lru_cache`` ran, 0 when it is gone."""
-    function = cached()
-    return 0 if function is None else int(type(function).cache_info(function).misses)

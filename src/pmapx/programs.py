@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -11,7 +12,18 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from pmapx import axes, describe, hosts, layout, nesting, placement, replicas, shares
+from pmapx import (
+    axes,
+    counts,
+    describe,
+    hosts,
+    layout,
+    nesting,
+    placement,
+    replicas,
+    shares,
+    trace_contexts,
+)
 from pmapx.axes import Axis, LeafNames, MappedAxis, Mapping
 from pmapx.calls import Call, Signature
 from pmapx.counts import Record
@@ -151,7 +163,8 @@ class Programs:
 
         With ``depth`` above 1, that of the pmap that this is a pmap of.
         """
-        fun, static_argnums = self.fun, self.options.static_argnums
+        # What is shared outlives this pmapped function, and must not hold it.
+        fun, static_argnums = self.shared.call, self.options.static_argnums
         count = len(static_argnums) + len(signature.positions)
 
         def with_static(*dynamic: Any, **kwargs: Any) -> Any:
@@ -162,23 +175,20 @@ class Programs:
                 args[index] = value
             return fun(*args, **kwargs)
 
-        def count_trace() -> None:
-            self.record.traces.add()
-
         inner = self.mapped_by_inner()
         if depth > 1 and inner is not None:
-            element = inner.element(signature, depth - 1)
+            element, inner_traces = inner.element(signature, depth - 1), inner.record.traces
 
             def count_both() -> None:
-                self.record.traces.add()
                 element.on_trace()
+                inner_traces.add()
 
             return dataclasses.replace(element, on_trace=count_both)
         return Element(
             call=with_static if static_argnums else fun,
             function=self.function,
             tree=signature.tree,
-            on_trace=count_trace,
+            on_trace=counts.count_trace,
         )
 
     def mesh_around(self, signature: Signature) -> Mesh | None:
@@ -194,10 +204,10 @@ class Programs:
         self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
     ) -> tuple[Program, jax.stages.Traced]:
         """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        program = self.program_for(signature, around, as_shards=as_shards)
-        try:
-            return program, program.trace()
-        except nesting.InnerPmapMet:
+        with self.record.counting_traces():
+            program = self.program_for(signature, around, as_shards=as_shards)
+            with contextlib.suppress(nesting.InnerPmapMet):
+                return program, program.trace()
             self.shared.has_inner_pmaps = True
             program = self.program_for(signature, around, as_shards=as_shards)
             return program, program.trace()
@@ -209,6 +219,7 @@ class Programs:
         key = (signature, around, self.shared.has_inner_pmaps, as_shards)
         program: Program | None = self.shared.programs.get(key)
         if program is None:
+            trace_contexts.watched_context()  # Programs go when JAX's traces do.
             program = self.program(signature, around, as_shards=as_shards)
             self.shared.programs[key] = program
         return program

@@ -7,12 +7,22 @@ pmap or ``shard_map``, on what that leaves free.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pmapx import _fastpath, crossings, errors, layout, nesting, placement, spanning
+from pmapx import (
+    _fastpath,
+    crossings,
+    errors,
+    layout,
+    nesting,
+    placement,
+    spanning,
+    trace_contexts,
+)
 from pmapx.axes import Mapping
 from pmapx.calls import Call
 from pmapx.program import Program, may_lose_values, varying_outputs
@@ -31,27 +41,32 @@ def _is_recorded() -> bool:
 
 def stage(programs: Programs, call: Call) -> Any:
     """Records the call in the trace that is under way."""
-    if programs.spans_processes() and not _is_recorded():
-        return _stage_rows(programs, call)
-    mapping = programs.resolve(call.signature)
-    level = nesting.current_level() or nesting.level_from_context()
-    if level is not None:
-        if programs.options.devices is not None:
-            raise errors.NestedDevices(
-                programs.function, programs.options.axis_name, level.axis_name
-            )
-        element = programs.element(call.signature)
-        return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
-    try:
-        jitted, result = _stage_program(programs, call, mapping)
-    except nesting.InnerPmapMet:
-        programs.shared.has_inner_pmaps = True
+    with programs.record.counting_traces():
+        if programs.spans_processes() and not _is_recorded():
+            return _stage_rows(programs, call)
         mapping = programs.resolve(call.signature)
-        jitted, result = _stage_program(programs, call, mapping)
-    if may_lose_values(mapping):
-        traced = jitted.trace(*call.args, **call.kwargs)  # JAX remembers the trace.
-        programs.record.warn_once(varying_outputs(traced, mapping, programs.function))
-    return result
+        level = nesting.current_level() or nesting.level_from_context()
+        if level is not None:
+            if programs.options.devices is not None:
+                raise errors.NestedDevices(
+                    programs.function, programs.options.axis_name, level.axis_name
+                )
+            element = programs.element(call.signature)
+            return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
+        jitted, result, mapping = _stage_with_room(programs, call, mapping)
+        if may_lose_values(mapping):
+            traced = jitted.trace(*call.args, **call.kwargs)  # JAX remembers the trace.
+            programs.record.warn_once(varying_outputs(traced, mapping, programs.function))
+        return result
+
+
+def _stage_with_room(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Any, Mapping]:
+    """Records the program, with mesh axes for pmaps met inside; returns its jit and result."""
+    with contextlib.suppress(nesting.InnerPmapMet):
+        return *_stage_program(programs, call, mapping), mapping
+    programs.shared.has_inner_pmaps = True
+    mapping = programs.resolve(call.signature)
+    return *_stage_program(programs, call, mapping), mapping
 
 
 def _stage_rows(programs: Programs, call: Call) -> Any:
@@ -87,15 +102,17 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
         return program.jitted, program.jitted(*args, **kwargs)
     except ValueError as error:
         devices = programs.devices()
-        if mesh_in_types is not None and mesh_in_types.size <= len(devices):
-            # Before 0.9, a put array keeps the mesh in its type: let that be the context.
-            context = placement.on_devices(mesh_in_types, devices)
-            return _stage_in_context(programs, call, mapping, context)
-        if "incompatible devices" not in str(error):
+        has_room = mesh_in_types is not None and mesh_in_types.size <= len(devices)
+        if not has_room and "incompatible devices" not in str(error):
             raise
-        # Under grad, say: the tracer hides an array that lies elsewhere.
-        args, kwargs = _replicated(call, program)
-        return program.jitted, program.jitted(*args, **kwargs)
+    # Outside of the handler, so that what is raised here has no part in that error.
+    if mesh_in_types is not None and has_room:
+        # Before 0.9, a put array keeps the mesh in its type: let that be the context.
+        context = placement.on_devices(mesh_in_types, devices)
+        return _stage_in_context(programs, call, mapping, context)
+    # Under grad, say: the tracer hides an array that lies elsewhere.
+    args, kwargs = _replicated(call, program)
+    return program.jitted, program.jitted(*args, **kwargs)
 
 
 def _replicated(call: Call, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -114,6 +131,7 @@ def _stage_in_context(
     key = (signature, context, has_inner)
     jitted = programs.shared.in_context.get(key)
     if jitted is None:
+        trace_contexts.watched_context()  # Programs go when JAX's traces do.
         inner_axes = programs.inner_axes(signature, mapping) if has_inner else None
         element = programs.element(signature, len(mapping.levels))
         mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)

@@ -6,7 +6,6 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 
 - ``Dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
   signature that it has not seen. The twin calls that handler each time.
-- ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
 - ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
@@ -16,7 +15,6 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
   that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
   whose results are seen as host-local ones. The twin stitches and takes apart each array.
-- ``cache_generation``: changes when ``jax.clear_caches()`` is called. The twin never does.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
@@ -36,7 +34,7 @@ from pmapx._fastpath.jax_pmap import pmap_options
 from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
 from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
-from pmapx._fastpath.tracing import cache_generation, is_staging, trace_context
+from pmapx._fastpath.tracing import is_staging
 
 __all__ = [
     "CAN_REWRAP",
@@ -45,7 +43,6 @@ __all__ = [
     "Repeatable",
     "RowsDispatcher",
     "array_type",
-    "cache_generation",
     "can_coordinate",
     "can_run_locally",
     "coordinator_address",
@@ -57,7 +54,6 @@ __all__ = [
     "published",
     "put_rows",
     "takes_as_placed",
-    "trace_context",
     "uncommitted",
     "wait_for_all",
     "weakly_typed",

@@ -21,7 +21,7 @@ from pmapx.calls import Call, Reader
 from pmapx.counts import Record
 from pmapx.program import Executable
 from pmapx.programs import Programs
-from pmapx.sharing import Shared
+from pmapx.sharing import sole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject
     options = theirs.options
     call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
     programs = Programs(theirs.fun, options, Record(theirs.parameters))
-    programs.shared = Shared()  # What is traced here is nobody else's.
+    programs.shared = sole(theirs.fun)  # What is traced here is nobody else's.
     programs.shared.has_inner_pmaps = theirs.shared.has_inner_pmaps
     with nesting.entered(None):
         if programs.spans_processes():

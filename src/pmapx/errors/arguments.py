@@ -213,12 +213,21 @@ class StaticArgumentMissing(PmapxError, ValueError, code="PMX111"):
     call; defaults and keywords do not fill them.
     """
 
-    def __init__(self, function: str, static: tuple[int, ...], given: int, missing: str) -> None:  # noqa: D107
+    def __init__(  # noqa: D107
+        self,
+        function: str,
+        static: tuple[int, ...],
+        given: int,
+        missing: str,
+        *,
+        by_keyword: bool = False,
+    ) -> None:
+        passed = "was passed by keyword" if by_keyword else "is missing"
         super().__init__(
             f"{function}: pmapped function has static_broadcasted_argnums={static} but was called "
             f"with only {given} positional argument{'' if given == 1 else 's'}: static {missing} "
-            "is not there, nor has it an axis to map.",
-            fix="pass all static broadcasted arguments positionally.",
+            f"{passed}. Static arguments, which have no axis to map, must be passed positionally.",
+            fix="pass all static broadcasted arguments positionally, those with a default too.",
         )
 
 
