@@ -91,6 +91,11 @@ ACROSS_PROCESSES = [
         ValueError,
     ),
     (
+        errors.CompiledForAnotherTree("step", "different types at key path\n    args[0]"),
+        ("step", "compiled with input pytree does not match", r"args\[0\]"),
+        TypeError,
+    ),
+    (
         errors.CompiledForAnotherShape("step", "argument 0 'x'", (1, 3), (2, 3)),
         ("argument 0 'x'", shape(1, 3), shape(2, 3)),
         TypeError,

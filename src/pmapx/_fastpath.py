@@ -7,6 +7,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
   signature that it has not seen. The twin calls that handler each time.
 - ``trace_context``: the settings that a traced program depends on. The twin reads ``jax.config``.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
+- ``out_tree``: the structure of a traced result. The twin lowers it.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
 - ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
 - ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
@@ -128,6 +129,14 @@ def is_staging() -> bool:
             return False
     except ValueError:
         return True
+
+
+def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
+    """Returns the structure of a traced function's result."""
+    found = getattr(traced, "out_tree", None)  # Not in JAX 0.8.
+    if found is None and not _PUBLIC_ONLY:
+        found = getattr(traced, "_out_tree", None)
+    return traced.lower().out_tree if found is None else found
 
 
 def takes_as_placed(x: jax.Array, *meshes: jax.sharding.Mesh) -> bool:

@@ -121,7 +121,7 @@ class Record:
             return "the structure of the arguments changed"
         for index, (old, new) in enumerate(zip(before.leaves, signature.leaves, strict=True)):
             if old != new:
-                name = describe.leaf(index, signature.tree, signature.positions, self.parameters)
+                name = describe.leaf(signature.paths[index], signature.positions, self.parameters)
                 weak = "" if str(old) != str(new) else " (weak type changed)"
                 return f"{name} was {old}, is {new}{weak}"
         return "a setting of JAX that programs depend on changed"

@@ -235,21 +235,14 @@ class MappedFunction:
         if self._programs.spans_processes():
             return self.run_unseen_rows(call)
         executable = self.executable_for(call)
-        leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             # The jit of the program knows how to find the operation that is to blame.
-            placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            leaves, _ = self._inputs.place(call, executable, executable.in_shardings)
+            placed_args, placed_kwargs = executable.program.arguments(leaves)
             with jax.set_mesh(executable.mesh):
                 return executable.program.jitted(*placed_args, **placed_kwargs), None
-        result = executable.run(leaves)
         donated = self._programs.donated(call.signature)
-        for index in moved:
-            if donated[index]:
-                call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        can_repeat = not any(
-            donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
-            for index in moved
-        )
+        result, can_repeat = self._inputs.run(call, executable, donated)
         return result, executable.compiled if can_repeat else None
 
     def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
@@ -295,7 +288,7 @@ class MappedFunction:
         executable = self.executable_for(call)
         leaves, can_repeat = spanning.placed(self._inputs, call, executable, donated)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
-            args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            args, kwargs = executable.program.arguments(leaves)
             with jax.set_mesh(executable.mesh):
                 result = executable.program.jitted(*args, **kwargs)
             return spanning.Outcome(result, executable, can_repeat=False)
@@ -351,7 +344,8 @@ class MappedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        return self.traced(*args, **kwargs)[1]
+        program, traced = self.traced(*args, **kwargs)
+        return stages.Traced(traced, self._programs, program, self._inputs)
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
@@ -362,21 +356,14 @@ class MappedFunction:
             around = self._programs.mesh_around(call.signature)
             return self._programs.traced(call.signature, around)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
         with self._shared.lock, nesting.entered(None):
-            program, traced = self.traced(*args, **kwargs)
-            lowered = program.lower(traced)
-        if self._programs.spans_processes():
-            return stages.Lowered(lowered, self._programs, program, traced.out_info)
-        return lowered
+            return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
-        program, traced = self.traced(*args, **kwargs)
-        if self._programs.spans_processes():
-            return spanning.shapes_from_here(self._programs, program, traced.out_info)
-        return traced.out_info
+        return self.trace(*args, **kwargs).out_info
 
     def cache_info(self) -> CacheInfo:
         """Returns what was traced, compiled, called and moved so far."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -62,12 +61,11 @@ class Programs:
 
     def in_axes(self, signature: Signature) -> tuple[tuple[Axis, ...], LeafNames]:
         """Returns the mapped axis of every leaf, and the leaves' names."""
-        args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
         in_axes = self.options.in_axes
         if isinstance(in_axes, tuple) and self.options.static_argnums:
             in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
-        names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
-        flat_axes = axes.resolve_in_axes(in_axes, args, kwargs, names)
+        names = LeafNames(self.function, signature.paths, signature.positions, self.parameters)
+        flat_axes = axes.resolve_in_axes(in_axes, signature.tree, names)
         return axes.normalize_in_axes(flat_axes, signature.leaves, names), names
 
     def over_all_processes(self, call: Call) -> tuple[Signature, int | None]:
@@ -233,13 +231,7 @@ class Programs:
                 may_oversubscribe=self.options.oversubscribe,
                 as_shards=as_shards,
             )
-        return Program(
-            laid_out,
-            mapping,
-            signature.tree,
-            self.jitted(signature, laid_out.mapped),
-            functools.partial(self.jitted_of_leaves, signature, laid_out.mapped),
-        )
+        return Program(laid_out, mapping, signature, self.jitted(signature, laid_out.mapped))
 
     def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the jit of a laid-out map over the dynamic arguments."""
@@ -258,16 +250,6 @@ class Programs:
             donated,
             self.options.compiler_options,
         )
-
-    def jitted_of_leaves(
-        self, signature: Signature, mapped: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """Returns the jit of a laid-out map over the leaves of the dynamic arguments."""
-        donated = [index for index, given in enumerate(self.donated(signature)) if given]
-        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-            donated = []
-        compiler_options = self.options.compiler_options
-        return jit_of(mapped, self.function, mapped, (), donated, compiler_options)
 
     def inner_axes(self, signature: Signature, mapping: Mapping) -> layout.InnerAxes:
         """Finds the pmaps inside, and chooses mesh axes for them."""

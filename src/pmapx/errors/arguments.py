@@ -251,3 +251,19 @@ class EmptyAxis(PmapxError, ValueError, code="PMX113"):
             f"{function}: {argument} is {shape}, whose mapped axis {axis} has size 0.",
             fix="pass at least one element along the mapped axis.",
         )
+
+
+class CompiledForAnotherTree(PmapxError, TypeError, code="PMX114"):
+    """A compiled function was called with arguments of another structure.
+
+    What ``lower(...).compile()`` returns is a program for one pytree structure of its arguments,
+    and static arguments, which are part of the program, are not passed again.
+    """
+
+    def __init__(self, function: str, difference: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: Function compiled with input pytree does not match the input pytree it "
+            f"was called with.\n{difference}",
+            fix="pass the structure that it was lowered for, without static arguments, or lower "
+            "it again.",
+        )
