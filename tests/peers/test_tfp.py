@@ -1,4 +1,4 @@
-"""TensorFlow Probability on JAX: distributions whose metadata and leaves depend on their children."""
+"""TensorFlow Probability on JAX: distributions that look at their children."""
 
 import jax
 import numpy as np
