@@ -131,7 +131,7 @@ MISTAKES = {
     "PMX003": Mistake(
         lambda: pmapx.pmap(step, reshard="maybe"), ("reshard", "maybe", "allow", "warn", "error")
     ),
-    "PMX004": Mistake(lambda: pmapx.pmap(step, devices=[]), ("devices",)),
+    "PMX004": Mistake(lambda: pmapx.pmap(step, devices=[])(ROWS), ("devices",)),
     "PMX005": Mistake(
         lambda: pmapx.pmap(step, devices=jax.devices()[:1] * 2), ("devices", str(jax.devices()[0]))
     ),

@@ -30,6 +30,7 @@ import functools
 import inspect
 import os
 import types
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -270,7 +271,16 @@ class Dispatcher:
     ) -> None:
         """Makes the callable ``call``."""
         if not HAS_DISPATCH:
-            self.call: Callable[..., Any] = lambda *args, **kwargs: on_unseen(*args, **kwargs)[0]
+            seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+            def call_unseen(*args: Any, **kwargs: Any) -> Any:
+                result, program = on_unseen(*args, **kwargs)
+                if program is not None:
+                    seen.add(program)
+                return result
+
+            self._seen = seen
+            self.call: Callable[..., Any] = call_unseen
             return
 
         def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
@@ -295,6 +305,15 @@ class Dispatcher:
         """Forgets every signature."""
         if HAS_DISPATCH:
             self.call._clear_cache()  # type: ignore[attr-defined]
+        else:
+            self._seen.clear()
+
+    def size(self) -> int:
+        """Returns how many signatures it knows; the twin, how many programs have run."""
+        if HAS_DISPATCH:
+            read = getattr(self.call, "_cache_size", None)
+            return 0 if read is None else int(read())
+        return len(self._seen)
 
 
 def _dispatch(

@@ -29,7 +29,7 @@ from pmapx import (
     stages,
 )
 from pmapx.calls import Call, Reader, Signature
-from pmapx.counts import CacheInfo, Record
+from pmapx.counts import CacheInfo, CacheSize, Record
 from pmapx.inputs import Inputs
 from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
 from pmapx.program import Executable, Program, unused_donations, varying_outputs
@@ -92,6 +92,7 @@ def pmap(
     compiler_options: dict[str, Any] | None = None,
     view: View = "local",
     check_replicas: bool = False,
+    global_arg_shapes: None = None,
 ) -> Pmapped[P, R]:
     """Maps a function over an axis of its arguments, each element on a device of its own.
 
@@ -131,6 +132,7 @@ def pmap(
         arrays (``"global"``). Global arrays are taken as they are in either view.
       check_replicas: whether such a map compares each call between the processes before it runs:
         its function, its shapes, and the values of arguments that all must pass alike.
+      global_arg_shapes: None; the original took it, and did nothing with it.
 
     Returns:
       The mapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
@@ -145,6 +147,8 @@ def pmap(
         raise errors.UnknownOption("view", view, " or ".join(map(repr, VIEWS)))
     if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
         raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
+    if global_arg_shapes is not None:
+        raise errors.UnknownOption("global_arg_shapes", global_arg_shapes, "None")
     static_argnums = check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
     donated_argnums = check_argnums("donate_argnums", donate_argnums, fun)
     if both := sorted(set(static_argnums) & set(donated_argnums)):
@@ -158,7 +162,8 @@ def pmap(
             out_axes=axes.check_axes("out_axes", out_axes),
             static_argnums=static_argnums,
             donated_argnums=donated_argnums,
-            devices=None if devices is None else placement.check_devices(devices),
+            # As with the original, a function may be mapped over no devices, but not called.
+            devices=None if devices is None else _listed(devices),
             backend=backend,
             axis_size=axis_size,
             reshard=reshard,
@@ -218,6 +223,7 @@ class MappedFunction:
         function.eval_shape = self.eval_shape
         function.cache_info = self.cache_info
         function.clear_cache = self.clear_cache
+        function._cache_size = CacheSize(self._dispatcher.size)
         function._pmapx = self._programs
         self._programs.user_function = weakref.ref(function)
         self._record.count_calls = count_calls
@@ -376,6 +382,10 @@ class MappedFunction:
             self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
+
+
+def _listed(devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+    return placement.check_devices(devices, may_be_empty=True)
 
 
 def _misses(cached: Callable[[], Any]) -> int:

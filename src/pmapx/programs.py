@@ -135,7 +135,7 @@ class Programs:
             or inner.user_function() is not self.fun  # A wrapper of it, with its attributes.
             or self.options.static_argnums
             or inner.options.static_argnums
-            or inner.options.devices
+            or inner.options.devices is not None
         ):
             return None
         return inner
@@ -181,7 +181,7 @@ class Programs:
 
     def mesh_around(self, signature: Signature) -> Mesh | None:
         """Returns the mesh around the call if it has the mapped axis and others beside it."""
-        if self.options.devices or self.spans_processes():
+        if self.options.devices is not None or self.spans_processes():
             return None
         context = placement.context_mesh()
         if context is not None and layout.has_room_around(self.resolve(signature), context):
@@ -264,6 +264,7 @@ class Programs:
             nesting.discover(self.element(signature), outermost, leaves),
             len(self.devices()),
             may_oversubscribe=self.options.oversubscribe,
+            were_passed=self.options.devices is not None,
         )
 
     def donated(self, signature: Signature) -> list[bool]:

@@ -28,7 +28,7 @@ class AxisSizeMismatch(PmapxError, ValueError, code="PMX101"):
         second_size: int,
     ) -> None:
         super().__init__(
-            f"{function} got inconsistent sizes for array axes to be mapped:\n"
+            f"{function}: pmap got inconsistent sizes for array axes to be mapped:\n"
             f"    {first} is {first_shape}, which has size {first_size} along axis {first_axis}\n"
             f"    {second} is {second_shape}, which has size {second_size} along axis "
             f"{second_axis}",
