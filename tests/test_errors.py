@@ -100,6 +100,11 @@ ACROSS_PROCESSES = [
         ValueError,
     ),
     (
+        errors.CompiledForAnotherTree("step", "different types at key path\n    args[0]"),
+        ("step", "compiled with input pytree does not match", r"args\[0\]"),
+        TypeError,
+    ),
+    (
         errors.CompiledForAnotherShape("step", "argument 0 'x'", (1, 3), (2, 3)),
         ("argument 0 'x'", shape(1, 3), shape(2, 3)),
         TypeError,
@@ -135,7 +140,7 @@ MISTAKES = {
     "PMX003": Mistake(
         lambda: pmapx.pmap(step, reshard="maybe"), ("reshard", "maybe", "allow", "warn", "error")
     ),
-    "PMX004": Mistake(lambda: pmapx.pmap(step, devices=[]), ("devices",)),
+    "PMX004": Mistake(lambda: pmapx.pmap(step, devices=[])(ROWS), ("devices",)),
     "PMX005": Mistake(
         lambda: pmapx.pmap(step, devices=jax.devices()[:1] * 2), ("devices", str(jax.devices()[0]))
     ),

@@ -526,3 +526,25 @@ def test_a_partial_of_a_pmapped_function_calls_it():
     assert double.func is mapped
     assert_same(double(X), 2 * X)
     assert mapped.cache_info().calls == 1
+
+
+def test_cache_size_is_a_number_and_a_method():
+    mapped = pmapx.pmap(lambda x: x + 1)
+
+    assert mapped._cache_size == mapped._cache_size() == 0
+    for _ in range(3):
+        mapped(X)
+    assert mapped._cache_size == mapped._cache_size() == 1
+    mapped(np.ones((N, 2), np.float32))
+    assert mapped._cache_size == 2
+    assert mapped._cache_size > 1
+    assert (int(mapped._cache_size), repr(mapped._cache_size)) == (2, "2")
+    mapped.clear_cache()
+    assert mapped._cache_size == 0
+
+
+def test_global_arg_shapes_may_be_none_only():
+    assert_same(pmapx.pmap(lambda x: x + 1, global_arg_shapes=None)(X), X + 1)
+
+    with pytest.raises(ValueError, match="global_arg_shapes"):
+        pmapx.pmap(lambda x: x, global_arg_shapes=((N,),))

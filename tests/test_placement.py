@@ -530,3 +530,19 @@ def test_an_outer_jit_places_its_own_arguments():
     result = jax.jit(pmapx.pmap(body, "i", reshard="error"))(ROWS)
 
     np.testing.assert_array_equal(result, WANTED)
+
+
+@pytest.mark.parametrize("devices", [[], ()])
+def test_a_map_over_no_devices_raises_when_it_is_called(devices):
+    mapped = pmapx.pmap(lambda x: x, devices=devices)
+
+    for call in (mapped, mapped.lower, mapped.eval_shape, jax.jit(mapped), mapped):
+        with pytest.raises(pmapx.errors.NoDevices, match="must be non-empty, or None"):
+            call(np.ones((1, 2)))
+
+
+def test_a_backend_that_is_not_there_raises_when_the_map_is_called():
+    mapped = pmapx.pmap(lambda x: x, backend="no_such_backend")
+
+    with pytest.raises(RuntimeError, match="no_such_backend"):
+        mapped(np.ones((1, 2)))

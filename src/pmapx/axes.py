@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -94,11 +94,11 @@ class MappedAxis:
     out_axes: Any
     chosen: list[Axis] = dataclasses.field(default_factory=list, compare=False)
 
-    def whole_out_axes(self, result: Any) -> list[Axis]:
+    def whole_out_axes(self, out_tree: jax.tree_util.PyTreeDef) -> list[Axis]:
         """Returns where it goes in each leaf of a whole result, as the user wrote it."""
         if replicas.is_in(self.out_axes):
             return self.chosen
-        return broadcast(self.out_axes, result)
+        return broadcast(self.out_axes, out_tree)
 
 
 def in_spec(levels: Sequence[MappedAxis], leaf: int, rank: int) -> PartitionSpec:
@@ -141,24 +141,23 @@ class LeafNames:
 
     Attributes:
       function: the mapped function's name.
-      tree: the structure of the dynamic ``(args, kwargs)``.
+      paths: the key path of each leaf of the dynamic ``(args, kwargs)``.
       positions: where each dynamic positional argument stands in the call.
       parameters: the names of the function's positional parameters.
     """
 
     function: str
-    tree: jax.tree_util.PyTreeDef
+    paths: Sequence[describe.KeyPath]
     positions: tuple[int, ...]
     parameters: tuple[str, ...]
 
     def __getitem__(self, index: int) -> str:
         """Describes leaf ``index``."""
-        return describe.leaf(index, self.tree, self.positions, self.parameters)
+        return describe.leaf(self.paths[index], self.positions, self.parameters)
 
     def is_keyword(self, index: int) -> bool:
         """Says whether leaf ``index`` came by keyword."""
-        args, _ = self.tree.children()
-        return index >= int(args.num_leaves)
+        return bool(self.paths[index][0].idx == 1)
 
 
 def check_axes(which: str, axes: Any) -> Any:
@@ -169,35 +168,45 @@ def check_axes(which: str, axes: Any) -> Any:
     return tuple(axes) if isinstance(axes, list) else axes
 
 
-def broadcast(prefix: Any, full: Any) -> list[Axis]:
-    """Returns one axis for each leaf of ``full``; ValueError when ``prefix`` is no prefix."""
-    axes: list[Axis] = []
-    jax.tree.map(
-        lambda axis, subtree: axes.extend([axis] * len(jax.tree.leaves(subtree))),
-        prefix,
-        full,
-        is_leaf=lambda x: x is None,
-    )
-    return axes
+def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
+    """Returns one axis for each leaf of a structure; ValueError when ``prefix`` is no prefix.
+
+    The structure is all that is looked at: no object of a user's class is made for it.
+    """
+    leaves, tree = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
+    counts = _leaf_counts(tree, full)
+    return [axis for axis, count in zip(leaves, counts, strict=True) for _ in range(count)]
 
 
-def resolve_in_axes(
-    in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: LeafNames
-) -> list[Axis]:
+def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef) -> Iterator[int]:
+    """Yields for each leaf of ``prefix`` how many leaves ``full`` has in its place."""
+    node, found = prefix.node_data(), full.node_data()
+    if node is None:
+        yield full.num_leaves
+        return
+    if found is None or node[0] is not found[0] or node[1] != found[1]:
+        raise ValueError(f"{prefix} is no prefix of {full}")
+    for child, full_child in zip(prefix.children(), full.children(), strict=True):
+        yield from _leaf_counts(child, full_child)
+
+
+def resolve_in_axes(in_axes: Any, tree: jax.tree_util.PyTreeDef, names: LeafNames) -> list[Axis]:
     """Returns the axis of each leaf of ``(args, kwargs)``; keywords are mapped along axis 0."""
     if type(in_axes) is int and in_axes == 0:
-        return [0] * len(jax.tree.leaves((args, kwargs)))
+        return [0] * tree.num_leaves
+    args, kwargs = tree.children()
     try:
         positional = broadcast(in_axes, args)
     except ValueError:
         # The root is the pair (in_axes, 0), the 0 being that of the keyword arguments.
         difference = describe.prefix_difference(in_axes, args, "pmap in_axes[0]")
-        argument = _first_misfit(in_axes, args, names)
-        raise errors.InAxesNotPrefix(names.function, argument, difference, bool(kwargs)) from None
-    return positional + [0] * len(jax.tree.leaves(kwargs))
+        argument = _first_misfit(in_axes, args.children(), names)
+        has_keywords = bool(kwargs.children())
+        raise errors.InAxesNotPrefix(names.function, argument, difference, has_keywords) from None
+    return positional + [0] * kwargs.num_leaves
 
 
-def _first_misfit(in_axes: Any, args: tuple[Any, ...], names: LeafNames) -> str:
+def _first_misfit(in_axes: Any, args: Sequence[jax.tree_util.PyTreeDef], names: LeafNames) -> str:
     if not isinstance(in_axes, tuple) or len(in_axes) != len(args):
         count = len(args)
         return f"the {count} argument{'' if count == 1 else 's'} that were passed by position"
@@ -313,9 +322,13 @@ def output_types(function: str, result: Any) -> list[Any]:
         try:
             types.append(jax.typeof(leaf))
         except TypeError:
-            output = describe.output(index, result)
+            output = _output(index, result)
             raise errors.OutputNotAnArray(function, output, leaf) from None
     return types
+
+
+def _output(index: int, result: Any) -> str:
+    return describe.output(describe.key_paths(result, jax.tree.structure(result))[index])
 
 
 def resolve_out_axes(
@@ -331,13 +344,14 @@ def resolve_out_axes(
     for ``AUTO``, by leaf and level.
     """
     avals = output_types(function, result)
+    out_tree = jax.tree.structure(result)
     ranks = [len(aval.shape) for aval in avals]
     resolved: list[list[Axis]] = [[] for _ in avals]
     for depth, level in reversed(list(enumerate(levels))):
         try:
-            stated: list[Any] = broadcast(level.out_axes, result)
+            stated: list[Any] = broadcast(level.out_axes, out_tree)
         except ValueError:
-            difference = describe.prefix_difference(level.out_axes, result, "pmap out_axes")
+            difference = describe.prefix_difference(level.out_axes, out_tree, "pmap out_axes")
             raise errors.OutAxesNotPrefix(function, difference) from None
         if is_replicated is not None:
             for index, axis in enumerate(stated):
@@ -347,7 +361,7 @@ def resolve_out_axes(
         for index, axis in enumerate(stated):
             counted = None if axis is None else from_the_front(axis, ranks[index] + 1)
             if counted is None and axis is not None:
-                output = describe.output(index, result)
+                output = _output(index, result)
                 shape = Abstract(avals[index].shape, avals[index].dtype, False)
                 raise errors.OutAxisOutOfRange(function, output, str(shape), ranks[index], axis)
             ranks[index] += counted is not None

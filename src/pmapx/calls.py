@@ -12,6 +12,29 @@ from pmapx import describe, errors
 from pmapx.describe import Abstract
 
 
+class KeyPaths(tuple[describe.KeyPath, ...]):
+    """The key path of each leaf of a call's ``(args, kwargs)``, to name it.
+
+    Programs do not depend on names: all key paths are equal, and a signature is told from others
+    by its structure. Custom classes name their children only while an object is at hand, so the
+    paths are read off the arguments of the call.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Equals all others."""
+        return isinstance(other, KeyPaths)
+
+    def __ne__(self, other: object) -> bool:
+        """Is the opposite of ``==``, which tuple would otherwise answer itself."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hashes as all others do."""
+        return 0
+
+
 class Signature(NamedTuple):
     """What a program depends on in a call: all but where the inputs lie and what they hold."""
 
@@ -19,6 +42,7 @@ class Signature(NamedTuple):
     positions: tuple[int, ...]
     tree: jax.tree_util.PyTreeDef
     leaves: tuple[Abstract, ...]
+    paths: KeyPaths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +80,20 @@ class Reader:
             positions = tuple(index for index in positions if index not in static_argnums)
         dynamic = tuple(args[index] for index in positions)
         leaves, tree = jax.tree.flatten((dynamic, kwargs))
+        paths = KeyPaths(describe.key_paths((dynamic, kwargs), tree))
         abstracts = []
         for index, leaf in enumerate(leaves):
             try:
                 aval = jax.typeof(leaf)
             except TypeError:
                 if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "dtype"):
-                    name = describe.leaf(index, tree, positions, self.parameters)
+                    name = describe.leaf(paths[index], positions, self.parameters)
                     raise errors.NotAnArray(self.function, name, leaf) from None
                 aval = leaf  # A shape and type that stands for an array, in ``lower``.
             weak_type = bool(getattr(aval, "weak_type", False))
             abstracts.append(Abstract(tuple(aval.shape), aval.dtype, weak_type))
-        return Call(Signature(static, positions, tree, tuple(abstracts)), dynamic, kwargs, leaves)
+        signature = Signature(static, positions, tree, tuple(abstracts), paths)
+        return Call(signature, dynamic, kwargs, leaves)
 
     def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses static arguments that are missing or have no hash."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +55,38 @@ class CacheInfo:
     calls: int
     moved: tuple[Move, ...]
     reasons: tuple[str, ...]
+
+
+@functools.total_ordering
+class CacheSize:
+    """How many signatures a pmapped function has cached.
+
+    The original's ``_cache_size`` is a number, that of ``jax.jit`` is a method; this is both.
+    """
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        """Reads the current number with ``read``."""
+        self._read = read
+
+    def __call__(self) -> int:
+        """Returns the current number."""
+        return self._read()
+
+    __int__ = __index__ = __call__
+
+    def __eq__(self, other: object) -> bool:
+        """Compares the current number."""
+        return self._read() == other
+
+    def __lt__(self, other: int) -> bool:
+        """Compares the current number."""
+        return self._read() < other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Shows the current number."""
+        return repr(self._read())
 
 
 class Tally:
@@ -141,7 +174,7 @@ class Record:
             return "the structure of the arguments changed"
         for index, (old, new) in enumerate(zip(before.leaves, signature.leaves, strict=True)):
             if old != new:
-                name = describe.leaf(index, signature.tree, signature.positions, self.parameters)
+                name = describe.leaf(signature.paths[index], signature.positions, self.parameters)
                 weak = "" if str(old) != str(new) else " (weak type changed)"
                 return f"{name} was {old}, is {new}{weak}"
         return "a setting of JAX that programs depend on changed"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+
+KeyPath = tuple[Any, ...]
 
 
 class Abstract(NamedTuple):
@@ -44,12 +46,39 @@ def argument(position: int, names: Sequence[str], path: str = "") -> str:
     return f"argument {position}{name}" + (f" at {path}" if path else "")
 
 
-def leaf(
-    index: int, tree: jax.tree_util.PyTreeDef, positions: Sequence[int], names: Sequence[str]
-) -> str:
-    """Describes leaf ``index`` of ``(args, kwargs)``; ``positions`` are the caller's numbers."""
-    stand_in = jax.tree.unflatten(tree, range(tree.num_leaves))
-    path, _ = jax.tree_util.tree_flatten_with_path(stand_in)[0][index]
+def key_paths(values: Any, tree: jax.tree_util.PyTreeDef) -> list[KeyPath]:
+    """Returns the key path of each leaf of ``values``, whose structure is ``tree``."""
+    try:
+        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(values)[0]]
+    except Exception:  # Whatever a class raises that has its own way to name its children.
+        paths = []
+    return paths if len(paths) == tree.num_leaves else list(key_paths_in(tree))
+
+
+def key_paths_in(tree: jax.tree_util.PyTreeDef, parent: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yields the key path of each leaf as far as the structure alone tells it.
+
+    Only an object of a custom class tells the names of its children; here they are numbered.
+    """
+    node = tree.node_data()
+    if node is None:
+        yield parent
+        return
+    kind, metadata = node
+    children = tree.children()
+    keys: Iterable[Any] = map(jax.tree_util.FlattenedIndexKey, range(len(children)))
+    if kind is tuple or kind is list:
+        keys = map(jax.tree_util.SequenceKey, range(len(children)))
+    elif kind is dict:
+        keys = map(jax.tree_util.DictKey, metadata)
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        keys = map(jax.tree_util.GetAttrKey, kind._fields)
+    for key, child in zip(keys, children, strict=True):
+        yield from key_paths_in(child, (*parent, key))
+
+
+def leaf(path: KeyPath, positions: Sequence[int], names: Sequence[str]) -> str:
+    """Describes a leaf of ``(args, kwargs)``; ``positions`` are the caller's numbers."""
     in_keywords, which, *rest = path
     inner = jax.tree_util.keystr(tuple(rest))
     if in_keywords.idx == 1:
@@ -57,19 +86,29 @@ def leaf(
     return argument(positions[which.idx], names, inner)
 
 
-def output(index: int, result: Any) -> str:
-    """Describes leaf ``index`` of a result, e.g. ``output ['loss']``."""
-    path, _ = jax.tree_util.tree_flatten_with_path(result)[0][index]
+def output(path: KeyPath) -> str:
+    """Describes a leaf of a result, e.g. ``output ['loss']``."""
     return f"output {jax.tree_util.keystr(path)}" if path else "the output"
 
 
-def prefix_difference(prefix: Any, full: Any, root: str) -> str:
-    """Says where ``prefix`` stops being a tree prefix of ``full``, and how."""
+def prefix_difference(prefix: Any, full: jax.tree_util.PyTreeDef, root: str) -> str:
+    """Says where ``prefix`` stops being a tree prefix of the structure ``full``, and how."""
     is_axis = lambda x: x is None
-    found = _first_difference(
-        jax.tree.structure(prefix, is_leaf=is_axis), jax.tree.structure(full), root
-    )
+    structure = jax.tree.structure(prefix, is_leaf=is_axis)
+    found = _first_difference(structure, full, root, ("The prefix", "the full pytree"))
     return found or f"pytree structure error: different structures at key path\n    {root}"
+
+
+def tree_difference(compiled: jax.tree_util.PyTreeDef, called: jax.tree_util.PyTreeDef) -> str:
+    """Says where the arguments of a call differ in structure from those it was compiled for."""
+    sides = ("The compiled function", "the call")
+    for which, expected, found in zip(
+        ("args", "kwargs"), compiled.children(), called.children(), strict=True
+    ):
+        difference = _first_difference(expected, found, which, sides)
+        if difference:
+            return difference
+    return f"The compiled function takes {compiled}, the call passes {called}."
 
 
 def _keys(node_data: Any) -> str:
@@ -78,38 +117,42 @@ def _keys(node_data: Any) -> str:
 
 
 def _first_difference(
-    prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef, path: str
+    expected_tree: jax.tree_util.PyTreeDef,
+    found_tree: jax.tree_util.PyTreeDef,
+    path: str,
+    sides: tuple[str, str],
 ) -> str | None:
-    expected, found = prefix.node_data(), full.node_data()
-    if expected is None:
+    expected, found = expected_tree.node_data(), found_tree.node_data()
+    is_prefix = sides[0] == "The prefix"
+    if expected is None and (is_prefix or found is None):
         return None
-    expected_type, expected_keys = expected
+    expected_type, expected_keys = expected if expected is not None else (None, None)
     found_type, found_keys = found if found is not None else (None, None)
     where = f"at key path\n    {path}"
-    expected_name = getattr(expected_type, "__name__", "None")
+    expected_name = "a leaf" if expected is None else getattr(expected_type, "__name__", "None")
     if expected_type is not found_type:
         found_name = "a leaf" if found is None else getattr(found_type, "__name__", "None")
         return (
             f"pytree structure error: different types {where}\n"
-            f"The prefix has type {expected_name} there, the full pytree has {found_name}."
+            f"{sides[0]} has type {expected_name} there, {sides[1]} has {found_name}."
         )
-    children, full_children = prefix.children(), full.children()
-    if len(children) != len(full_children):
+    children, found_children = expected_tree.children(), found_tree.children()
+    if len(children) != len(found_children):
         return (
             f"pytree structure error: different lengths of {expected_name} {where}\n"
-            f"The prefix has length {len(children)}{_keys(expected)} there, the full pytree has "
-            f"length {len(full_children)}{_keys(found)}."
+            f"{sides[0]} has length {len(children)}{_keys(expected)} there, {sides[1]} has "
+            f"length {len(found_children)}{_keys(found)}."
         )
     if expected_keys != found_keys:
         return (
             f"pytree structure error: different keys or metadata {where}\n"
-            f"The prefix has {expected_keys!r} there, the full pytree has {found_keys!r}."
+            f"{sides[0]} has {expected_keys!r} there, {sides[1]} has {found_keys!r}."
         )
     keys: Sequence[Any] = range(len(children))
     if expected_type is dict:
-        keys = expected_keys
-    for key, child, full_child in zip(keys, children, full_children, strict=True):
-        difference = _first_difference(child, full_child, f"{path}[{key!r}]")
+        keys = expected_keys or ()
+    for key, child, found_child in zip(keys, children, found_children, strict=True):
+        difference = _first_difference(child, found_child, f"{path}[{key!r}]", sides)
         if difference:
             return difference
     return None

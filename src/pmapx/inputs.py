@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from pmapx import errors, placement
+from pmapx import _fastpath, errors, placement
 from pmapx.calls import Call
 from pmapx.counts import Record
 from pmapx.options import Reshard
@@ -62,6 +62,21 @@ class Inputs:
             else:
                 leaves[index] = placement.move(leaves[index], wanted[index])
         return leaves, misplaced
+
+    def run(self, call: Call, executable: Executable, donated: Sequence[bool]) -> tuple[Any, bool]:
+        """Runs a program on the leaves of a call, each transferred to where it is wanted.
+
+        Also says whether the dispatch may place such leaves by itself.
+        """
+        leaves, moved = self.place(call, executable, executable.in_shardings)
+        result = executable.run(leaves)
+        for index in moved:
+            if donated[index]:
+                call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
+        return result, not any(
+            donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
+            for index in moved
+        )
 
     def _facts(
         self, index: int, call: Call, executable: Executable, wanted: Any

@@ -183,6 +183,7 @@ def choose_inner_axes(
     available: int,
     *,
     may_oversubscribe: bool,
+    were_passed: bool = False,
 ) -> tuple[tuple[NamedSize, str], ...]:
     """Chooses the mesh axes for inner pmaps: those of the path that uses most devices.
 
@@ -194,7 +195,8 @@ def choose_inner_axes(
         if total > available:
             if may_oversubscribe:
                 continue
-            raise errors.NestingTooLarge(function, named_sizes((outermost, *path)), available)
+            nested = named_sizes((outermost, *path))
+            raise errors.NestingTooLarge(function, nested, available, were_passed=were_passed)
         names = [axes.mesh_axis(name, depth) for depth, (name, _) in enumerate((outermost, *path))]
         if len(set(names)) < len(names):
             continue  # An inner axis hides an outer one of its name; a mesh cannot.

@@ -19,11 +19,13 @@ from pmapx import errors, shares
 NO_MESH = Mesh(np.empty((), dtype=object), ())
 
 
-def check_devices(devices: Sequence[jax.Device], function: str = "pmap") -> tuple[jax.Device, ...]:
-    """Returns the devices as a tuple; refuses an empty list and repeats."""
+def check_devices(
+    devices: Sequence[jax.Device], function: str = "pmap", *, may_be_empty: bool = False
+) -> tuple[jax.Device, ...]:
+    """Returns the devices as a tuple; refuses repeats, and an empty list unless told."""
     flat = isinstance(devices, list | tuple)
     listed = tuple(devices if flat else np.ravel(np.asarray(devices, dtype=object)))
-    if not listed:
+    if not listed and not may_be_empty:
         raise errors.NoDevices(function)
     if not all(isinstance(device, jax.Device) for device in listed):
         raise errors.UnknownOption("devices", devices, "a sequence of jax.Device", function)
@@ -39,7 +41,7 @@ def candidate_devices(
 ) -> tuple[jax.Device, ...]:
     """Returns the devices to choose from, in the order in which the axis is laid on them."""
     if devices is not None:
-        return devices
+        return check_devices(devices)
     # Rows that one process passes lie side by side, also where JAX lists devices by topology.
     return tuple(sorted(jax.devices(backend), key=lambda device: device.process_index))
 

@@ -94,6 +94,7 @@ def pmap(
     compiler_options: dict[str, Any] | None = None,
     view: View = "local",
     check_replicas: bool = False,
+    global_arg_shapes: None = None,
 ) -> Pmapped[P, R]:
     """Maps a function over an axis of its arguments, each element on a device of its own.
 
@@ -133,6 +134,7 @@ def pmap(
         arrays (``"global"``). Global arrays are taken as they are in either view.
       check_replicas: whether such a map compares each call between the processes before it runs:
         its function, its shapes, and the values of arguments that all must pass alike.
+      global_arg_shapes: None; the original took it, and did nothing with it.
 
     Returns:
       The mapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
@@ -147,6 +149,8 @@ def pmap(
         raise errors.UnknownOption("view", view, " or ".join(map(repr, VIEWS)))
     if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
         raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
+    if global_arg_shapes is not None:
+        raise errors.UnknownOption("global_arg_shapes", global_arg_shapes, "None")
     static_argnums = check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
     donated_argnums = check_argnums("donate_argnums", donate_argnums, fun)
     if both := sorted(set(static_argnums) & set(donated_argnums)):
@@ -160,7 +164,8 @@ def pmap(
             out_axes=axes.check_axes("out_axes", out_axes),
             static_argnums=static_argnums,
             donated_argnums=donated_argnums,
-            devices=None if devices is None else placement.check_devices(devices),
+            # As with the original, a function may be mapped over no devices, but not called.
+            devices=None if devices is None else _listed(devices),
             backend=backend,
             axis_size=axis_size,
             reshard=reshard,
@@ -230,21 +235,14 @@ class MappedFunction:
         if self._programs.spans_processes():
             return self.run_unseen_rows(call)
         executable = self.executable_for(call)
-        leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
             # The jit of the program knows how to find the operation that is to blame.
-            placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            leaves, _ = self._inputs.place(call, executable, executable.in_shardings)
+            placed_args, placed_kwargs = executable.program.arguments(leaves)
             with jax.set_mesh(executable.mesh):
                 return executable.program.jitted(*placed_args, **placed_kwargs), None
-        result = executable.run(leaves)
         donated = self._programs.donated(call.signature)
-        for index in moved:
-            if donated[index]:
-                call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        can_repeat = not any(
-            donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
-            for index in moved
-        )
+        result, can_repeat = self._inputs.run(call, executable, donated)
         return result, executable.compiled if can_repeat else None
 
     def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
@@ -290,7 +288,7 @@ class MappedFunction:
         executable = self.executable_for(call)
         leaves, can_repeat = spanning.placed(self._inputs, call, executable, donated)
         if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
-            args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
+            args, kwargs = executable.program.arguments(leaves)
             with jax.set_mesh(executable.mesh):
                 result = executable.program.jitted(*args, **kwargs)
             return spanning.Outcome(result, executable, can_repeat=False)
@@ -348,7 +346,8 @@ class MappedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        return self.traced(*args, **kwargs)[1]
+        program, traced = self.traced(*args, **kwargs)
+        return stages.Traced(traced, self._programs, program, self._inputs)
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
@@ -359,25 +358,22 @@ class MappedFunction:
             around = self._programs.mesh_around(call.signature)
             return self._programs.traced(call.signature, around)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
         with self._shared.lock, nesting.entered(None):
-            program, traced = self.traced(*args, **kwargs)
-            lowered = program.lower(traced)
-        if self._programs.spans_processes():
-            return stages.Lowered(lowered, self._programs, program, traced.out_info)
-        return lowered
+            return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
-        program, traced = self.traced(*args, **kwargs)
-        if self._programs.spans_processes():
-            return spanning.shapes_from_here(self._programs, program, traced.out_info)
-        return traced.out_info
+        return self.trace(*args, **kwargs).out_info
 
     def cache_info(self) -> CacheInfo:
         """Returns what was traced, compiled, called and moved so far."""
         return self._record.read()
+
+    def cache_size(self) -> int:
+        """Returns how many signatures the dispatch knows."""
+        return self._dispatcher.size()
 
     def clear_cache(self) -> None:
         """Forgets all programs and counts."""
@@ -386,3 +382,7 @@ class MappedFunction:
             self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
+
+
+def _listed(devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+    return placement.check_devices(devices, may_be_empty=True)

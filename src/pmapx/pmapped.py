@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pmapx import errors
-from pmapx.counts import CacheInfo
+from pmapx.counts import CacheInfo, CacheSize
 from pmapx.options import Options
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class PmappedFunction:
     def clear_cache(self) -> None:
         """Forgets all programs, and what ``cache_info`` counted."""
         self._mapped.clear_cache()
+
+    @property
+    def _cache_size(self) -> CacheSize:
+        return CacheSize(self._mapped.cache_size)
 
     def __repr__(self) -> str:
         """Names the function."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pmapx import axes, describe, errors, placement
+from pmapx import _fastpath, arguments, axes, describe, errors, placement
 from pmapx.audit import replication
 from pmapx.axes import Axis, MappedAxis, Mapping
+from pmapx.calls import Signature
 from pmapx.layout import Layout
 
 
@@ -22,33 +23,34 @@ class Program:
     Attributes:
       layout: where it runs.
       mapping: what it maps.
-      jitted: the ``jax.jit`` of it.
-      tree: the structure of its dynamic arguments.
-      compiled_tree: the structure of the arguments that it takes once compiled.
+      jitted: the ``jax.jit`` of it, of what ``arguments`` returns.
+      tree: the structure of the dynamic arguments of a call.
     """
 
     def __init__(
         self,
         layout: Layout,
         mapping: Mapping,
-        tree: jax.tree_util.PyTreeDef,
+        signature: Signature,
         jitted: Callable[..., Any],
-        jit_of_leaves: Callable[[], Callable[..., Any]],
     ) -> None:
-        """Wraps ``jitted``, which runs ``layout`` on arguments of structure ``tree``."""
+        """Wraps ``jitted``, which runs ``layout`` on arguments of a signature."""
         self.layout = layout
         self.mapping = mapping
         self.jitted: Any = jitted
-        self.tree = tree
-        # The trees that compiled programs take are those that they were traced with.
-        self.compiled_tree = tree if _is_kept(tree) else _leaves_alone(tree)
-        self._compiled_jit: Any = jitted if self.compiled_tree is tree else jit_of_leaves()
+        self.tree = signature.tree
+        self._tree = arguments.program_tree(signature)
+
+    def arguments(self, leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the leaves of a call's arguments as ``jitted`` takes them."""
+        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        return args, kwargs
 
     def trace(self) -> jax.stages.Traced:
         """Traces it for inputs in their places, whatever mesh surrounds the call."""
-        args, kwargs = jax.tree.unflatten(self.compiled_tree, self.in_shapes())
+        args, kwargs = self.arguments(self.in_shapes())
         with placement.context_of(self.layout.mesh):
-            traced: jax.stages.Traced = self._compiled_jit.trace(*args, **kwargs)
+            traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
         return traced
 
     def in_shapes(self) -> list[jax.ShapeDtypeStruct]:
@@ -64,12 +66,14 @@ class Program:
             )
         return shapes
 
-    def out_shardings(self, out_info: Any) -> list[NamedSharding]:
-        """Returns where each leaf of the result lies, given the result or its shapes."""
+    def out_shardings(
+        self, out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
+    ) -> list[NamedSharding]:
+        """Returns the sharding of each leaf of the result, given those or their types."""
         levels, mesh = self.mapping.levels, self.layout.mesh
         return [
             NamedSharding(mesh, axes.out_spec(levels, out_axes))
-            for out_axes in _out_axes(levels, out_info)
+            for out_axes in _out_axes(levels, out_tree, leaves)
         ]
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
@@ -101,7 +105,7 @@ class Executable:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """Runs it on the leaves of its arguments, which are in their places."""
-        args, kwargs = jax.tree.unflatten(self.program.compiled_tree, leaves)
+        args, kwargs = self.program.arguments(leaves)
         return self.compiled(*args, **kwargs)
 
     def on_local_devices(self, make: Callable[[Executable], Any]) -> Any:
@@ -109,22 +113,6 @@ class Executable:
         if self._local is None:
             self._local = make(self)
         return self._local
-
-
-def _is_kept(tree: jax.tree_util.PyTreeDef) -> bool:
-    """Says whether what is built from a tree has that tree again.
-
-    It has not where a class makes its metadata anew and compares it by identity.
-    """
-    try:
-        built = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct((), bool)] * tree.num_leaves)
-        return bool(jax.tree.structure(built) == tree)
-    except Exception:  # Whatever the class raises when it is built of these, or compared.
-        return False
-
-
-def _leaves_alone(tree: jax.tree_util.PyTreeDef) -> jax.tree_util.PyTreeDef:
-    return jax.tree.structure(((0,) * tree.num_leaves, {}))
 
 
 def jit_of(
@@ -179,16 +167,27 @@ def varying_outputs(
     variations = replication.shard_map_outputs(traced.jaxpr, varying if as_shards else None)
     if variations is None:
         return
-    result = traced.out_info
-    out_axes = _out_axes(levels, result)
+    out_tree, avals = _fastpath.out_tree(traced), traced.jaxpr.out_avals
+    out_axes = _out_axes(levels, out_tree, avals)
     # The outputs of the mapped body come group by group.
     body_order = sorted(range(len(out_axes)), key=lambda index: groups.index(out_axes[index]))
     for index, variation in zip(body_order, variations, strict=True):
         for level, axis in zip(levels, out_axes[index], strict=True):
             if axis is None and level.mesh_axis in variation.axes:
-                output = describe.output(index, result)
+                output = describe.output(_out_paths(traced, out_tree)[index])
                 since = _in_words(variation.since, traced, mapping)
                 yield errors.VaryingOutput(function, output, level.name, since)
+
+
+def _out_paths(
+    traced: jax.stages.Traced, out_tree: jax.tree_util.PyTreeDef
+) -> list[describe.KeyPath]:
+    """Returns the key path of each leaf of a traced result."""
+    try:
+        result = traced.out_info
+    except Exception:  # Whatever a class raises that cannot be built of shapes.
+        return list(describe.key_paths_in(out_tree))
+    return describe.key_paths(result, out_tree)
 
 
 def _in_words(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> str | None:
@@ -208,9 +207,10 @@ def unused_donations(
     if not any(donated):
         return
     mapping = program.mapping
-    outputs = jax.tree.leaves(traced.out_info)
+    outputs = traced.jaxpr.out_avals
+    all_out_axes = _out_axes(mapping.levels, _fastpath.out_tree(traced), outputs)
     free: Counter[tuple[Any, ...]] = Counter()
-    for output, out_axes in zip(outputs, _out_axes(mapping.levels, traced.out_info), strict=True):
+    for output, out_axes in zip(outputs, all_out_axes, strict=True):
         free[output.shape, output.dtype, axes.out_spec(mapping.levels, out_axes)] += 1
     taken = program.in_shapes()
     for index, (leaf, spec) in enumerate(zip(taken, mapping.in_specs(), strict=True)):
@@ -224,12 +224,14 @@ def unused_donations(
             yield errors.DonationUnused(function, mapping.names[index], shape, axis)
 
 
-def _out_axes(levels: Sequence[MappedAxis], result: Any) -> list[tuple[Axis, ...]]:
+def _out_axes(
+    levels: Sequence[MappedAxis], out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
+) -> list[tuple[Axis, ...]]:
     """Returns the axes of each leaf of a whole result, counted from the front."""
-    resolved: list[list[Axis]] = [[] for _ in jax.tree.leaves(result)]
-    ranks = [len(leaf.shape) for leaf in jax.tree.leaves(result)]
+    resolved: list[list[Axis]] = [[] for _ in leaves]
+    ranks = [len(leaf.shape) for leaf in leaves]
     for level in levels:
-        for index, axis in enumerate(level.whole_out_axes(result)):
+        for index, axis in enumerate(level.whole_out_axes(out_tree)):
             counted = None if axis is None else axes.from_the_front(axis, ranks[index])
             ranks[index] -= axis is not None
             resolved[index].append(counted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -74,12 +73,11 @@ class Programs:
 
     def in_axes(self, signature: Signature) -> tuple[tuple[Axis, ...], LeafNames]:
         """Returns the mapped axis of every leaf, and the leaves' names."""
-        args, kwargs = jax.tree.unflatten(signature.tree, range(len(signature.leaves)))
         in_axes = self.options.in_axes
         if isinstance(in_axes, tuple) and self.options.static_argnums:
             in_axes = tuple(in_axes[index] for index in signature.positions if index < len(in_axes))
-        names = LeafNames(self.function, signature.tree, signature.positions, self.parameters)
-        flat_axes = axes.resolve_in_axes(in_axes, args, kwargs, names)
+        names = LeafNames(self.function, signature.paths, signature.positions, self.parameters)
+        flat_axes = axes.resolve_in_axes(in_axes, signature.tree, names)
         return axes.normalize_in_axes(flat_axes, signature.leaves, names), names
 
     def over_all_processes(self, call: Call) -> tuple[Signature, int | None]:
@@ -149,7 +147,7 @@ class Programs:
             or inner.user_function() is not self.fun  # A wrapper of it, with its attributes.
             or self.options.static_argnums
             or inner.options.static_argnums
-            or inner.options.devices
+            or inner.options.devices is not None
         ):
             return None
         return inner
@@ -193,7 +191,7 @@ class Programs:
 
     def mesh_around(self, signature: Signature) -> Mesh | None:
         """Returns the mesh around the call if it has the mapped axis and others beside it."""
-        if self.options.devices or self.spans_processes():
+        if self.options.devices is not None or self.spans_processes():
             return None
         context = placement.context_mesh()
         if context is not None and layout.has_room_around(self.resolve(signature), context):
@@ -244,13 +242,7 @@ class Programs:
                 may_oversubscribe=self.options.oversubscribe,
                 as_shards=as_shards,
             )
-        return Program(
-            laid_out,
-            mapping,
-            signature.tree,
-            self.jitted(signature, laid_out.mapped),
-            functools.partial(self.jitted_of_leaves, signature, laid_out.mapped),
-        )
+        return Program(laid_out, mapping, signature, self.jitted(signature, laid_out.mapped))
 
     def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
         """Returns the jit of a laid-out map over the dynamic arguments."""
@@ -270,16 +262,6 @@ class Programs:
             self.options.compiler_options,
         )
 
-    def jitted_of_leaves(
-        self, signature: Signature, mapped: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """Returns the jit of a laid-out map over the leaves of the dynamic arguments."""
-        donated = [index for index, given in enumerate(self.donated(signature)) if given]
-        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-            donated = []
-        compiler_options = self.options.compiler_options
-        return jit_of(mapped, self.function, mapped, (), donated, compiler_options)
-
     def inner_axes(self, signature: Signature, mapping: Mapping) -> layout.InnerAxes:
         """Finds the pmaps inside, and chooses mesh axes for them."""
         leaves = [
@@ -293,6 +275,7 @@ class Programs:
             nesting.discover(self.element(signature), outermost, leaves),
             len(self.devices()),
             may_oversubscribe=self.options.oversubscribe,
+            were_passed=self.options.devices is not None,
         )
 
     def donated(self, signature: Signature) -> list[bool]:

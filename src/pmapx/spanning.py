@@ -121,7 +121,7 @@ def seen_from_here(programs: Programs, program: Program, result: Any) -> Any:
     if programs.options.view == "global":
         return result
     leaves, tree = jax.tree.flatten(result)
-    shardings = program.out_shardings(result)
+    shardings = program.out_shardings(tree, leaves)
     take_apart = hosts.from_shards if program.layout.as_shards else hosts.to_local
     rows = [
         _fastpath.weakly_typed(take_apart(leaf, sharding))
@@ -143,6 +143,6 @@ def shapes_from_here(programs: Programs, program: Program, out_info: Any) -> Any
             leaf.dtype,
             sharding=hosts.local_sharding(sharding),
         )
-        for leaf, sharding in zip(leaves, program.out_shardings(out_info), strict=True)
+        for leaf, sharding in zip(leaves, program.out_shardings(tree, leaves), strict=True)
     ]
     return jax.tree.unflatten(tree, shapes)

@@ -1,7 +1,9 @@
-"""Lowered and compiled maps that span processes, in host-local terms.
+"""The stages of a pmapped function: traced, lowered, compiled, each in the user's terms.
 
-The program itself is that of all processes, and what describes it (its text, its cost, the shapes
-of its arguments) is JAX's own. What it takes and gives are this process's rows.
+They are JAX's own, seen through a class that derives from JAX's: the structure and the types of
+the arguments are those of the user's call, without the mesh that the program is traced for. A
+compiled function takes its inputs as a call does: it transfers them to where they are wanted, and
+in a multi-process program it takes and returns the shards of this process.
 """
 
 from __future__ import annotations
@@ -11,78 +13,129 @@ from typing import Any
 
 import jax
 
-from pmapx import errors, hosts, spanning
+from pmapx import _fastpath, describe, errors, hosts, spanning
 from pmapx.axes import LeafNames
-from pmapx.program import Program
+from pmapx.calls import Call, Reader
+from pmapx.inputs import Inputs
+from pmapx.program import Executable, Program
 from pmapx.programs import Programs
 
 
-class Lowered:
-    """What ``lower`` of a map that spans processes returns.
+class _InUsersTerms:
+    """What the stages have in common; everything else is left to the stage of JAX.
 
-    All but ``compile`` and ``out_info`` is what ``jax.stages.Lowered`` has.
+    The slots of JAX's classes stay empty, so that looking them up ends in ``__getattr__``.
     """
 
-    def __init__(
-        self, lowered: jax.stages.Lowered, programs: Programs, program: Program, out_info: Any
-    ) -> None:
-        """Wraps ``lowered``, the program over all processes."""
-        self._lowered = lowered
+    def __init__(self, stage: Any, programs: Programs, program: Program, inputs: Inputs) -> None:
+        self._stage = stage
         self._programs = programs
         self._program = program
-        self._out_info = out_info
+        self._inputs = inputs
 
     def __getattr__(self, name: str) -> Any:
-        """Leaves everything else to the program over all processes."""
-        return getattr(self._lowered, name)
+        if name == "_stage":  # Not there yet, in a copy that is being made.
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    @property
+    def in_tree(self) -> jax.tree_util.PyTreeDef:
+        """The structure of the dynamic ``(args, kwargs)``."""
+        return self._program.tree
+
+    @property
+    def args_info(self) -> Any:
+        """The type of each argument, and whether it is donated."""
+        donated = [info.donated for info in jax.tree.leaves(self._stage.args_info)]
+        infos = map(jax.stages.ArgInfo, self._avals(), donated)
+        return jax.tree.unflatten(self._program.tree, infos)
+
+    @property
+    def in_avals(self) -> Any:
+        """The type of each argument."""
+        return jax.tree.unflatten(self._program.tree, self._avals())
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The leaves that are donated."""
+        infos = jax.tree.leaves(self._stage.args_info)
+        return tuple(index for index, info in enumerate(infos) if info.donated)
 
     @property
     def out_info(self) -> Any:
-        """The shapes of what the compiled map returns in this process."""
-        return spanning.shapes_from_here(self._programs, self._program, self._out_info)
+        """The shapes of what the compiled function returns in this process."""
+        out_info = self._stage.out_info
+        if not self._programs.spans_processes():
+            return out_info
+        return spanning.shapes_from_here(self._programs, self._program, out_info)
 
-    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+    def _avals(self) -> list[Any]:
+        return [
+            jax.core.ShapedArray(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+            for leaf in self._program.mapping.leaves
+        ]
+
+
+class Traced(_InUsersTerms, jax.stages.Traced):
+    """What ``trace`` returns."""
+
+    def lower(self, **options: Any) -> jax.stages.Lowered:
+        """Lowers it; the options are those of ``jax.stages.Traced.lower``."""
+        lowered = self._program.lower(self._stage, **options)
+        return Lowered(lowered, self._programs, self._program, self._inputs)
+
+
+class Lowered(_InUsersTerms, jax.stages.Lowered):
+    """What ``lower`` returns."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
         """Compiles it; the arguments are those of ``jax.stages.Lowered.compile``."""
-        compiled = self._lowered.compile(*args, **kwargs)
-        return Compiled(compiled, self._programs, self._program, self._out_info)
+        compiled = self._stage.compile(*args, **kwargs)
+        return Compiled(compiled, self._programs, self._program, self._inputs)
 
 
-class Compiled:
-    """A compiled map that spans processes: called with and returning this process's rows.
-
-    All but the call and ``out_info`` is what ``jax.stages.Compiled`` has.
-    """
+class Compiled(_InUsersTerms, jax.stages.Compiled):
+    """A compiled pmapped function, called without its static arguments."""
 
     def __init__(
-        self, compiled: jax.stages.Compiled, programs: Programs, program: Program, out_info: Any
+        self, compiled: jax.stages.Compiled, programs: Programs, program: Program, inputs: Inputs
     ) -> None:
-        """Wraps ``compiled``, the program over all processes."""
-        self._compiled = compiled
-        self._programs = programs
-        self._program = program
-        self._out_info = out_info
-
-    def __getattr__(self, name: str) -> Any:
-        """Leaves everything else to the program over all processes."""
-        return getattr(self._compiled, name)
-
-    @property
-    def out_info(self) -> Any:
-        """The shapes of what the call returns in this process."""
-        return spanning.shapes_from_here(self._programs, self._program, self._out_info)
+        """Makes a dispatch of its own, so that a call costs what one of JAX's costs."""
+        super().__init__(compiled, programs, program, inputs)
+        self._compiled = Executable(compiled, program, ())
+        self._donated = [info.donated for info in jax.tree.leaves(compiled.args_info)]
+        self._reader = Reader(programs.function, programs.parameters, ())
+        self._dispatch = _fastpath.Dispatcher(
+            programs.function, (), self._run, inputs.move_known, self._run_alone
+        ).call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs it on this process's rows; static arguments are not passed again."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != self._program.tree:
-            return self._compiled(*args, **kwargs)  # JAX says what is wrong with them.
+        """Runs it on inputs that are transferred as those of a call are."""
+        return self._dispatch(*args, **kwargs)
+
+    def _run_alone(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)[0]
+
+    def _run(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
+        """Runs one call; returns its result, and the program if the dispatch may repeat it."""
+        call = self._reader.read(args, kwargs)
+        if call.signature.tree != self._program.tree:
+            difference = describe.tree_difference(self._program.tree, call.signature.tree)
+            raise errors.CompiledForAnotherTree(self._programs.function, difference)
+        if self._programs.spans_processes():
+            return self._run_rows(call), None
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves):
+            return self._compiled.run(call.leaves), None  # JAX says why it cannot be traced.
+        result, can_repeat = self._inputs.run(call, self._compiled, self._donated)
+        return result, self._stage if can_repeat else None
+
+    def _run_rows(self, call: Call) -> Any:
+        """Runs it on this process's shards."""
         names = self._program.mapping.names
         shardings: Sequence[Any] = self._program.layout.in_shardings
-        for index, (leaf, sharding) in enumerate(zip(leaves, shardings, strict=True)):
+        for index, (leaf, sharding) in enumerate(zip(call.leaves, shardings, strict=True)):
             _check_shape(leaf, sharding, self._program, names, index)
-        placed = map(hosts.to_global, leaves, shardings)
-        args, kwargs = jax.tree.unflatten(self._program.compiled_tree, placed)
-        result = self._compiled(*args, **kwargs)
+        result = self._compiled.run(list(map(hosts.to_global, call.leaves, shardings)))
         return spanning.seen_from_here(self._programs, self._program, result)
 
 

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx import (
     _fastpath,
+    arguments,
     crossings,
     errors,
     layout,
@@ -27,6 +28,8 @@ from pmapx.axes import Mapping
 from pmapx.calls import Call
 from pmapx.program import Program, may_lose_values, varying_outputs
 from pmapx.programs import Programs
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def is_traced(call: Call) -> bool:
@@ -53,15 +56,20 @@ def stage(programs: Programs, call: Call) -> Any:
                 )
             element = programs.element(call.signature)
             return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
-        jitted, result, mapping = _stage_with_room(programs, call, mapping)
+        jitted, (args, kwargs), result, mapping = _stage_with_room(programs, call, mapping)
         if may_lose_values(mapping):
-            traced = jitted.trace(*call.args, **call.kwargs)  # JAX remembers the trace.
+            traced = jitted.trace(*args, **kwargs)  # JAX remembers the trace.
             programs.record.warn_once(varying_outputs(traced, mapping, programs.function))
         return result
 
 
-def _stage_with_room(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Any, Mapping]:
-    """Records the program, with mesh axes for pmaps met inside; returns its jit and result."""
+def _stage_with_room(
+    programs: Programs, call: Call, mapping: Mapping
+) -> tuple[Any, Arguments, Any, Mapping]:
+    """Records the program, with mesh axes for pmaps met inside.
+
+    Returns what ``_stage_program`` does, and the mapping that it was recorded for.
+    """
     with contextlib.suppress(nesting.InnerPmapMet):
         return *_stage_program(programs, call, mapping), mapping
     programs.shared.has_inner_pmaps = True
@@ -74,32 +82,35 @@ def _stage_rows(programs: Programs, call: Call) -> Any:
     signature = spanning.over_all_processes(programs, call).signature
     program, traced = programs.traced(signature, None)
     wanted: Any = program.layout.in_shardings  # Never left open where processes are spanned.
-    arguments = [
+    taken = [
         leaf if programs.is_whole(leaf) else crossings.to_global(leaf, sharding)
         for leaf, sharding in zip(call.leaves, wanted, strict=True)
     ]
-    args, kwargs = jax.tree.unflatten(signature.tree, arguments)
+    args, kwargs = program.arguments(taken)
     result = program.jitted(*args, **kwargs)
     programs.record.warn_once(varying_outputs(traced, program.mapping, programs.function))
     if programs.options.view == "global":
         return result
     leaves, tree = jax.tree.flatten(result)
-    shardings = program.out_shardings(traced.out_info)
+    shardings = program.out_shardings(tree, leaves)
     return jax.tree.unflatten(tree, map(crossings.to_local, leaves, shardings))
 
 
-def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Any]:
-    """Records the program, on the mesh of the context if any; returns its jit and result."""
+def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Arguments, Any]:
+    """Records the program, on the mesh of the context if any.
+
+    Returns its jit, the arguments that it took, and its result.
+    """
     context = placement.context_mesh()
     if context is not None:
         return _stage_in_context(programs, call, mapping, context)
     program = programs.program_for(call.signature, None)
-    args, kwargs = call.args, call.kwargs
+    args, kwargs = program.arguments(call.leaves)
     mesh_in_types = placement.mesh_in_types(call.leaves)
     try:
         if mesh_in_types is not None:
             args, kwargs = _replicated(call, program)
-        return program.jitted, program.jitted(*args, **kwargs)
+        return program.jitted, (args, kwargs), program.jitted(*args, **kwargs)
     except ValueError as error:
         devices = programs.devices()
         has_room = mesh_in_types is not None and mesh_in_types.size <= len(devices)
@@ -112,29 +123,30 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
         return _stage_in_context(programs, call, mapping, context)
     # Under grad, say: the tracer hides an array that lies elsewhere.
     args, kwargs = _replicated(call, program)
-    return program.jitted, program.jitted(*args, **kwargs)
+    return program.jitted, (args, kwargs), program.jitted(*args, **kwargs)
 
 
-def _replicated(call: Call, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _replicated(call: Call, program: Program) -> Arguments:
     """Returns the arguments put on the program's devices, in a way that suits every rank."""
     everywhere = NamedSharding(program.layout.mesh, PartitionSpec())
-    leaves = [jax.device_put(leaf, everywhere) for leaf in call.leaves]
-    args, kwargs = jax.tree.unflatten(call.signature.tree, leaves)
-    return args, kwargs
+    return program.arguments(jax.device_put(leaf, everywhere) for leaf in call.leaves)
 
 
 def _stage_in_context(
     programs: Programs, call: Call, mapping: Mapping, context: Mesh
-) -> tuple[Any, Any]:
-    """Records the program on the mesh ``context``; returns its jit and result."""
+) -> tuple[Any, Arguments, Any]:
+    """Records the program on the mesh ``context``; returns what ``_stage_program`` does."""
     signature, has_inner = call.signature, programs.shared.has_inner_pmaps
     key = (signature, context, has_inner)
-    jitted = programs.shared.in_context.get(key)
-    if jitted is None:
+    found = programs.shared.in_context.get(key)
+    if found is None:
         trace_contexts.watched_context()  # Programs go when JAX's traces do.
         inner_axes = programs.inner_axes(signature, mapping) if has_inner else None
         element = programs.element(signature, len(mapping.levels))
         mapped = layout.lay_out_in_context(element, mapping, context, inner_axes)
-        jitted = programs.shared.in_context[key] = programs.jitted(signature, mapped)
+        found = programs.jitted(signature, mapped), arguments.program_tree(signature)
+        programs.shared.in_context[key] = found
+    jitted, tree = found
+    args, kwargs = jax.tree.unflatten(tree, call.leaves)
     with jax.sharding.use_abstract_mesh(context.abstract_mesh):
-        return jitted, jitted(*call.args, **call.kwargs)
+        return jitted, (args, kwargs), jitted(*args, **kwargs)

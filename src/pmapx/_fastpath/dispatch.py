@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,8 +46,17 @@ class Dispatcher:
         run_eagerly: Callable[..., Any],
     ) -> None:
         """Makes the callable ``call``."""
-        self.call: Callable[..., Any] = lambda *args, **kwargs: on_unseen(*args, **kwargs)[0]
+        seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._seen = seen
         self._is_native = False
+
+        def call_unseen(*args: Any, **kwargs: Any) -> Any:
+            result, program = on_unseen(*args, **kwargs)
+            if program is not None:
+                seen.add(program)
+            return result
+
+        self.call: Callable[..., Any] = call_unseen
         if not DISPATCH.is_usable():
             return
 
@@ -65,8 +75,16 @@ class Dispatcher:
 
     def clear(self) -> None:
         """Forgets every signature."""
+        self._seen.clear()
         if self._is_native:
             self.call._clear_cache()  # type: ignore[attr-defined]
+
+    def size(self) -> int:
+        """Returns how many signatures it knows; the twin, how many programs have run."""
+        if self._is_native:
+            read = getattr(self.call, "_cache_size", None)
+            return 0 if read is None else int(read())
+        return len(self._seen)
 
 
 def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], Any]:

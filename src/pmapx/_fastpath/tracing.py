@@ -36,3 +36,11 @@ def _probe_trace_state() -> None:
 
 
 TRACE_STATE = Piece("trace state", _probe_trace_state, "each call takes some microseconds longer")
+
+
+def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
+    """Returns the structure of a traced function's result."""
+    found = getattr(traced, "out_tree", None)  # Not in JAX 0.8.
+    if found is None and not private.PUBLIC_ONLY:
+        found = getattr(traced, "_out_tree", None)
+    return traced.lower().out_tree if found is None else found

@@ -62,10 +62,10 @@ def outputs_of(
     >>> [output.variation.is_replicated for output in outputs_of(traced, equal=[0])]
     [True, False]
     """
-    paths, tree = jax.tree_util.tree_flatten_with_path(traced.args_info)
+    paths, _ = jax.tree_util.tree_flatten_with_path(traced.args_info)
     arguments = []
-    for index, (path, _) in enumerate(paths):
-        name = describe.leaf(index, tree, range(len(paths)), parameters)
+    for path, _ in paths:
+        name = describe.leaf(path, range(len(paths)), parameters)
         is_equal = path[0].idx == 0 and getattr(path[1], "idx", None) in equal
         arguments.append(variation.Argument(name, differs=frozenset() if is_equal else None))
     found = variation.of_program(traced.jaxpr, arguments).outputs

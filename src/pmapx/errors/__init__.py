@@ -9,6 +9,7 @@ raises for the same mistake, so that existing ``except`` clauses keep working.
 from pmapx.errors.arguments import (
     AxisSizeDisagrees,
     AxisSizeMismatch,
+    CompiledForAnotherTree,
     EmptyAxis,
     InAxesNotPrefix,
     NotAnArray,
@@ -107,6 +108,7 @@ __all__ = [
     "CannotStitch",
     "CannotUnstitch",
     "CompiledForAnotherShape",
+    "CompiledForAnotherTree",
     "DonatedInputMoved",
     "DonationUnused",
     "EmptyAxis",

@@ -28,7 +28,7 @@ class AxisSizeMismatch(PmapxError, ValueError, code="PMX101"):
         second_size: int,
     ) -> None:
         super().__init__(
-            f"{function} got inconsistent sizes for array axes to be mapped:\n"
+            f"{function}: pmap got inconsistent sizes for array axes to be mapped:\n"
             f"    {first} is {first_shape}, which has size {first_size} along axis {first_axis}\n"
             f"    {second} is {second_shape}, which has size {second_size} along axis "
             f"{second_axis}",
@@ -259,4 +259,20 @@ class EmptyAxis(PmapxError, ValueError, code="PMX113"):
         super().__init__(
             f"{function}: {argument} is {shape}, whose mapped axis {axis} has size 0.",
             fix="pass at least one element along the mapped axis.",
+        )
+
+
+class CompiledForAnotherTree(PmapxError, TypeError, code="PMX114"):
+    """A compiled function was called with arguments of another structure.
+
+    What ``lower(...).compile()`` returns is a program for one pytree structure of its arguments,
+    and static arguments, which are part of the program, are not passed again.
+    """
+
+    def __init__(self, function: str, difference: str) -> None:  # noqa: D107
+        super().__init__(
+            f"{function}: Function compiled with input pytree does not match the input pytree it "
+            f"was called with.\n{difference}",
+            fix="pass the structure that it was lowered for, without static arguments, or lower "
+            "it again.",
         )

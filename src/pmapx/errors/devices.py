@@ -24,8 +24,9 @@ class TooManyElements(PmapxError, ValueError, code="PMX201"):
         self, function: str, argument: str, shape: str, axis: int, size: int, available: int
     ) -> None:
         super().__init__(
-            f"{function} requires {size} logical devices, but only {available} XLA devices are "
-            f"available: {argument} is {shape}, which has size {size} along mapped axis {axis}.",
+            f"{function}: compiling computation that requires {size} logical devices, but only "
+            f"{available} XLA devices are available (num_replicas={size}): {argument} is {shape}, "
+            f"which has size {size} along mapped axis {axis}.",
             fix=f"pass oversubscribe=True to pmap, reshape to ({available}, ...), or run with "
             "more devices (XLA_FLAGS=--xla_force_host_platform_device_count=N on CPU).",
         )
@@ -35,18 +36,32 @@ class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
     """Nested pmaps need more devices than there are.
 
     A pmap inside a pmap runs each inner element of each outer element on a device of its own, so
-    the product of the sizes must not exceed the number of devices.
+    the product of the sizes must not exceed the number of devices: those that JAX has, or those
+    that were passed as ``devices``.
     """
 
     def __init__(  # noqa: D107
-        self, function: str, named_sizes: Sequence[tuple[Hashable, int]], available: int
+        self,
+        function: str,
+        named_sizes: Sequence[tuple[Hashable, int]],
+        available: int,
+        *,
+        were_passed: bool = False,
     ) -> None:
         total = 1
         for _, size in named_sizes:
             total *= size
+        problem = (
+            f"compiling computation that requires {total} logical devices, but only {available} "
+            f"XLA devices are available (num_replicas={total}), due to nested pmapped functions."
+        )
+        if were_passed:
+            problem = (
+                f"pmapped function requires {total} local devices to run due to nested pmapped or "
+                f"other parallel functions, but only {available} are available."
+            )
         super().__init__(
-            f"{function}: pmapped function requires {total} local devices to run due to nested "
-            f"pmapped or other parallel functions, but only {available} are available.\n"
+            f"{function}: {problem}\n"
             f"    nesting of mapped axes, outermost first: {_sizes(named_sizes)}; the argument "
             "shapes give these sizes",
             fix="map fewer elements, use jax.vmap for the inner map, or pass oversubscribe=True "

@@ -240,7 +240,8 @@ def _body_order(levels: Any, result: Any) -> list[int]:
     from pmapx.program import _out_axes
 
     groups = axes.possible_out_axes(levels)
-    found = _out_axes(levels, result)
+    leaves, tree = jax.tree.flatten(result)
+    found = _out_axes(levels, tree, leaves)
     return sorted(range(len(found)), key=lambda index: groups.index(found[index]))
 
 
