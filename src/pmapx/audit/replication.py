@@ -418,7 +418,7 @@ RULES: dict[str, Rule] = {
         _varies_everywhere,
     ),
 }
-"""By primitive name. A primitive of JAX's that is not here is taken for a function of its operands."""
+"""By primitive name. One of JAX's that is not here is taken for a function of its operands."""
 
 
 def _fixpoint(

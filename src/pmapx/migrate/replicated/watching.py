@@ -155,12 +155,15 @@ class _Site:
             else:
                 self._signatures.add(key)
                 self._looks += 1
-                self._ask(mapping, call, *mapping.traced(*args, **kwargs), is_new)
+                program, traced = mapping.traced(*args, **kwargs)
+                self._compare(mapping, call, program)
+                if is_new:
+                    self._analyse(program, traced, _owners(call))
         except Exception as error:  # The program goes on as it would without us.
             self.record["problem"] = f"not analysed: {type(error).__name__}: {error}"[:200]
         self._watch.write()
 
-    def _ask(self, mapping: Any, call: Any, program: Any, traced: Any, is_new: bool) -> None:
+    def _compare(self, mapping: Any, call: Any, program: Any) -> None:
         owners = _owners(call)
         parameters = mapping._reader.parameters
         names = {}
@@ -177,8 +180,6 @@ class _Site:
                     self.record["unequal"].setdefault(
                         index, f"call {self.record['calls']}: {where}"
                     )
-        if is_new:
-            self._analyse(program, traced, owners)
 
     def _analyse(self, program: Any, traced: Any, owners: dict[str, list[int]]) -> None:
         levels = program.mapping.levels
