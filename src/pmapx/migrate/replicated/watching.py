@@ -145,20 +145,21 @@ class _Site:
         try:
             mapping = self._mapped.trace.__self__
             call = mapping._reader.read(args, kwargs)
+            if _fastpath.is_staging():
+                self.record["problem"] = "it is called inside another transformation"
+                self._watch.write()
+                return
             # All that a program depends on: static values, and the settings around the call.
             key = (call.signature, _fastpath.trace_context())
             is_new = key not in self._signatures
             if not is_new and self._looks >= LOOKS:
                 return
-            if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves):
-                self.record["problem"] = "it is called inside another transformation"
-            else:
-                self._signatures.add(key)
-                self._looks += 1
-                program, traced = mapping.traced(*args, **kwargs)
-                self._compare(mapping, call, program)
-                if is_new:
-                    self._analyse(program, traced, _owners(call))
+            self._signatures.add(key)
+            self._looks += 1
+            program, traced = mapping.traced(*args, **kwargs)
+            self._compare(mapping, call, program)
+            if is_new:
+                self._analyse(program, traced, _owners(call))
         except Exception as error:  # The program goes on as it would without us.
             self.record["problem"] = f"not analysed: {type(error).__name__}: {error}"[:200]
         self._watch.write()
