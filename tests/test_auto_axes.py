@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.sharding import PartitionSpec as P
 
 import pmapx
@@ -238,3 +240,18 @@ def test_there_is_one_of_it():
     assert copy.deepcopy(pmapx.AUTO) is pmapx.AUTO
     assert pickle.loads(pickle.dumps(pmapx.AUTO)) is pmapx.AUTO
     assert repr(pmapx.AUTO) == "pmapx.AUTO"
+
+
+def test_what_a_primitive_of_a_library_returns_is_not_proven_equal():
+    shifted = Primitive("shifted_by_device")
+    shifted.def_abstract_eval(lambda x: x)
+    by_device = mlir.lower_fun(
+        lambda x: x + lax.axis_index("i").astype(x.dtype), multiple_results=False
+    )
+    mlir.register_lowering(shifted, by_device)
+
+    result = pmapx.pmap(shifted.bind, "i", in_axes=None, axis_size=N, out_axes=pmapx.AUTO)(
+        np.float32(1)
+    )
+
+    np.testing.assert_array_equal(result, 1 + np.arange(N))

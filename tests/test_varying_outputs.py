@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 import pmapx
 from oracle import assert_same
@@ -185,3 +187,15 @@ def test_the_warning_names_the_argument_and_its_leaf():
         pmapx.PmapxWarning, match=r"since argument 1 'batch' at \['image'\]\['mean'\]"
     ):
         pmapx.pmap(step, in_axes=(None, 0), out_axes=None)({"w": 1.0}, {"image": {"mean": rows}})
+
+
+def test_a_primitive_of_a_library_on_replicated_values_gives_no_warning():
+    doubled = Primitive("doubled")
+    doubled.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(doubled, mlir.lower_fun(lambda x: 2 * x, multiple_results=False))
+
+    total = assert_silent(
+        pmapx.pmap(lambda x: doubled.bind(lax.psum(x, "i")), "i", out_axes=None), X
+    )
+
+    assert_same(total, 2 * X.sum())

@@ -164,7 +164,9 @@ def varying_outputs(
         [level.mesh_axis for level in levels if level.in_axes[index] is not None]
         for index in range(len(mapping.leaves))
     ]
-    variations = replication.shard_map_outputs(traced.jaxpr, varying if as_shards else None)
+    variations = replication.shard_map_outputs(
+        traced.jaxpr, varying if as_shards else None, trust_unknown=True
+    )
     if variations is None:
         return
     out_tree, avals = _fastpath.out_tree(traced), traced.jaxpr.out_avals

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 from jax.extend.core import Primitive
 from jax.sharding import AbstractMesh, AxisType, Mesh
@@ -46,8 +47,8 @@ def line_of(function, text):
     return f"{os.path.basename(__file__)}:{start + offset}"
 
 
-def unknown_primitive(*operands, **params):
-    primitive = Primitive("a_primitive_of_tomorrow")
+def unknown_primitive(*operands, name="a_primitive_of_a_library", **params):
+    primitive = Primitive(name)
     primitive.def_abstract_eval(lambda first, *rest, **params: first)
     return primitive.bind(*operands, **params)
 
@@ -109,10 +110,19 @@ VARIES_OVER = {
     "pshuffle varies": ("i", lambda x, r: lax.pshuffle(r, "i", [1, 0, 3, 2])),
     "all_to_all varies": ("i", lambda x, r: lax.all_to_all(r, "i", 0, 0)),
     "psum_scatter varies": ("i", lambda x, r: lax.psum_scatter(r, "i")),
-    "an unknown primitive is a function of its operands": (
-        "j",
+    "a primitive that JAX does not define varies over all": (
+        BOTH,
         lambda x, r: unknown_primitive(r, lax.psum(x, "i"), axes=(0,)),
     ),
+    "a primitive that has the name of one of JAX's varies over all": (
+        BOTH,
+        lambda x, r: unknown_primitive(r, name="sin"),
+    ),
+    "a primitive that has the name of a collective varies over all": (
+        BOTH,
+        lambda x, r: unknown_primitive(r, name="psum", axes=("i",)),
+    ),
+    "checkpoint_name keeps the value": ("", lambda x, r: checkpoint_name(jnp.sin(r), "sine")),
     "an unknown primitive that names an axis varies over all": (
         BOTH,
         lambda x, r: unknown_primitive(r, axis_name=("i",)),
@@ -246,6 +256,17 @@ def test_rule(claim):
     assert output.axes == frozenset(expected)
     assert output.is_replicated == (not expected)
     assert (output.since is None) == (not expected)
+
+
+def test_a_warning_takes_a_primitive_of_a_library_for_a_function_of_its_operands():
+    def body(x, r):
+        return unknown_primitive(r), unknown_primitive(x), jax.pure_callback(np.sin, r, r)
+
+    f = jax.shard_map(body, mesh=MESH, in_specs=(P(BOTH), P()), out_specs=P(), check_vma=False)
+    closed = jax.make_jaxpr(f)(np.ones(32), np.ones(4))
+    found = replication.shard_map_outputs(closed, trust_unknown=True)
+    assert [v.axes for v in found] == [frozenset(), set(BOTH), set(BOTH)]
+    assert [v.axes for v in replication.shard_map_outputs(closed)] == [set(BOTH)] * 3
 
 
 @pytest.mark.skipif(not hasattr(lax, "pcast"), reason="this JAX has no lax.pcast")

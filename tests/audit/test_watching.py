@@ -12,6 +12,7 @@ import pytest
 
 import pmapx
 from pmapx import _fastpath
+from pmapx.audit.watched import WatchedFunction
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -287,3 +288,13 @@ def test_a_python_file_alone_is_told_how_to_be_run(tmp_path):
 
     assert done.returncode == 2
     assert "pmapx audit -- python train.py" in done.stderr
+
+
+def test_each_static_value_is_a_signature_of_its_own():
+    watched = WatchedFunction("step", None, "train.py:1", static_argnums=(1,))
+    examined = []
+
+    for is_training in (True, False, True, 1):
+        watched.note_call((2.0, is_training), {}, lambda args, kwargs: examined.append(args[1]))
+
+    assert list(map(repr, examined)) == ["True", "False", "1"]

@@ -101,6 +101,32 @@ def test_a_module_loaded_between_two_installs_is_found_too(module):
     assert module.late is pmapx.pmap
 
 
+class Refusing:
+    """An object of which nothing can be asked, as proxies of things that are not there."""
+
+    def refuse(self, *_):
+        raise RuntimeError("this object is not to be asked anything")
+
+    __class__ = property(refuse)
+    __getattr__ = __eq__ = __hash__ = __bool__ = __repr__ = __len__ = __call__ = refuse
+
+
+class RefusingClass(type):
+    def __getattribute__(cls, name):
+        raise RuntimeError("this class is not to be asked anything")
+
+
+def test_objects_that_raise_when_asked_are_passed_over(module, monkeypatch):
+    module.refusing = Refusing()
+    module.refusing_class = RefusingClass("Hidden", (), {"__module__": module.__name__})
+    monkeypatch.setitem(sys.modules, "no_module", Refusing())
+
+    with pmapx.install():
+        assert all(fn is pmapx.pmap for fn in held(module))
+
+    assert not any(fn is pmapx.pmap for fn in held(module))
+
+
 def test_functions_of_the_same_name_are_left_alone(module):
     before = module.pmap_like
     module.pmap = before

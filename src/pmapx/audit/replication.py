@@ -6,7 +6,9 @@ its operands have, unless `RULES` says otherwise for its primitive: `psum` takes
 `axis_index` adds it. Loops run to a fixpoint.
 
 The answer errs on one side only. "Replicated" is a proof, given that the arguments are as declared
-and that XLA computes the same bits from the same bits on every device; "varies" may be caution.
+and that XLA computes the same bits from the same bits on every device; "varies" may be caution. A
+primitive that JAX does not define varies over all axes. A mere warning asks with
+`trust_unknown=True`: such a primitive is then a function of its operands, and gives no false alarm.
 
 To teach it a primitive, write a function of type `Rule` and add it to `RULES` under the name that
 the primitive has in a printed jaxpr.
@@ -21,7 +23,7 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from pmapx.audit import jaxprs, places
+from pmapx.audit import jaxprs, places, primitives
 from pmapx.audit.jaxprs import Axis, Scope
 
 Origins = Mapping[Axis, str]
@@ -79,13 +81,18 @@ def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Va
 
 
 def shard_map_outputs(
-    closed_jaxpr: ClosedJaxpr, varying: Sequence[Sequence[Hashable]] | None = None
+    closed_jaxpr: ClosedJaxpr,
+    varying: Sequence[Sequence[Hashable]] | None = None,
+    *,
+    trust_unknown: bool = False,
 ) -> list[Variation] | None:
     """Says over which mesh axes each output of a jitted `shard_map` may vary.
 
     Args:
         closed_jaxpr: of a function that is one `shard_map`, inside any number of `jax.jit`.
         varying: the mesh axes that each argument varies over, where `in_specs` do not tell.
+        trust_unknown: take a primitive that JAX does not define for a function of its operands:
+            for warnings, never for an answer that permits a change.
 
     Returns:
         One `Variation` for each output of the body, in order, whatever its `out_specs`; None when
@@ -115,7 +122,11 @@ def shard_map_outputs(
         dict.fromkeys(told.get(label, axes), label or f"input {i} of the shard_map")
         for i, (axes, label) in enumerate(zip(jaxprs.in_axes(eqn), labels, strict=True))
     ]
-    return body_outputs(scope, jaxprs.opened(eqn.params["jaxpr"]), inputs)
+    token = _trust_unknown.set(trust_unknown)
+    try:
+        return body_outputs(scope, jaxprs.opened(eqn.params["jaxpr"]), inputs)
+    finally:
+        _trust_unknown.reset(token)
 
 
 def body_outputs(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Variation]:
@@ -147,7 +158,7 @@ def with_inner(
 
 def callee(eqn: JaxprEqn) -> Jaxpr | None:
     """Returns what an equation calls with its operands as they are, if it does that alone."""
-    if RULES.get(eqn.primitive.name) is not _call:
+    if _rule(eqn) is not _call:
         return None
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
         if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
@@ -159,8 +170,8 @@ def callee(eqn: JaxprEqn) -> Jaxpr | None:
 
 def reaches_beyond(eqn: JaxprEqn) -> bool:
     """Says whether an equation outside of any `shard_map` may give each device something else."""
-    rule = RULES.get(eqn.primitive.name)
-    if rule is None:
+    rule = _rule(eqn)
+    if rule is _from_operands:
         return bool(eqn.effects) or any(True for _ in jaxprs.subjaxprs(eqn.params))
     return rule is _varies_everywhere or (rule is _call and callee(eqn) is None)
 
@@ -224,6 +235,9 @@ _watch: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("watch", 
 _inner: contextvars.ContextVar[dict[Var, Origins] | None] = contextvars.ContextVar(
     "inner", default=None
 )
+_trust_unknown: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "trust_unknown", default=False
+)
 
 
 def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Origins]:
@@ -235,16 +249,21 @@ def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Or
 
     watch = _watch.get()
     for eqn in jaxpr.eqns:
-        rule = RULES.get(eqn.primitive.name, _from_operands)
-        results = rule(scope, eqn, [read(atom) for atom in eqn.invars])
+        results = _rule(eqn)(scope, eqn, [read(atom) for atom in eqn.invars])
         if watch is not None:
             watch(eqn, results)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
+def _rule(eqn: JaxprEqn) -> Rule:
+    if primitives.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
+        return RULES.get(eqn.primitive.name, _from_operands)
+    return _varies_everywhere
+
+
 def _from_operands(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    # Nobody taught us this primitive: plain arithmetic, unless it could reach beyond its operands.
+    # No rule for this primitive: plain arithmetic, unless it could reach beyond its operands.
     named = (jaxprs.axis_names(value, scope) for key, value in eqn.params.items() if "ax" in key)
     names_an_axis = any(axis in scope for axes in named for axis in axes)
     if eqn.effects or names_an_axis or any(True for _ in jaxprs.subjaxprs(eqn.params)):
@@ -399,7 +418,7 @@ RULES: dict[str, Rule] = {
         _varies_everywhere,
     ),
 }
-"""By primitive name. A primitive that is not here is taken for a function of its operands."""
+"""By primitive name. One of JAX's that is not here is taken for a function of its operands."""
 
 
 def _fixpoint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,12 +25,16 @@ class WatchedFunction:
       name: what it is called.
       record: what pmapx counts of it; None for a function of ``jax.jit``.
       mapped_at: the line that made it.
+      static_argnums: the positions of its static arguments, whose values choose its program.
       skipped: why signatures could not be audited.
     """
 
-    def __init__(self, name: str, record: Record | None, mapped_at: str) -> None:
+    def __init__(
+        self, name: str, record: Record | None, mapped_at: str, static_argnums: Sequence[int] = ()
+    ) -> None:
         """Starts with nothing."""
         self.name = name
+        self.static_argnums = static_argnums
         self.mapped_at = mapped_at
         self.record = record
         self.skipped: list[str] = []
@@ -45,7 +49,8 @@ class WatchedFunction:
             return False
         # A program of pmapx is one for all placements, one of jax.jit is not.
         has_places = self.record is None
-        key = (tree, tuple(_signature_of(leaf, has_places) for leaf in leaves))
+        static = tuple((type(args[n]), args[n]) for n in self.static_argnums if n < len(args))
+        key = (tree, tuple(_signature_of(leaf, has_places) for leaf in leaves), static)
         is_new = key not in self._seen
         if is_new:
             self._seen[key] = None  # Until it is known to be one that maps.

@@ -81,7 +81,9 @@ class Watch:
             dispatcher = mapped._dispatcher
             call = dispatcher.call
             name = mapped._programs.function
-            watched = WatchedFunction(name, mapped._record, _line_of_the_program())
+            watched = WatchedFunction(
+                name, mapped._record, _line_of_the_program(), mapped._options.static_argnums
+            )
             self._functions.append(watched)
             of_call = functools.partial(self._of_pmap, watched, mapped)
 

@@ -53,25 +53,27 @@ class Bindings:
         That is in its names, in partials of it, in the names of its classes, and in the defaults
         of its functions.
         """
-        for module in _modules_of_others():
+        for module_name, module in _modules_of_others():
             for attribute, value in list(_namespace(module).items()):
-                name = f"{module.__name__}.{attribute}"
+                name = f"{module_name}.{attribute}"
                 self._replace(module, attribute, value, old, new, name)
-                if isinstance(value, type) and value.__module__ == module.__name__:
-                    for member, inner in list(vars(value).items()):
-                        self._replace(value, member, inner, old, new, f"{name}.{member}")
+                if _is_a(value, type):
+                    members = type.__getattribute__(value, "__dict__")
+                    if members.get("__module__") == module_name:
+                        for member, inner in list(members.items()):
+                            self._replace(value, member, inner, old, new, f"{name}.{member}")
 
     def _replace(
         self, owner: Any, attribute: str, value: Any, old: Any, new: Any, name: str
     ) -> None:
         if value is old:
             self.set(owner, attribute, new, name)
-        elif isinstance(value, staticmethod) and value.__func__ is old:
+        elif _is_a(value, staticmethod) and value.__func__ is old:
             self.set(owner, attribute, staticmethod(new), name)
         elif type(value) is functools.partial and value.func is old:
             bound = functools.partial(new, *value.args, **value.keywords)
             self.set(owner, attribute, bound, name)
-        elif isinstance(value, types.FunctionType):
+        elif type(value) is types.FunctionType:
             self._replace_defaults(value, old, new, name)
 
     def _replace_defaults(self, function: Any, old: Any, new: Any, name: str) -> None:
@@ -101,11 +103,16 @@ def _restore(mapping: dict[str, Any], key: str, ours: Any, before: Any) -> None:
         mapping[key] = before
 
 
-def _modules_of_others() -> Iterator[types.ModuleType]:
+def _is_a(value: Any, kind: type) -> bool:
+    # Not isinstance, which asks the object for its __class__: a proxy may raise, or load a library.
+    return issubclass(type(value), kind)
+
+
+def _modules_of_others() -> Iterator[tuple[str, types.ModuleType]]:
     for name, module in list(sys.modules.items()):
         ours = name.partition(".")[0] in ("jax", "jaxlib", "pmapx")
-        if isinstance(module, types.ModuleType) and not ours:
-            yield module
+        if _is_a(module, types.ModuleType) and not ours:
+            yield str(_namespace(module).get("__name__", name)), module
 
 
 def _namespace(module: types.ModuleType) -> dict[str, Any]:

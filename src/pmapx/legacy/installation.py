@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from types import TracebackType
 from typing import Any
 
 from pmapx import _fastpath
-from pmapx.legacy import indexing, names, removed
+from pmapx.legacy import indexing, names, operators, removed
 from pmapx.legacy.bindings import Bindings
 from pmapx.legacy.imports import AfterImport
 
@@ -131,6 +132,7 @@ class Installation:
             if self._options is None:
                 self._imports.start()
                 removed.put_back(self._bindings)
+                _compute_on_one_device(self._bindings)
                 if index_rows:
                     _index_rows(self._bindings)
         except BaseException:
@@ -152,6 +154,14 @@ class Installation:
 
 def _index_rows(bindings: Bindings) -> None:
     array = _fastpath.array_type()
-    getitem, iterate = array.__getitem__, array.__iter__
+    getitem, iterate = operators.make_operator(array.__getitem__), array.__iter__
     bindings.set(array, "__getitem__", indexing.make_getitem(getitem), "jax.Array.__getitem__")
     bindings.set(array, "__iter__", indexing.make_iter(iterate), "jax.Array.__iter__")
+
+
+def _compute_on_one_device(bindings: Bindings) -> None:
+    array = _fastpath.array_type()
+    for name in operators.NAMES:
+        operator = operators.make_operator(getattr(array, name))
+        functools.update_wrapper(operator, getattr(array, name))
+        bindings.set(array, name, operator, f"jax.Array.{name}")

@@ -138,6 +138,45 @@ STATE = state
 """,
         "['mean'] differs as 'batch' does, made at statistics_of_each_device.py:18",
     ),
+    "a_static_value_turns_the_mean_off": (
+        """
+def step(state, batch, is_synchronous):
+    grads = (batch * state["w"]).mean(keepdims=True) * jnp.ones(4)
+    if is_synchronous:
+        grads = lax.pmean(grads, "batch")
+    return {"w": state["w"] - grads, "n": state["n"] + 1}
+p_step = jax.pmap(step, axis_name="batch", static_broadcasted_argnums=2)
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state = p_step(state, batch, True)
+for batch in ROWS:
+    state = p_step(state, batch, False)
+RESULT = jax.device_get(state)
+STATE = state
+""",
+        "['w'] differs as 'batch' does",
+    ),
+    "a_primitive_that_jax_does_not_define": (
+        """
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+shifted = Primitive("shifted_by_device")
+shifted.def_abstract_eval(lambda x: x)
+mlir.register_lowering(
+    shifted, mlir.lower_fun(lambda x: x + lax.axis_index("batch"), multiple_results=False)
+)
+def step(state, batch):
+    new, loss = train_step(state, batch)
+    return {**new, "n": shifted.bind(new["n"])}, loss
+p_step = jax.pmap(step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = p_step(state, batch)
+RESULT = jax.device_get(state), loss[0]
+STATE = state
+""",
+        "['n'] differs since `shifted_by_device`",
+    ),
     "partly_varying_and_never_fed_back": (
         """
 def step(state, batch):

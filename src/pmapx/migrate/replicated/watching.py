@@ -142,26 +142,29 @@ class _Site:
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.record["calls"] += 1
-        flat, tree = jax.tree.flatten((args, kwargs))
-        kinds = tuple((np.shape(x), getattr(x, "dtype", type(x))) for x in flat)
-        is_new = (tree, kinds) not in self._signatures
-        if not is_new and self._looks >= LOOKS:
-            return
         try:
-            if any(isinstance(leaf, jax.core.Tracer) for leaf in flat):
+            mapping = self._mapped.trace.__self__
+            call = mapping._reader.read(args, kwargs)
+            if _fastpath.is_staging():
                 self.record["problem"] = "it is called inside another transformation"
-            else:
-                self._signatures.add((tree, kinds))
-                self._looks += 1
-                self._ask(args, kwargs, is_new)
+                self._watch.write()
+                return
+            # All that a program depends on: static values, and the settings around the call.
+            key = (call.signature, _fastpath.trace_context())
+            is_new = key not in self._signatures
+            if not is_new and self._looks >= LOOKS:
+                return
+            self._signatures.add(key)
+            self._looks += 1
+            program, traced = mapping.traced(*args, **kwargs)
+            self._compare(mapping, call, program)
+            if is_new:
+                self._analyse(program, traced, _owners(call))
         except Exception as error:  # The program goes on as it would without us.
             self.record["problem"] = f"not analysed: {type(error).__name__}: {error}"[:200]
         self._watch.write()
 
-    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any], is_new: bool) -> None:
-        mapping = self._mapped.trace.__self__
-        program, traced = mapping.traced(*args, **kwargs)
-        call = mapping._reader.read(args, kwargs)
+    def _compare(self, mapping: Any, call: Any, program: Any) -> None:
         owners = _owners(call)
         parameters = mapping._reader.parameters
         names = {}
@@ -178,8 +181,6 @@ class _Site:
                     self.record["unequal"].setdefault(
                         index, f"call {self.record['calls']}: {where}"
                     )
-        if is_new:
-            self._analyse(program, traced, owners)
 
     def _analyse(self, program: Any, traced: Any, owners: dict[str, list[int]]) -> None:
         levels = program.mapping.levels
