@@ -171,23 +171,16 @@ def vectorized(
             traced.append((out_axes, out_tree))
             return out_leaves
 
-        as_batch = functools.partial(
-            jax.vmap,
+        body: Callable[..., list[Any]] = on_one_row
+        if level.name is not None:
+            body = batched_collectives.supported(on_one_row, level.name, level.size)
+        batched = jax.vmap(
+            body,
             in_axes=level.in_axes,
             axis_name=level.name,
             axis_size=level.size,
             spmd_axis_name=spmd_axis,
-        )
-        try:
-            batched = as_batch(on_one_row)(*leaves)
-        except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
-            # A ValueError is the user's, or ours, unless it is that of JAX 0.8 about keys.
-            is_about_keys = "gather fill_value key" in str(error)
-            if level.name is None or (isinstance(error, ValueError) and not is_about_keys):
-                raise
-            # Some collectives have no batching rule, and that is how JAX says so.
-            rewritten = batched_collectives.supported(on_one_row, level.name, level.size)
-            batched = as_batch(rewritten)(*leaves)
+        )(*leaves)
         out_axes, out_tree = traced[-1]
         return jax.tree.unflatten(
             out_tree,
