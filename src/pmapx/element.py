@@ -56,13 +56,15 @@ def over_devices(
     *,
     adapt: Callable[..., Callable[..., Any]] | None = None,
     as_shards: bool = False,
+    replicated_over: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Maps ``element`` over mesh axes, one element a device; ``mesh=None``: the context's.
 
     The specs of the outputs are needed before their number and ranks are known, so the leaves
     come out in groups, one for each possible combination of axes, and are put back in order
     outside. ``adapt`` wraps the mapped function, given the groups' axes. ``as_shards`` maps what
-    each device holds, in and out, as if it were the whole array.
+    each device holds, in and out, as if it were the whole array. Along the mesh axes
+    ``replicated_over``, all devices do the same.
     """
     group_axes = axes.possible_out_axes(levels)
     out_specs = [
@@ -92,7 +94,7 @@ def over_devices(
                 for index, leaf in enumerate(leaves)
             ),
             out_specs=out_specs,
-            axis_names={level.mesh_axis for level in levels},
+            axis_names={*(level.mesh_axis for level in levels), *replicated_over},
             # The gradients of pmap: with check_vma on, those of replicated inputs come summed.
             check_vma=False,
         )

@@ -351,7 +351,10 @@ class MappedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        return self.traced(*args, **kwargs)[1]
+        try:
+            return self.traced(*args, **kwargs)[1]
+        except (errors.TooManyElements, errors.NestingTooLarge):
+            return self.traced_alone(*args, **kwargs)
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
@@ -361,6 +364,16 @@ class MappedFunction:
                 call = spanning.over_all_processes(self._programs, call)
             around = self._programs.mesh_around(call.signature)
             return self._programs.traced(call.signature, around)
+
+    def traced_alone(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+        """Traces the function where there are too few devices to run it."""
+
+        def staged(*args: Any, **kwargs: Any) -> Any:
+            return stage(self._programs, self._reader.read(args, kwargs))
+
+        staged.__name__ = staged.__qualname__ = self._programs.function
+        static_argnums = self._options.static_argnums
+        return jax.jit(staged, static_argnums=static_argnums).trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers the function for these arguments, or their shapes."""
@@ -373,7 +386,10 @@ class MappedFunction:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
-        program, traced = self.traced(*args, **kwargs)
+        try:
+            program, traced = self.traced(*args, **kwargs)
+        except (errors.TooManyElements, errors.NestingTooLarge):
+            return self.traced_alone(*args, **kwargs).out_info
         if self._programs.spans_processes():
             return spanning.shapes_from_here(self._programs, program, traced.out_info)
         return traced.out_info

@@ -12,11 +12,13 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pmapx import _fastpath, crossings, errors, layout, nesting, placement, spanning
+from pmapx import _fastpath, crossings, errors, layout, nesting, outer_trace, placement, spanning
 from pmapx.axes import Mapping
 from pmapx.calls import Call
+from pmapx.element import vectorized
 from pmapx.program import Program, may_lose_values, varying_outputs
 from pmapx.programs import Programs
+from pmapx.refusals import refused
 
 
 def is_traced(call: Call) -> bool:
@@ -78,7 +80,15 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
     context = placement.context_mesh()
     if context is not None:
         return _stage_in_context(programs, call, mapping, context)
-    program = programs.program_for(call.signature, None)
+    try:
+        program = programs.program_for(call.signature, None)
+    except (errors.TooManyElements, errors.NestingTooLarge) as error:
+        if not _is_recorded():
+            raise
+        return _stage_refused(programs, call, mapping, error)
+    shared = outer_trace.mesh_to_share(program.layout.mesh, call.leaves, programs.devices())
+    if shared is not None:
+        return _stage_in_context(programs, call, mapping, shared)
     args, kwargs = call.args, call.kwargs
     mesh_in_types = placement.mesh_in_types(call.leaves)
     try:
@@ -96,6 +106,16 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
         # Under grad, say: the tracer hides an array that lies elsewhere.
         args, kwargs = _replicated(call, program)
         return program.jitted, program.jitted(*args, **kwargs)
+
+
+def _stage_refused(
+    programs: Programs, call: Call, mapping: Mapping, error: Exception
+) -> tuple[Any, Any]:
+    """Records a map that there are too few devices for: it can be traced, and not lowered."""
+    outermost = mapping.outermost
+    element = nesting.inside(nesting.Level(outermost.name), programs.element(call.signature))
+    jitted = programs.jitted(call.signature, vectorized(element, outermost))
+    return jitted, refused(jitted(*call.args, **call.kwargs), error)
 
 
 def _replicated(call: Call, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
