@@ -326,6 +326,27 @@ def test_any_hashable_names_the_axis(axis_name):
 
 
 @pytest.mark.behaviour("A7")
+@pytest.mark.parametrize(
+    "axis_name", ["\u00e4", "\u65e5\u672c", "a\\b", "\\x41", "\\", "'\u00e9\""], ids=ascii
+)
+def test_an_axis_name_may_have_characters_that_xla_cannot_read(axis_name, devices):
+    """Some end the process if they reach the program."""
+
+    def fun(x):
+        return lax.psum(x, axis_name) + lax.axis_index(axis_name)
+
+    expected = X.sum() + jnp.arange(N)
+    on_one = pmapx.pmap(fun, axis_name, oversubscribe=True, devices=devices[:1])
+    pair = pmapx.pmap(lambda x: pmapx.pmap(fun, axis_name)(x) + lax.psum(0.0, "j"), "j")
+
+    np.testing.assert_array_equal(pmapx.pmap(fun, axis_name)(X), expected)
+    np.testing.assert_array_equal(jax.jit(pmapx.pmap(fun, axis_name))(X), expected)
+    np.testing.assert_array_equal(on_one(X), expected)
+    np.testing.assert_array_equal(pair(X[None]), expected[None])
+    assert pmapx.pmap(fun, axis_name).lower(X).compile().as_text()
+
+
+@pytest.mark.behaviour("A7")
 def test_a_tuple_is_one_name():
     name = ("data", "model")
 

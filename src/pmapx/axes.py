@@ -23,14 +23,14 @@ class AxisToken(str):
     Meshes take strings only, while pmap's axis names may be any hashable object. JAX looks names
     up by equality, so a string that equals (and hashes as) the user's object binds that object.
     ``str`` of it is ``str`` of the object, which newer releases write into the program; its own
-    text has no single quotes, which they cannot read back.
+    text is ASCII without the characters that XLA cannot read back from the program.
     """
 
     name: Hashable
 
     def __new__(cls, name: Hashable) -> AxisToken:
         """Makes the token that stands for ``name``."""
-        token = super().__new__(cls, str(name).replace("'", '"') or '""')
+        token = super().__new__(cls, _readable_by_xla(str(name)) or '""')
         token.name = name
         return token
 
@@ -65,11 +65,19 @@ class SpecToken(AxisToken):
     __hash__ = AxisToken.__hash__
 
 
+def _readable_by_xla(text: str) -> str:
+    """Returns ``text`` with the characters that XLA cannot read back as their code points.
+
+    It writes names between single quotes, and ends the process at an escape that it does not know.
+    """
+    return "".join(c if c.isascii() and c not in "'\\" else f"<U+{ord(c):04X}>" for c in text)
+
+
 def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
     """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
     if axis_name is None:
         return f"pmapx_axis_{depth}"
-    if type(axis_name) is str and axis_name and "'" not in axis_name:
+    if type(axis_name) is str and axis_name and _readable_by_xla(axis_name) == axis_name:
         return axis_name
     return AxisToken(axis_name)
 

@@ -1,9 +1,11 @@
-"""The collectives that ``jax.vmap`` refuses, written as ones that it takes.
+"""Collectives over an axis of ``jax.vmap``, with the checks of those over devices.
 
-Over an axis of ``jax.vmap``, JAX refuses ``axis_index_groups``, a ``ppermute`` that leaves
-elements out, and ``pbroadcast``. They are rewritten where they stand in the function's jaxpr, also
-in the bodies of loops, branches, jits and remats and in custom derivative rules; all other
-equations stay as they are.
+``jax.vmap`` refuses ``axis_index_groups``, a ``ppermute`` that leaves elements out, and
+``pbroadcast``. They are rewritten where they stand in the function's jaxpr, also in the bodies of
+loops, branches, jits and remats and in custom derivative rules; all other equations stay as they
+are. Other mistakes it does not refuse, since a batching rule does not check what it is given: the
+jaxpr is traced with the axis unbatched, so that JAX checks shapes as it does for a map over
+devices, and what JAX leaves to lowering is checked here.
 
 The body of a loop has no room for new array constants, so the rules make none: what differs from
 element to element comes from a whole ``ppermute`` of the axis index, whose pairs are part of the
@@ -25,7 +27,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 
 def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> Callable[..., Any]:
-    """Returns ``fun`` with what vmap refuses over ``axis_name`` written as collectives it takes.
+    """Returns ``fun`` with its collectives over ``axis_name`` checked, and fit for ``jax.vmap``.
 
     The result is to be mapped with ``jax.vmap`` over an axis of that name and size. Collectives
     over several axes at once are left as they are.
@@ -50,15 +52,16 @@ class _Collective:
         self.axis_name = axis_name
         self.axis_size = axis_size
         self.params = params
-        self.groups: Sequence[Sequence[int]] = params.get("axis_index_groups") or [range(axis_size)]
-        self.group_size = len(self.groups[0])
-        self.groups_are_equal = len({len(group) for group in self.groups}) == 1
+        groups = params.get("axis_index_groups")
+        self.groups: Sequence[Sequence[int]] = [range(axis_size)] if groups is None else groups
         self.group_after_group = list(itertools.chain.from_iterable(self.groups))
         if sorted(self.group_after_group) != list(range(axis_size)):
             raise ValueError(
                 f"axis_index_groups must cover the {axis_size} elements of the axis "
                 f"{axis_name!r} exactly once, got {self.groups}"
             )
+        self.group_size = len(self.groups[0])
+        self.groups_are_equal = len({len(group) for group in self.groups}) == 1
 
     def permuted(self, x: jax.Array, pairs: Sequence[tuple[int, int]]) -> jax.Array:
         if all(source == destination for source, destination in pairs):
@@ -138,12 +141,26 @@ def _reduce_scatter(collective: _Collective, x: jax.Array) -> jax.Array:
 
 
 def _ppermute(collective: _Collective, x: jax.Array) -> jax.Array:
-    pairs = list(collective.params["perm"])
-    everyone = set(range(collective.axis_size))
+    size = collective.axis_size
+    everyone = set(range(size))
+
+    def from_the_front(index: int) -> int:
+        # Over devices, negative indices count from the end, as those of lists do.
+        return index + size if -size <= index < 0 else index
+
+    pairs = [
+        (from_the_front(source), from_the_front(destination))
+        for source, destination in collective.params["perm"]
+    ]
     senders, receivers = ([pair[end] for pair in pairs] for end in (0, 1))
-    silent, idle = sorted(everyone - {*senders}), sorted(everyone - {*receivers})
-    if len(silent) != len(idle) or len(idle) != len(everyone) - len(pairs):
+    if len(set(senders)) < len(pairs) or len(set(receivers)) < len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}")
+    if not everyone.issuperset(senders + receivers):
+        raise ValueError(
+            f"ppermute sources and destinations must be indices of the axis "
+            f"{collective.axis_name!r} of size {size}, got {pairs}"
+        )
+    silent, idle = sorted(everyone - {*senders}), sorted(everyone - {*receivers})
     from_someone = collective.permuted(x, [*pairs, *zip(silent, idle, strict=True)])
     if not idle:
         return from_someone
@@ -152,7 +169,13 @@ def _ppermute(collective: _Collective, x: jax.Array) -> jax.Array:
 
 
 def _pbroadcast(collective: _Collective, x: jax.Array) -> jax.Array:
-    return lax.all_gather(x, collective.axis_name)[collective.params["source"]]
+    source = collective.params["source"]
+    if source not in range(collective.axis_size):
+        raise ValueError(
+            f"pbroadcast source must be an index of the axis {collective.axis_name!r} of size "
+            f"{collective.axis_size}, got {source}"
+        )
+    return lax.all_gather(x, collective.axis_name)[source]
 
 
 def _joined(rows: jax.Array, axis: int) -> jax.Array:
@@ -232,11 +255,10 @@ class _Rewriting:
         axes = params["axes"] if "axes" in params else params["axis_name"]
         if axes not in (self.axis_name, (self.axis_name,)):
             return False
-        # Of `pbroadcast`, JAX has a rule that fails.
-        leaves_some_out = len(params.get("perm", range(self.axis_size))) < self.axis_size
+        _check_types(eqn)
         is_grouped = params.get("axis_index_groups") is not None
-        sends_keys = eqn.primitive.name == "ppermute" and _is_key(eqn.invars[0].aval)
-        return is_grouped or leaves_some_out or sends_keys or eqn.primitive.name == "pbroadcast"
+        # Of `pbroadcast`, JAX has a rule that fails; its rule for `ppermute` checks no pairs.
+        return is_grouped or eqn.primitive.name in ("pbroadcast", "ppermute")
 
     def written_out(self, eqn: JaxprEqn) -> list[JaxprEqn]:
         rule = RULES[eqn.primitive.name]
@@ -294,6 +316,13 @@ class _Rewriting:
             for name, kind in kinds.items()
             if name in params
         }
+
+
+def _check_types(eqn: JaxprEqn) -> None:
+    """Refuses the operands that have no order; a map over devices refuses them when lowered."""
+    name = eqn.primitive.name
+    if name in ("pmax", "pmin") and any(_is_key(operand.aval) for operand in eqn.invars):
+        raise TypeError(f"{name} does not accept typed PRNG keys: they have no order")
 
 
 def _jaxprs(params: Mapping[str, Any]) -> list[Any]:

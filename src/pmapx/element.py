@@ -56,13 +56,15 @@ def over_devices(
     *,
     adapt: Callable[..., Callable[..., Any]] | None = None,
     as_shards: bool = False,
+    replicated_over: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Maps ``element`` over mesh axes, one element a device; ``mesh=None``: the context's.
 
     The specs of the outputs are needed before their number and ranks are known, so the leaves
     come out in groups, one for each possible combination of axes, and are put back in order
     outside. ``adapt`` wraps the mapped function, given the groups' axes. ``as_shards`` maps what
-    each device holds, in and out, as if it were the whole array.
+    each device holds, in and out, as if it were the whole array. Along the mesh axes
+    ``replicated_over``, all devices do the same.
     """
     group_axes = axes.possible_out_axes(levels)
     out_specs = [
@@ -92,7 +94,7 @@ def over_devices(
                 for index, leaf in enumerate(leaves)
             ),
             out_specs=out_specs,
-            axis_names={level.mesh_axis for level in levels},
+            axis_names={*(level.mesh_axis for level in levels), *replicated_over},
             # The gradients of pmap: with check_vma on, those of replicated inputs come summed.
             check_vma=False,
         )
@@ -171,23 +173,16 @@ def vectorized(
             traced.append((out_axes, out_tree))
             return out_leaves
 
-        as_batch = functools.partial(
-            jax.vmap,
+        body: Callable[..., list[Any]] = on_one_row
+        if level.name is not None:
+            body = batched_collectives.supported(on_one_row, level.name, level.size)
+        batched = jax.vmap(
+            body,
             in_axes=level.in_axes,
             axis_name=level.name,
             axis_size=level.size,
             spmd_axis_name=spmd_axis,
-        )
-        try:
-            batched = as_batch(on_one_row)(*leaves)
-        except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
-            # A ValueError is the user's, or ours, unless it is that of JAX 0.8 about keys.
-            is_about_keys = "gather fill_value key" in str(error)
-            if level.name is None or (isinstance(error, ValueError) and not is_about_keys):
-                raise
-            # Some collectives have no batching rule, and that is how JAX says so.
-            rewritten = batched_collectives.supported(on_one_row, level.name, level.size)
-            batched = as_batch(rewritten)(*leaves)
+        )(*leaves)
         out_axes, out_tree = traced[-1]
         return jax.tree.unflatten(
             out_tree,

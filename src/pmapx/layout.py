@@ -17,6 +17,9 @@ from pmapx.nesting import Level, NamedSize
 
 InnerAxes = tuple[tuple[NamedSize, str], ...]
 
+# The mesh axis of the devices that a map leaves over in a program of more devices.
+_SPARE = "pmapx_spare"
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
@@ -120,15 +123,17 @@ def lay_out_in_context(
 ) -> Callable[..., Any]:
     """Lays ``mapping`` out while somebody's ``jit`` is traced under the mesh ``context``.
 
-    The devices are then that mesh's, whatever they are, seen along axes of our own. A map of
-    another size than that mesh runs as a batch, since one program has one set of devices.
+    The devices are then that mesh's, whatever they are, seen along axes of our own, since one
+    program has one set of devices. A map whose size divides theirs is replicated over the rest; one
+    of another size runs as a batch.
     """
     named_sizes = _named_sizes(mapping, inner_axes)
     is_explicit = AxisType.Explicit in context.axis_types
 
     if has_room_around(mapping, context) and not is_explicit:
         return lay_out_along(element, mapping, context).mapped
-    if math.prod(size for _, size in named_sizes) != context.size:
+    spare, rest = divmod(context.size, math.prod(size for _, size in named_sizes))
+    if rest or (spare > 1 and (is_explicit or inner_axes)):
         if len(mapping.levels) > 1:
             raise nesting.InnerPmapMet  # As a batch, each pmap is mapped in its own turn.
         element = nesting.inside(Level(mapping.outermost.name), element)
@@ -138,7 +143,8 @@ def lay_out_in_context(
             jax.sharding.auto_axes(mapped, out_sharding=PartitionSpec()) if is_explicit else mapped
         )
 
-    mesh = placement.make_mesh(list(context.devices.flat), named_sizes)
+    spare_axes = [(_SPARE, spare)] if spare > 1 else []
+    mesh = placement.make_mesh(list(context.devices.flat), named_sizes + spare_axes)
     if inner_axes and not nesting.can_nest(mesh):
         return lay_out_in_context(element, mapping, context, ())
 
@@ -147,7 +153,9 @@ def lay_out_in_context(
     ) -> Callable[..., Any]:
         def on_our_axes(*leaves: Any) -> Any:
             with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-                return program(*leaves)
+                groups = program(*leaves)
+            # JAX reads the shardings of a program's results as those of one mesh of it.
+            return _replicated(groups, context) if spare > 1 else groups
 
         if not is_explicit:
             return on_our_axes
@@ -164,7 +172,17 @@ def lay_out_in_context(
         return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)
 
     element = _inside(element, mapping, inner_axes, mesh)
-    return over_devices(element, mapping.levels, mesh, adapt=adapt)
+    return over_devices(
+        element,
+        mapping.levels,
+        mesh,
+        adapt=adapt,
+        replicated_over=[name for name, _ in spare_axes],
+    )
+
+
+def _replicated(tree: Any, mesh: Mesh) -> Any:
+    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def _named_sizes(mapping: Mapping, inner_axes: InnerAxes | None) -> list[tuple[str, int]]:

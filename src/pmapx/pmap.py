@@ -346,7 +346,10 @@ class MappedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        program, traced = self.traced(*args, **kwargs)
+        try:
+            program, traced = self.traced(*args, **kwargs)
+        except (errors.TooManyElements, errors.NestingTooLarge):
+            return self.traced_alone(*args, **kwargs)
         return stages.Traced(traced, self._programs, program, self._inputs)
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
@@ -357,6 +360,16 @@ class MappedFunction:
                 call = spanning.over_all_processes(self._programs, call)
             around = self._programs.mesh_around(call.signature)
             return self._programs.traced(call.signature, around)
+
+    def traced_alone(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+        """Traces the function where there are too few devices to run it."""
+
+        def staged(*args: Any, **kwargs: Any) -> Any:
+            return stage(self._programs, self._reader.read(args, kwargs))
+
+        staged.__name__ = staged.__qualname__ = self._programs.function
+        static_argnums = self._options.static_argnums
+        return jax.jit(staged, static_argnums=static_argnums).trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""

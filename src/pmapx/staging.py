@@ -20,14 +20,17 @@ from pmapx import (
     errors,
     layout,
     nesting,
+    outer_trace,
     placement,
     spanning,
     trace_contexts,
 )
 from pmapx.axes import Mapping
 from pmapx.calls import Call
+from pmapx.element import vectorized
 from pmapx.program import Program, may_lose_values, varying_outputs
 from pmapx.programs import Programs
+from pmapx.refusals import refused
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -104,7 +107,15 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
     context = placement.context_mesh()
     if context is not None:
         return _stage_in_context(programs, call, mapping, context)
-    program = programs.program_for(call.signature, None)
+    try:
+        program = programs.program_for(call.signature, None)
+    except (errors.TooManyElements, errors.NestingTooLarge) as error:
+        if not _is_recorded():
+            raise
+        return _stage_refused(programs, call, mapping, error)
+    shared = outer_trace.mesh_to_share(program.layout.mesh, call.leaves, programs.devices())
+    if shared is not None:
+        return _stage_in_context(programs, call, mapping, shared)
     args, kwargs = program.arguments(call.leaves)
     mesh_in_types = placement.mesh_in_types(call.leaves)
     try:
@@ -124,6 +135,17 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
     # Under grad, say: the tracer hides an array that lies elsewhere.
     args, kwargs = _replicated(call, program)
     return program.jitted, (args, kwargs), program.jitted(*args, **kwargs)
+
+
+def _stage_refused(
+    programs: Programs, call: Call, mapping: Mapping, error: Exception
+) -> tuple[Any, Arguments, Any]:
+    """Records a map that there are too few devices for: it can be traced, and not lowered."""
+    outermost = mapping.outermost
+    element = nesting.inside(nesting.Level(outermost.name), programs.element(call.signature))
+    jitted = programs.jitted(call.signature, vectorized(element, outermost))
+    args, kwargs = jax.tree.unflatten(arguments.program_tree(call.signature), call.leaves)
+    return jitted, (args, kwargs), refused(jitted(*args, **kwargs), error)
 
 
 def _replicated(call: Call, program: Program) -> Arguments:

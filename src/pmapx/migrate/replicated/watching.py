@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from jax.extend import source_info_util
 
-from pmapx import _fastpath, axes
+from pmapx import _fastpath, axes, trace_contexts
 from pmapx.audit import replication
 
 HOOK = "pmapx.migrate.replicated.watching:start"
@@ -143,14 +143,14 @@ class _Site:
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.record["calls"] += 1
         try:
-            mapping = self._mapped.trace.__self__
+            mapping = self._mapped._mapped
             call = mapping._reader.read(args, kwargs)
             if _fastpath.is_staging():
                 self.record["problem"] = "it is called inside another transformation"
                 self._watch.write()
                 return
             # All that a program depends on: static values, and the settings around the call.
-            key = (call.signature, _fastpath.trace_context())
+            key = (call.signature, trace_contexts.trace_context())
             is_new = key not in self._signatures
             if not is_new and self._looks >= LOOKS:
                 return

@@ -1,0 +1,75 @@
+"""The devices of the program that a call is recorded into.
+
+A program of XLA has one set of devices in one order. When several pmapped functions of different
+sizes or device orders are called in one ``jit``, the first one decides, and the others run on its
+devices. What has been decided is kept for as long as the outermost trace lives.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+try:
+    from jax.extend.core import take_current_trace
+except ImportError:  # Before JAX 0.8.2.
+    from jax.core import take_current_trace  # type: ignore[attr-defined, no-redef]
+
+# A mesh axis of no meaning to anybody: a map sees the devices along an axis of its own.
+_DEVICES = "pmapx_devices"
+
+_meshes: weakref.WeakKeyDictionary[Any, Mesh] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _outermost() -> Any:
+    """Returns the outermost trace under way that records a program, None if there is none."""
+    with take_current_trace() as trace:
+        outermost = None
+        while trace is not None:
+            if hasattr(trace, "frame"):
+                outermost = trace
+            trace = getattr(trace, "parent_trace", None)
+        return outermost
+
+
+def mesh_to_share(
+    mesh: Mesh, leaves: Sequence[Any], available: Sequence[jax.Device]
+) -> Mesh | None:
+    """Returns the devices to use in place of those of ``mesh``; None if it can have its own.
+
+    ``leaves`` are the arguments: one that has a mesh in its type is committed to as many devices.
+    """
+    outermost = _outermost()
+    if outermost is None:
+        return None
+    with _lock:
+        shared = _meshes.get(outermost)
+        if shared is None:
+            count = _committed_count(leaves)
+            devices = list(mesh.devices.flat)
+            if count is not None and len(devices) != count <= len(available):
+                devices = list(available[:count])
+            shared = _meshes[outermost] = _flat(devices)
+    return None if list(shared.devices.flat) == list(mesh.devices.flat) else shared
+
+
+def _committed_count(leaves: Sequence[Any]) -> int | None:
+    """Returns the number of devices that the types of the arguments mention, if any."""
+    for leaf in leaves:
+        mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
+        if mesh is not None and not mesh.empty:
+            return int(mesh.size)
+    return None
+
+
+def _flat(devices: list[jax.Device]) -> Mesh:
+    chosen = np.empty(len(devices), dtype=object)
+    chosen[:] = devices
+    return Mesh(chosen, (_DEVICES,))
