@@ -241,7 +241,8 @@ class MappedFunction:
         for index in moved:
             if donated[index]:
                 call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        can_repeat = not any(
+        # The dispatch would pass on what had to be copied first.
+        can_repeat = not call.has_narrowed and not any(
             donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
             for index in moved
         )
@@ -297,7 +298,7 @@ class MappedFunction:
         result = executable.run(leaves)
         spanning.delete_donated(call, donated)
         # A call that is to be checked has to come here each time.
-        can_repeat = can_repeat and not self._options.check_replicas
+        can_repeat = can_repeat and not (self._options.check_replicas or call.has_narrowed)
         return spanning.Outcome(result, executable, can_repeat)
 
     def executable_for(self, call: Call) -> Executable:
