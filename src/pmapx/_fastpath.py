@@ -17,6 +17,8 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
+- ``_hide_frames``: tracebacks and source lines of operations that name the user's files, not those
+  of pmapx. The twin leaves them as they are.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -27,7 +29,7 @@ import functools
 import inspect
 import os
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -309,13 +311,27 @@ class LocalProgram:
         return client.deserialize_executable(serialized, _native.DeviceList(self.devices), None)
 
 
-Repeatable = jax.stages.Compiled | LocalProgram | None
+@dataclasses.dataclass(frozen=True, eq=False)
+class MovingProgram:
+    """A program for calls some of whose arguments have to be transferred.
+
+    Attributes:
+      compiled: the program.
+      wanted: where those arguments go, by leaf. The dispatch passes on these very objects, so
+        that it can be told by them which argument it was.
+    """
+
+    compiled: jax.stages.Compiled
+    wanted: Mapping[int, jax.sharding.Sharding]
 
 
-def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
+Repeatable = jax.stages.Compiled | LocalProgram | MovingProgram | None
+
+
+def _fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, result: Any) -> Any:
     """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot."""
     is_local = isinstance(program, LocalProgram)
-    compiled = program.compiled if isinstance(program, LocalProgram) else program
+    compiled = program if isinstance(program, jax.stages.Compiled) else program.compiled
     executable: Any = compiled._executable
     parameters: Any = compiled._params
     call = getattr(executable, "unsafe_call", None)
@@ -354,6 +370,12 @@ def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> 
     if isinstance(program, LocalProgram):
         kept = [program.in_shardings[index] for index in sorted(executable._kept_var_idx)]
         xla_executable, in_shardings = program.executable, kept
+    if isinstance(program, MovingProgram):
+        kept_leaves = [index - len(const_args) for index in sorted(executable._kept_var_idx)]
+        in_shardings = [
+            program.wanted.get(leaf, sharding)
+            for leaf, sharding in zip(kept_leaves, in_shardings, strict=True)
+        ]
 
     return _pxla.MeshExecutableFastpathData(
         xla_executable,
@@ -540,3 +562,21 @@ def published(name: str, text: str, timeout: float) -> dict[int, str]:
 def coordinator_address() -> str | None:
     """Returns where the processes meet, once they have."""
     return _distributed.global_state.coordinator_address if HAS_COORDINATION else None
+
+
+def _hide_frames() -> bool:
+    """Has JAX treat pmapx's files as its own; says whether it does."""
+    if _PUBLIC_ONLY:
+        return False
+    try:
+        from jax._src import source_info_util, traceback_util
+
+        package = os.path.dirname(__file__) + os.sep
+        source_info_util.register_exclusion(package)
+        traceback_util.register_exclusion(package)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+HAS_HIDDEN_FRAMES = _hide_frames()

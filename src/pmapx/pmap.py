@@ -15,6 +15,7 @@ from numbers import Integral
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from pmapx import (
@@ -23,6 +24,7 @@ from pmapx import (
     describe,
     errors,
     hosts,
+    nans,
     nesting,
     placement,
     spanning,
@@ -231,11 +233,8 @@ class MappedFunction:
             return self.run_unseen_rows(call)
         executable = self.executable_for(call)
         leaves, moved = self._inputs.place(call, executable, executable.in_shardings)
-        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
-            # The jit of the program knows how to find the operation that is to blame.
-            placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
-            with jax.set_mesh(executable.mesh):
-                return executable.program.jitted(*placed_args, **placed_kwargs), None
+        if nans.is_checking():
+            return nans.checked(self._programs, call, lambda: executable.run(leaves)), None
         result = executable.run(leaves)
         donated = self._programs.donated(call.signature)
         for index in moved:
@@ -243,10 +242,17 @@ class MappedFunction:
                 call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
         # The dispatch would pass on what had to be copied first.
         can_repeat = not call.has_narrowed and not any(
-            donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
+            donated[index]
+            or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
+            or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
             for index in moved
         )
-        return result, executable.compiled if can_repeat else None
+        if not can_repeat:
+            return result, None
+        wanted = self._inputs.known_moves(call, executable, moved)
+        if wanted:
+            return result, _fastpath.MovingProgram(executable.compiled, wanted)
+        return result, executable.compiled
 
     def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call on this process's rows; returns the program for the dispatch likewise."""
@@ -338,6 +344,8 @@ class MappedFunction:
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call)
+        if nans.is_checking() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return self.run_unseen(*args, **kwargs)[0]  # Where the dispatch turns to with a NaN.
         with nesting.entered(None), self._record.counting_traces():
             spans = self._programs.spans_processes()
             if spans:
@@ -387,3 +395,4 @@ class MappedFunction:
             self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
+            self._inputs.known.clear()
