@@ -10,6 +10,8 @@ Cases:
   numpy       numpy arrays
   misplaced   one array committed to a single device, the others placed; the hand-written call
               moves it with jax.device_put first, jax.pmap refuses it on more than one device
+  static      as placed, with a static argument beside; the hand-written call has static_argnums
+  method      as static, where the static argument is the object that has the function as a method
   first call  a new function each time: trace, compile and run
 """
 
@@ -93,6 +95,48 @@ TRANSFORMS: dict[str, Callable[[Call, list[jax.Device]], Call]] = {
 }
 
 
+def hand_written_static(fun: Callable[..., Any], devices: list[jax.Device]) -> Callable[..., Any]:
+    mapped = hand_written(lambda leaves: fun(None, leaves), devices).__wrapped__
+    return jax.jit(lambda static, leaves: mapped(leaves), static_argnums=0)
+
+
+STATIC_TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {
+    "hand-written": hand_written_static,
+    "again": hand_written_static,
+    "pmapx": lambda fun, devices: pmapx.pmap(
+        fun, axis_name="i", devices=devices, static_broadcasted_argnums=0
+    ),
+    "jax.pmap": lambda fun, devices: jax.pmap(
+        fun, axis_name="i", devices=devices, static_broadcasted_argnums=0
+    ),
+}
+
+
+def static_calls(devices: list[jax.Device]) -> dict[str, Call]:
+    """The contestants with a static argument, which is bound without a frame of Python."""
+    return {
+        name: partial(transform(lambda _, leaves: per_device(leaves), devices), "static")
+        for name, transform in STATIC_TRANSFORMS.items()
+    }
+
+
+def method_calls(devices: list[jax.Device]) -> dict[str, Call]:
+    """The contestants as methods of an object; each is looked up anew for a call."""
+    methods = {
+        name.replace("-", "_").replace(".", "_"): transform(
+            lambda _, leaves: per_device(leaves), devices
+        )
+        for name, transform in STATIC_TRANSFORMS.items()
+    }
+    trainer = type("Trainer", (), methods)()
+    return {
+        "hand-written": lambda leaves: trainer.hand_written(leaves),
+        "again": lambda leaves: trainer.again(leaves),
+        "pmapx": lambda leaves: trainer.pmapx(leaves),
+        "jax.pmap": lambda leaves: trainer.jax_pmap(leaves),
+    }
+
+
 def new_call(name: str, devices: list[jax.Device]) -> Call:
     """A contestant around a function that JAX has not seen yet."""
     return TRANSFORMS[name](lambda leaves: per_device(leaves), devices)
@@ -119,6 +163,8 @@ def measured(
     moving = {k: put_then(c) if k in ("hand-written", "again") else c for k, c in calls.items()}
 
     yield "placed", best_calls(calls, placed, options.seconds, feed_back=True)
+    yield "static", best_calls(static_calls(on), placed, options.seconds, feed_back=True)
+    yield "method", best_calls(method_calls(on), placed, options.seconds, feed_back=True)
     yield "numpy", best_calls(calls, arrays, options.seconds)
     yield "misplaced", best_calls(moving, misplaced, options.seconds)
     yield "first call", best_first_calls(on, placed, options.seconds)
@@ -166,8 +212,12 @@ def bar_for(case: str, devices: int, leaves: int) -> float | None:
     """The ratio to the hand-written call that pmapx promises, where it promises one."""
     if case == "first call":
         return 1.10
+    if leaves == 1 and devices > 1:
+        return None
+    if case == "static":
+        return 1.05
     if leaves == 1:
-        return 1.10 if devices == 1 else None
+        return 1.10
     return 1.05
 
 

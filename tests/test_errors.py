@@ -729,3 +729,27 @@ def test_an_unbound_axis_name_is_still_a_name_error():
 def test_a_wrong_number_of_arguments_is_still_a_type_error():
     with pytest.raises(TypeError, match="batch"):
         pmapx.pmap(step)(ROWS)
+
+
+def test_a_static_argument_passed_by_keyword_is_asked_for_by_position():
+    def scaled(x, factor=2):
+        return x * factor
+
+    mapped = pmapx.pmap(scaled, static_broadcasted_argnums=1)
+
+    with pytest.raises(pmapx.PmapxError, match="PMX111") as raised:
+        mapped(ROWS, factor=3)
+    assert "argument 1 'factor' was passed by keyword" in str(raised.value)
+    assert "must be passed positionally" in str(raised.value)
+    with pytest.raises(pmapx.PmapxError, match="'factor' is missing"):
+        mapped(ROWS)
+
+
+def test_a_static_argument_without_a_hash_is_refused_at_any_call():
+    mapped = pmapx.pmap(lambda n, x: x, static_broadcasted_argnums=0)
+
+    with pytest.raises(ValueError, match="PMX110"):
+        mapped([1], ROWS)
+    mapped((1,), ROWS)
+    with pytest.raises(ValueError, match="Non-hashable static arguments"):
+        mapped([1], ROWS)

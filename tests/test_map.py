@@ -447,6 +447,36 @@ def test_one_function_serves_32_and_64_bits_in_turn():
     assert add_one(x).dtype == np.float32
 
 
+@pytest.mark.behaviour("A14")
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_an_array_made_under_enable_x64_is_taken_in_32_bits_outside(dtype, is_placed):
+    with jax.enable_x64(True):
+        x = jnp.arange(N, dtype=dtype)
+        if is_placed:
+            x = pmapx.pmap(lambda x: x)(x)
+    narrow = jax.dtypes.canonicalize_dtype(dtype)
+    mapped = pmapx.pmap(lambda x, y: x + y)
+
+    for y in (np.ones(N, narrow), np.full(N, 2, narrow)):
+        result = mapped(x, y)
+        assert result.dtype == narrow
+        np.testing.assert_array_equal(result, np.arange(N) + y)
+    assert mapped.eval_shape(x, y).dtype == narrow
+    assert jax.jit(mapped)(x, y).dtype == narrow
+    with jax.enable_x64(True):
+        assert mapped(x, x).dtype == dtype
+
+
+@pytest.mark.behaviour("A14")
+def test_an_array_of_64_bits_is_differentiated_outside_enable_x64():
+    with jax.enable_x64(True):
+        x = jnp.arange(float(N))
+    square = pmapx.pmap(lambda x: x * x)
+
+    np.testing.assert_array_equal(jax.grad(lambda x: square(x).sum())(x), 2 * np.arange(N))
+
+
 class Owned:
     """A node that is copied whenever it is built, and whose owner is compared by identity."""
 

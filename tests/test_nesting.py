@@ -1,6 +1,7 @@
 """A pmap inside a pmap, and beside `shard_map` (D1-D4): one mesh, one program."""
 
 import re
+import traceback
 from collections import Counter
 
 import jax
@@ -532,3 +533,15 @@ def test_a_shard_map_on_a_mesh_of_its_own_beside_a_pmap(devices):
     result = nested(lambda x: x + 1)(jax.jit(twice)(x))
 
     assert_same(result, 2 * X + 1)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["called", "inside jit"])
+def test_an_error_of_the_body_comes_without_what_finding_inner_pmaps_took(wrap):
+    def fun(x):
+        pmapx.pmap(lambda y: y + 1, axis_name="j")(x[None])
+        raise KeyError("from the user's body")
+
+    with pytest.raises(KeyError, match="from the user's body") as raised:
+        wrap(pmapx.pmap(fun))(np.ones(1, np.float32))
+
+    assert "InnerPmapMet" not in "".join(traceback.format_exception(raised.value))

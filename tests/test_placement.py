@@ -397,6 +397,48 @@ def test_allow_moves_in_silence_and_keeps_count(misplaced, devices):
 
 
 @pytest.mark.behaviour("B8")
+@pytest.mark.needs_devices(2)
+def test_moves_of_arguments_of_one_shape_are_counted_apart(misplaced):
+    mapped = pmapx.pmap(lambda a, b, c: a + b + c)
+    placed = mapped(ROWS, ROWS, ROWS)
+
+    for _ in range(3):
+        mapped(misplaced, misplaced, placed)
+    for _ in range(4):
+        mapped(placed, misplaced, placed)
+    for _ in range(2):
+        mapped(placed, placed, placed)
+
+    counts = {move.argument: move.count for move in mapped.cache_info().moved}
+    assert counts == {"argument 0 'a'": 3, "argument 1 'b'": 7}
+
+
+@pytest.mark.behaviour("B8")
+@pytest.mark.needs_devices(2)
+def test_moves_of_typed_keys_are_counted(devices):
+    keys = jax.device_put(jax.random.split(jax.random.key(0), N), devices[-1])
+    mapped = pmapx.pmap(lambda key: jax.random.normal(key))
+
+    results = [np.asarray(mapped(keys)) for _ in range(3)]
+
+    assert [move.count for move in mapped.cache_info().moved] == [3]
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.behaviour("B8")
+@pytest.mark.needs_devices(2)
+def test_with_warnings_as_errors_each_call_that_moves_raises(misplaced):
+    mapped = pmapx.pmap(body, "i", reshard="warn")
+
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(pmapx.PmapxWarning, match="PMX901"):
+                mapped(misplaced)
+    assert mapped.cache_info().moved == ()
+
+
+@pytest.mark.behaviour("B8")
 def test_warn_moves_and_names_the_argument(misplaced, devices):
     def fun(state, batch):
         return state + batch["image"]

@@ -31,15 +31,11 @@ def on_the_host():
     return computing.compute_on("device_host")
 
 
-def in_64_bits():
-    return jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64()
-
-
 CONTEXTS = {
     "compute_on": on_the_host,
     "xla_metadata": lambda: set_xla_metadata(kind="fast"),
     "user context": in_user_context,
-    "enable_x64": in_64_bits,
+    "enable_x64": lambda: jax.enable_x64(True),
     "matmul precision": lambda: jax.default_matmul_precision("float32"),
     "dtype promotion": lambda: jax.numpy_dtype_promotion("strict"),
     "default device": lambda: jax.default_device(jax.devices()[-1]),

@@ -199,3 +199,33 @@ def test_a_primitive_of_a_library_on_replicated_values_gives_no_warning():
     )
 
     assert_same(total, 2 * X.sum())
+
+
+@pytest.mark.needs_devices(2)
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["called", "inside jit"])
+def test_where_warnings_of_pmapx_are_errors_each_call_raises(wrap):
+    mapped = wrap(pmapx.pmap(lambda x: x + 1, out_axes=None))
+
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pmapx.PmapxWarning)
+            with pytest.raises(pmapx.PmapxWarning, match="PMX903"):
+                mapped(X)
+
+
+STRICT = """
+import warnings, jax, numpy as np, pmapx
+x = np.arange(float(jax.device_count()), dtype=np.float32)
+warnings.filterwarnings("error", category=Warning)
+print(pmapx.pmap(lambda x: x + 1, out_axes=None)(x))
+with pmapx.install():
+    print(jax.pmap(lambda x: x + 2, out_axes=None)(x))
+"""
+
+
+@pytest.mark.needs_devices(2)
+def test_where_all_warnings_are_errors_the_program_runs_on_and_the_warning_is_shown(run_python):
+    assert run_python(STRICT).split() == ["1.0", "2.0"]
+    shown = run_python("import sys; sys.stderr = sys.stdout" + STRICT)
+    assert shown.count("PMX903 (") == 2
+    assert "<string>:" in shown

@@ -11,6 +11,8 @@ import numpy as np
 from pmapx import describe, errors
 from pmapx.describe import Abstract
 
+_WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
+
 
 class KeyPaths(tuple[describe.KeyPath, ...]):
     """The key path of each leaf of a call's ``(args, kwargs)``, to name it.
@@ -47,12 +49,21 @@ class Signature(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The arguments of one call, read."""
+    """The arguments of one call, read.
+
+    Attributes:
+      signature: what its program depends on.
+      args: the positional arguments that are not static.
+      kwargs: the keyword arguments.
+      leaves: the leaves of both, as the program takes them.
+      has_narrowed: whether some are copies in 32 bits of arrays in 64.
+    """
 
     signature: Signature
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     leaves: list[Any]
+    has_narrowed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +93,7 @@ class Reader:
         leaves, tree = jax.tree.flatten((dynamic, kwargs))
         paths = KeyPaths(describe.key_paths((dynamic, kwargs), tree))
         abstracts = []
+        has_narrowed = False
         for index, leaf in enumerate(leaves):
             try:
                 aval = jax.typeof(leaf)
@@ -91,9 +103,16 @@ class Reader:
                     raise errors.NotAnArray(self.function, name, leaf) from None
                 aval = leaf  # A shape and type that stands for an array, in ``lower``.
             weak_type = bool(getattr(aval, "weak_type", False))
-            abstracts.append(Abstract(tuple(aval.shape), aval.dtype, weak_type))
+            dtype = aval.dtype
+            if dtype in _WIDE and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+                # Made where 64 bits were enabled, as they are not here.
+                dtype = jax.dtypes.canonicalize_dtype(dtype)
+                if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+                    leaves[index] = jax.lax.convert_element_type(leaf, dtype)
+                    has_narrowed = True
+            abstracts.append(Abstract(tuple(aval.shape), dtype, weak_type))
         signature = Signature(static, positions, tree, tuple(abstracts), paths)
-        return Call(signature, dynamic, kwargs, leaves)
+        return Call(signature, dynamic, kwargs, leaves, has_narrowed)
 
     def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses static arguments that are missing or have no hash."""

@@ -8,9 +8,6 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import jax
 
 from pmapx import describe, errors
 from pmapx.calls import Signature
@@ -148,7 +145,6 @@ class Record:
             self._calls_before = self.count_calls()
             self._reasons: list[str] = []
             self._moves: dict[tuple[str, str], int] = {}
-            self._known_moves: dict[tuple[Any, ...], tuple[str, str]] = {}
 
     @contextlib.contextmanager
     def counting_traces(self) -> Iterator[None]:
@@ -179,18 +175,10 @@ class Record:
                 return f"{name} was {old}, is {new}{weak}"
         return "a setting of JAX that programs depend on changed"
 
-    def note_move(self, x: jax.Array, argument: str, reason: str) -> None:
+    def note_move(self, argument: str, reason: str) -> None:
         """Counts a move of an argument."""
         with self._lock:
             self._moves[argument, reason] = self._moves.get((argument, reason), 0) + 1
-            self._known_moves.setdefault((x.shape, x.sharding), (argument, reason))
-
-    def note_known_move(self, x: jax.Array) -> None:
-        """Counts a move of an argument that one like it was counted for before."""
-        with self._lock:
-            move = self._known_moves.get((x.shape, x.sharding))
-            if move is not None:
-                self._moves[move] += 1
 
     def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
         """Issues those warnings that were not issued yet."""

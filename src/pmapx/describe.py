@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +30,23 @@ def function_name(fun: Callable[..., Any]) -> str:
     while not hasattr(fun, "__name__") and hasattr(fun, "func"):
         fun = fun.func
     return str(getattr(fun, "__name__", type(fun).__name__))
+
+
+def source_of(fun: Callable[..., Any]) -> Any:
+    """Returns what JAX needs to name the file and line of a function, and does not hold it."""
+    name = function_name(fun)
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    fun = inspect.unwrap(fun)
+    code = getattr(fun, "__code__", None) or getattr(type(fun).__call__, "__code__", None)
+    return None if code is None else types.SimpleNamespace(__code__=code, __name__=name)
+
+
+def name_source(wrapper: Callable[..., Any], source: Any) -> None:
+    """Makes JAX's messages name the user's function, ``source_of`` it, and not one around it."""
+    if source is not None:
+        wrapper.__signature__ = inspect.signature(wrapper)  # type: ignore[attr-defined]
+        wrapper.__wrapped__ = source  # type: ignore[attr-defined]
 
 
 def parameter_names(fun: Callable[..., Any]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from pmapx import axes, batched_collectives, replicas
+from pmapx import axes, batched_collectives, describe, replicas
 from pmapx.axes import Axis, MappedAxis
 
 OutAxes = list[tuple[Axis, ...]]
@@ -33,6 +33,7 @@ class Element:
       tree: the structure of ``(args, kwargs)``.
       on_trace: told each time that the function is traced.
       scope: entered around each trace.
+      source: where the function is defined, for JAX's messages.
     """
 
     call: Callable[..., Any]
@@ -40,6 +41,7 @@ class Element:
     tree: jax.tree_util.PyTreeDef
     on_trace: Callable[[], None]
     scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    source: Any = None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Runs the function for one element."""
@@ -86,6 +88,7 @@ def over_devices(
             return groups
 
         on_one_device.__name__ = element.function
+        describe.name_source(on_one_device, element.source)
         program = jax.shard_map(
             on_one_device,
             mesh=mesh,
@@ -173,6 +176,7 @@ def vectorized(
             traced.append((out_axes, out_tree))
             return out_leaves
 
+        describe.name_source(on_one_row, element.source)
         body: Callable[..., list[Any]] = on_one_row
         if level.name is not None:
             body = batched_collectives.supported(on_one_row, level.name, level.size)

@@ -7,12 +7,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from pmapx import _fastpath, errors, placement
 from pmapx.calls import Call
 from pmapx.counts import Record
 from pmapx.options import Reshard
 from pmapx.program import Executable
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownMove:
+    """A transfer that the dispatch does by itself.
+
+    Attributes:
+      wanted: where to; an object of its own for each argument.
+      argument: the argument's name.
+      reason: why it is transferred.
+    """
+
+    wanted: NamedSharding
+    argument: str
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +40,13 @@ class Inputs:
       function: its name.
       policy: what to do with an input that lies elsewhere.
       record: where moves are counted.
+      known: the moves that the dispatch does by itself, by the identity of where to.
     """
 
     function: str
     policy: Reshard
     record: Record
+    known: dict[int, KnownMove] = dataclasses.field(default_factory=dict)
 
     def place(
         self,
@@ -52,10 +71,10 @@ class Inputs:
         leaves = list(call.leaves)
         for index, (argument, shape) in facts.items():
             reason = placement.reason_to_move(leaves[index], wanted[index])
-            self.record.note_move(leaves[index], argument, reason)
             if self.policy == "warn":
                 moved = errors.InputMoved(self.function, argument, shape, reason)
                 self.record.warn_once([moved])
+            self.record.note_move(argument, reason)
             if donated and donated[index]:
                 self.record.warn_once([errors.DonatedInputMoved(self.function, argument, shape)])
                 leaves[index] = placement.move_donated(leaves[index], wanted[index])
@@ -63,20 +82,30 @@ class Inputs:
                 leaves[index] = placement.move(leaves[index], wanted[index])
         return leaves, misplaced
 
-    def run(self, call: Call, executable: Executable, donated: Sequence[bool]) -> tuple[Any, bool]:
+    def run(
+        self, call: Call, executable: Executable, donated: Sequence[bool]
+    ) -> tuple[Any, _fastpath.Repeatable]:
         """Runs a program on the leaves of a call, each transferred to where it is wanted.
 
-        Also says whether the dispatch may place such leaves by itself.
+        Also returns the program if the dispatch may run it, and place such leaves, by itself.
         """
         leaves, moved = self.place(call, executable, executable.in_shardings)
         result = executable.run(leaves)
         for index in moved:
             if donated[index]:
                 call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        return result, not any(
-            donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
+        # The dispatch would pass on what had to be copied first.
+        if call.has_narrowed or any(
+            donated[index]
+            or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
+            or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
             for index in moved
-        )
+        ):
+            return result, None
+        wanted = self.known_moves(call, executable, moved)
+        if wanted:
+            return result, _fastpath.MovingProgram(executable.compiled, wanted)
+        return result, executable.compiled
 
     def _facts(
         self, index: int, call: Call, executable: Executable, wanted: Any
@@ -91,6 +120,20 @@ class Inputs:
             raise errors.MoveForbidden(self.function, argument, shape, found, wanted)
         return argument, shape
 
+    def known_moves(
+        self, call: Call, executable: Executable, moved: Sequence[int]
+    ) -> dict[int, NamedSharding]:
+        """Returns, by leaf, where those leaves go that ``place`` moved, to be told apart by it."""
+        found = {}
+        for index in moved:
+            sharding = executable.in_shardings[index]
+            own = NamedSharding(sharding.mesh, sharding.spec, memory_kind=sharding.memory_kind)
+            reason = placement.reason_to_move(call.leaves[index], sharding)
+            known = KnownMove(own, executable.program.mapping.names[index], reason)
+            self.known[id(own)] = known
+            found[index] = own
+        return found
+
     def move_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
         """Moves an input of a signature seen before; None when the dispatch itself can."""
         if placement.is_placed(x, wanted):
@@ -98,6 +141,8 @@ class Inputs:
         if placement.is_move_forbidden():
             shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
             raise errors.MoveForbidden(self.function, "an argument", shape, x.sharding, wanted)
-        self.record.note_known_move(x)
+        known = self.known.get(id(wanted))
+        if known is not None:
+            self.record.note_move(known.argument, known.reason)
         # From one device the dispatch cuts and sends the parts, at less cost than a device_put.
         return None if x.sharding.num_devices == 1 else placement.move(x, wanted)

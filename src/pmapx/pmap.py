@@ -23,6 +23,7 @@ from pmapx import (
     describe,
     errors,
     hosts,
+    nans,
     nesting,
     placement,
     spanning,
@@ -235,15 +236,10 @@ class MappedFunction:
         if self._programs.spans_processes():
             return self.run_unseen_rows(call)
         executable = self.executable_for(call)
-        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
-            # The jit of the program knows how to find the operation that is to blame.
+        if nans.is_checking():
             leaves, _ = self._inputs.place(call, executable, executable.in_shardings)
-            placed_args, placed_kwargs = executable.program.arguments(leaves)
-            with jax.set_mesh(executable.mesh):
-                return executable.program.jitted(*placed_args, **placed_kwargs), None
-        donated = self._programs.donated(call.signature)
-        result, can_repeat = self._inputs.run(call, executable, donated)
-        return result, executable.compiled if can_repeat else None
+            return nans.checked(self._programs, call, lambda: executable.run(leaves)), None
+        return self._inputs.run(call, executable, self._programs.donated(call.signature))
 
     def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call on this process's rows; returns the program for the dispatch likewise."""
@@ -295,7 +291,7 @@ class MappedFunction:
         result = executable.run(leaves)
         spanning.delete_donated(call, donated)
         # A call that is to be checked has to come here each time.
-        can_repeat = can_repeat and not self._options.check_replicas
+        can_repeat = can_repeat and not (self._options.check_replicas or call.has_narrowed)
         return spanning.Outcome(result, executable, can_repeat)
 
     def executable_for(self, call: Call) -> Executable:
@@ -335,6 +331,8 @@ class MappedFunction:
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call)
+        if nans.is_checking() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return self.run_unseen(*args, **kwargs)[0]  # Where the dispatch turns to with a NaN.
         with nesting.entered(None), self._record.counting_traces():
             spans = self._programs.spans_processes()
             if spans:
@@ -395,6 +393,7 @@ class MappedFunction:
             self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
+            self._inputs.known.clear()
 
 
 def _listed(devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:

@@ -140,6 +140,7 @@ def jit_of(
         program.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         pass  # Without a signature JAX falls back on numbers in place of names.
+    describe.name_source(program, describe.source_of(fun))
     return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
 
 

@@ -187,6 +187,7 @@ class Programs:
             function=self.function,
             tree=signature.tree,
             on_trace=counts.count_trace,
+            source=describe.source_of(self.fun),
         )
 
     def mesh_around(self, signature: Signature) -> Mesh | None:

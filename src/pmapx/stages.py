@@ -126,8 +126,7 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
             return self._run_rows(call), None
         if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves):
             return self._compiled.run(call.leaves), None  # JAX says why it cannot be traced.
-        result, can_repeat = self._inputs.run(call, self._compiled, self._donated)
-        return result, self._stage if can_repeat else None
+        return self._inputs.run(call, self._compiled, self._donated)
 
     def _run_rows(self, call: Call) -> Any:
         """Runs it on this process's shards."""

@@ -19,6 +19,8 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
+- ``HAS_HIDDEN_FRAMES``: tracebacks and source lines of operations that name the user's files, not
+  those of pmapx. The twin leaves them as they are.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -30,17 +32,26 @@ from pmapx._fastpath.coordination import (
     published,
     wait_for_all,
 )
-from pmapx._fastpath.dispatch import Dispatcher, LocalProgram, Repeatable, takes_as_placed
+from pmapx._fastpath.dispatch import (
+    Dispatcher,
+    LocalProgram,
+    MovingProgram,
+    Repeatable,
+    takes_as_placed,
+)
 from pmapx._fastpath.jax_pmap import pmap_options
 from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
 from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
+from pmapx._fastpath.tracebacks import HAS_HIDDEN_FRAMES
 from pmapx._fastpath.tracing import is_staging, out_tree
 
 __all__ = [
     "CAN_REWRAP",
+    "HAS_HIDDEN_FRAMES",
     "Dispatcher",
     "LocalProgram",
+    "MovingProgram",
     "Repeatable",
     "RowsDispatcher",
     "array_type",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -149,10 +149,24 @@ class LocalProgram:
         )
 
 
-Repeatable = jax.stages.Compiled | LocalProgram | None
+@dataclasses.dataclass(frozen=True, eq=False)
+class MovingProgram:
+    """A program for calls some of whose arguments have to be transferred.
+
+    Attributes:
+      compiled: the program.
+      wanted: where those arguments go, by leaf. The dispatch passes on these very objects, so
+        that it can be told by them which argument it was.
+    """
+
+    compiled: jax.stages.Compiled
+    wanted: Mapping[int, jax.sharding.Sharding]
 
 
-def fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
+Repeatable = jax.stages.Compiled | LocalProgram | MovingProgram | None
+
+
+def fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, result: Any) -> Any:
     """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot.
 
     The call has run by now, and may have consumed donated arguments: nothing is raised.
@@ -164,9 +178,9 @@ def fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> A
         return None
 
 
-def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> Any:
+def _fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, result: Any) -> Any:
     is_local = isinstance(program, LocalProgram)
-    compiled = program.compiled if isinstance(program, LocalProgram) else program
+    compiled = program if isinstance(program, jax.stages.Compiled) else program.compiled
     executable: Any = compiled._executable
     parameters: Any = compiled._params
     call = getattr(executable, "unsafe_call", None)
@@ -196,6 +210,12 @@ def _fastpath_data(program: jax.stages.Compiled | LocalProgram, result: Any) -> 
     if isinstance(program, LocalProgram):
         kept = [program.in_shardings[index] for index in sorted(executable._kept_var_idx)]
         xla_executable, in_shardings = program.executable, kept
+    if isinstance(program, MovingProgram):
+        kept_leaves = [index - len(const_args) for index in sorted(executable._kept_var_idx)]
+        in_shardings = [
+            program.wanted.get(leaf, sharding)
+            for leaf, sharding in zip(kept_leaves, in_shardings, strict=True)
+        ]
 
     return private.pxla.MeshExecutableFastpathData(
         xla_executable=xla_executable,

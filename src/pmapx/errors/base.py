@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import warnings
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import jax
 
@@ -43,7 +43,23 @@ def warn(warning: PmapxWarning) -> None:
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
-    warnings.warn(warning, stacklevel=level + 1)
+    try:
+        warnings.warn(warning, stacklevel=level + 1)
+    except PmapxWarning:
+        if not warning.is_advice or _is_asked_for(warning):
+            raise
+        # jax.pmap does not warn of this: ``-W error`` is no reason to stop what it runs.
+        warnings.showwarning(warning, type(warning), frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_asked_for(warning: PmapxWarning) -> bool:
+    """Says whether a filter names warnings of pmapx, and asks for errors."""
+    return any(
+        each[0] == "error"
+        and issubclass(cast(type, each[2]), PmapxWarning)
+        and isinstance(warning, each[2])
+        for each in warnings.filters
+    )
 
 
 def _is_internal(filename: str) -> bool:
@@ -81,17 +97,22 @@ class PmapxError(Exception):
 class PmapxWarning(UserWarning):
     """Base of all warnings of pmapx; filter on it to silence or to raise them.
 
+    Those that ``jax.pmap`` has no counterpart of are advice: they are raised where a filter names
+    them or this class, and are only shown where all warnings are errors (``python -W error``).
+
     >>> import warnings, pmapx
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", pmapx.PmapxWarning)
     """
 
     code: ClassVar[str] = ""
+    is_advice: ClassVar[bool] = False
 
-    def __init_subclass__(cls, code: str = "") -> None:
+    def __init_subclass__(cls, code: str = "", *, is_advice: bool = False) -> None:
         """Puts the class into ``CODES`` under its code."""
         super().__init_subclass__()
         cls.code = code
+        cls.is_advice = is_advice
         _register(cls, code)
 
     def __init__(self, problem: str, *, fix: str) -> None:

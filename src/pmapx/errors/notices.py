@@ -35,7 +35,7 @@ class DonationUnused(PmapxWarning, code="PMX902"):
         )
 
 
-class VaryingOutput(PmapxWarning, code="PMX903"):
+class VaryingOutput(PmapxWarning, code="PMX903", is_advice=True):
     """out_axes=None was given for a value that differs between devices.
 
     ``out_axes=None`` says that an output is the same on every device, so one copy is returned:
@@ -68,7 +68,7 @@ class UnevenOversubscription(PmapxWarning, code="PMX904"):
         )
 
 
-class RemovedName(PmapxWarning, code="PMX905"):
+class RemovedName(PmapxWarning, code="PMX905", is_advice=True):
     """Code mentions something that JAX removed with the original pmap.
 
     It is a flag that has nothing to choose between any more, or ``PmapSharding``, which no array
@@ -82,7 +82,7 @@ class RemovedName(PmapxWarning, code="PMX905"):
         self.args = (f"{name} was removed from JAX: {became}; fix: {fix} ({self.code})",)
 
 
-class DonatedInputMoved(PmapxWarning, code="PMX911"):
+class DonatedInputMoved(PmapxWarning, code="PMX911", is_advice=True):
     """A donated argument had to be moved before it could be reused.
 
     The move takes memory for a part of the argument at a time, and time at every call. In a

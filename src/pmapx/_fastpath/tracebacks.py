@@ -1,0 +1,22 @@
+"""Tracebacks and source lines that name the user's operations, not pmapx's."""
+
+from __future__ import annotations
+
+import os
+
+from pmapx._fastpath import private
+
+
+def _hide_frames() -> bool:
+    """Has JAX treat pmapx's files as its own; says whether it does."""
+    package = os.path.dirname(os.path.dirname(__file__)) + os.sep
+    try:
+        private.source_info_util.register_exclusion(package)
+        private.traceback_util.register_exclusion(package)
+    except Exception:  # A release that has no such function, or another one of that name.
+        return False
+    return True
+
+
+# The twin leaves tracebacks as they are.
+HAS_HIDDEN_FRAMES = _hide_frames()
