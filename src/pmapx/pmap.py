@@ -350,8 +350,7 @@ class MappedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
-        program, traced = self.traced(*args, **kwargs)
-        return stages.Traced(traced, self._programs, program, self._inputs)
+        return self.traced(*args, **kwargs)[1]
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
@@ -360,7 +359,8 @@ class MappedFunction:
             if self._programs.spans_processes():
                 call = spanning.over_all_processes(self._programs, call)
             around = self._programs.mesh_around(call.signature)
-            return self._programs.traced(call.signature, around)
+            program, traced = self._programs.traced(call.signature, around)
+            return program, stages.Traced(traced, self._programs, program, self._inputs)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
