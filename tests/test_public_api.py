@@ -29,7 +29,8 @@ PUBLIC = {
     "local_slice": "(x, i)",
     "pmap": "(fun, axis_name=None, *, in_axes=0, out_axes=0, static_broadcasted_argnums=(), "
     "devices=None, backend=None, axis_size=None, donate_argnums=(), reshard='allow', "
-    "oversubscribe=False, compiler_options=None, view='local', check_replicas=False)",
+    "oversubscribe=False, compiler_options=None, view='local', check_replicas=False, "
+    "global_arg_shapes=None)",
     "prefetch": "(iterator, size=2, devices=None)",
     "replicate": "(tree, devices=None)",
     "shard_batch": "(tree, devices=None)",

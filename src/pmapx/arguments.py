@@ -22,7 +22,7 @@ from pmapx.describe import KeyPath
 _PLAIN = (tuple, list, dict, type(None), collections.OrderedDict, collections.defaultdict)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class NamedLeaves:
     """The leaves of one argument, and their key paths in it."""
 

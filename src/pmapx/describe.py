@@ -114,7 +114,8 @@ def prefix_difference(prefix: Any, full: jax.tree_util.PyTreeDef, root: str) -> 
     """Says where ``prefix`` stops being a tree prefix of the structure ``full``, and how."""
     is_axis = lambda x: x is None
     structure = jax.tree.structure(prefix, is_leaf=is_axis)
-    found = _first_difference(structure, full, root, ("The prefix", "the full pytree"))
+    sides = ("The prefix", "the full pytree")
+    found = _first_difference(structure, full, root, sides, is_prefix=True)
     return found or f"pytree structure error: different structures at key path\n    {root}"
 
 
@@ -140,20 +141,22 @@ def _first_difference(
     found_tree: jax.tree_util.PyTreeDef,
     path: str,
     sides: tuple[str, str],
+    *,
+    is_prefix: bool = False,
 ) -> str | None:
     expected, found = expected_tree.node_data(), found_tree.node_data()
-    is_prefix = sides[0] == "The prefix"
     if expected is None and (is_prefix or found is None):
         return None
     expected_type, expected_keys = expected if expected is not None else (None, None)
     found_type, found_keys = found if found is not None else (None, None)
     where = f"at key path\n    {path}"
-    expected_name = "a leaf" if expected is None else getattr(expected_type, "__name__", "None")
+    expected_name = getattr(expected_type, "__name__", "None")
     if expected_type is not found_type:
+        kind = "a leaf" if expected is None else f"type {expected_name}"
         found_name = "a leaf" if found is None else getattr(found_type, "__name__", "None")
         return (
             f"pytree structure error: different types {where}\n"
-            f"{sides[0]} has type {expected_name} there, {sides[1]} has {found_name}."
+            f"{sides[0]} has {kind} there, {sides[1]} has {found_name}."
         )
     children, found_children = expected_tree.children(), found_tree.children()
     if len(children) != len(found_children):
@@ -171,7 +174,8 @@ def _first_difference(
     if expected_type is dict:
         keys = expected_keys or ()
     for key, child, found_child in zip(keys, children, found_children, strict=True):
-        difference = _first_difference(child, found_child, f"{path}[{key!r}]", sides)
+        place = f"{path}[{key!r}]"
+        difference = _first_difference(child, found_child, place, sides, is_prefix=is_prefix)
         if difference:
             return difference
     return None

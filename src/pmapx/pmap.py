@@ -345,10 +345,9 @@ class MappedFunction:
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
         try:
-            program, traced = self.traced(*args, **kwargs)
+            return self.traced(*args, **kwargs)[1]
         except (errors.TooManyElements, errors.NestingTooLarge):
             return self.traced_alone(*args, **kwargs)
-        return stages.Traced(traced, self._programs, program, self._inputs)
 
     def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
@@ -357,7 +356,8 @@ class MappedFunction:
             if self._programs.spans_processes():
                 call = spanning.over_all_processes(self._programs, call)
             around = self._programs.mesh_around(call.signature)
-            return self._programs.traced(call.signature, around)
+            program, traced = self._programs.traced(call.signature, around)
+            return program, stages.Traced(traced, self._programs, program, self._inputs)
 
     def traced_alone(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function where there are too few devices to run it."""

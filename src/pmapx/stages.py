@@ -104,7 +104,9 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
         super().__init__(compiled, programs, program, inputs)
         self._compiled = Executable(compiled, program, ())
         self._donated = [info.donated for info in jax.tree.leaves(compiled.args_info)]
-        self._reader = Reader(programs.function, programs.parameters, ())
+        static_argnums = programs.options.static_argnums
+        dynamic = [name for k, name in enumerate(programs.parameters) if k not in static_argnums]
+        self._reader = Reader(programs.function, tuple(dynamic), ())
         self._dispatch = _fastpath.Dispatcher(
             programs.function, (), self._run, inputs.move_known, self._run_alone
         ).call
