@@ -127,6 +127,18 @@ def test_objects_that_raise_when_asked_are_passed_over(module, monkeypatch):
     assert not any(fn is pmapx.pmap for fn in held(module))
 
 
+@pytest.mark.behaviour("I7")
+def test_a_removed_name_that_is_there_is_left_alone(monkeypatch):
+    own = object()
+    monkeypatch.setattr(jax, "tree_map", own, raising=False)
+    monkeypatch.setitem(sys.modules, "jax.linear_util", own)
+
+    with pmapx.install() as installed:
+        assert jax.tree_map is sys.modules["jax.linear_util"] is own
+        assert "jax.tree_map" not in installed.patched
+        assert "jax.linear_util" not in installed.patched
+
+
 def test_functions_of_the_same_name_are_left_alone(module):
     before = module.pmap_like
     module.pmap = before

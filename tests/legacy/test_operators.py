@@ -23,7 +23,7 @@ BINARY = [
 IN_PLACE = [operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.ior]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def installed():
     before = dict(vars(ARRAY))
     with pmapx.install() as handle:

@@ -47,6 +47,15 @@ class Bindings:
 
         self._made.append(Binding(name, undo))
 
+    def add_module(self, name: str, module: types.ModuleType) -> None:
+        """Makes a module importable, and an attribute of its package if that has none."""
+        sys.modules[name] = module
+        undo = functools.partial(_remove, sys.modules, name, module)
+        self._made.append(Binding(name, undo))
+        package, _, attribute = name.rpartition(".")
+        if attribute not in _namespace(sys.modules[package]):
+            self.set(sys.modules[package], attribute, module, name)
+
     def replace_everywhere(self, old: Any, new: Any) -> None:
         """Binds ``new`` wherever a loaded module outside of JAX holds ``old``.
 
@@ -101,6 +110,11 @@ class Bindings:
 def _restore(mapping: dict[str, Any], key: str, ours: Any, before: Any) -> None:
     if mapping.get(key) is ours:
         mapping[key] = before
+
+
+def _remove(mapping: dict[str, Any], key: str, ours: Any) -> None:
+    if mapping.get(key) is ours:
+        del mapping[key]
 
 
 def _is_a(value: Any, kind: type) -> bool:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from pmapx import _fastpath
-from pmapx.legacy import indexing, names, operators, removed
+from pmapx.legacy import indexing, moved, names, operators, removed
 from pmapx.legacy.bindings import Bindings
 from pmapx.legacy.imports import AfterImport
 
@@ -23,6 +23,9 @@ def install(*, indexing: bool = True, oversubscribe: bool = False) -> Installati
     ``jax.device_put_sharded`` are there again, and ``replicate``, ``unreplicate``,
     ``prefetch_to_device`` and ``shard`` of Flax become the fast ones. Modules that took one of
     these names from JAX or Flax before are given the new one; Flax may also be imported later.
+    Names around pmap that later releases removed (``jax.tree_map``, ``jax.random.KeyArray``,
+    ``jax.config.config``) are back too, and arithmetic between a result of pmap and an array on
+    one device is computed there.
     Functions that were mapped before the call stay as they are. Calling it again changes nothing.
 
     Example:
@@ -77,7 +80,7 @@ class Installation:
     def __init__(self) -> None:
         """Replaces nothing yet."""
         self._bindings = Bindings()
-        self._imports = AfterImport(tuple(names.FLAX), self._imported)
+        self._imports = AfterImport((*names.FLAX, *moved.LATER), self._imported)
         self._originals: dict[str, Any] = {}
         self._options: tuple[bool, bool] | None = None
         self._plain_calls = 0
@@ -132,6 +135,7 @@ class Installation:
             if self._options is None:
                 self._imports.start()
                 removed.put_back(self._bindings)
+                moved.put_back(self._bindings)
                 _compute_on_one_device(self._bindings)
                 if index_rows:
                     _index_rows(self._bindings)
@@ -149,7 +153,10 @@ class Installation:
 
     def _imported(self, module: Any) -> None:
         with _LOCK:
-            names.take_over_flax(self._bindings, module)
+            if module.__name__ in moved.LATER:
+                moved.put_back_in(self._bindings, module)
+            else:
+                names.take_over_flax(self._bindings, module)
 
 
 def _index_rows(bindings: Bindings) -> None:
