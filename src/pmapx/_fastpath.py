@@ -19,11 +19,14 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
-- ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
+- ``coordination_client``: the store of JAX's coordination service. Without it a barrier is a
+  collective, and processes do not learn of each other's failures.
+- ``drop_exit_barrier``: lets a failed process end without the others. The twin ends it earlier.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import inspect
@@ -86,13 +89,16 @@ try:
         and callable(_native.Client.deserialize_executable)
     )
     HAS_CACHES = callable(_util.cache)
+    from jax._src import api as _api
+    from jax._src import dispatch as _dispatch_module
     from jax._src import distributed as _distributed
 
-    HAS_COORDINATION = (
-        hasattr(_distributed.global_state, "client")
-        and callable(_native.DistributedRuntimeClient.wait_at_barrier)
-        and callable(_native.DistributedRuntimeClient.key_value_set)
-        and callable(_native.DistributedRuntimeClient.key_value_dir_get)
+    HAS_COORDINATION = hasattr(_distributed.global_state, "client") and all(
+        callable(getattr(_native.DistributedRuntimeClient, method))
+        for method in (
+            *("wait_at_barrier", "blocking_key_value_get", "key_value_dir_get"),
+            *("key_value_set", "key_value_try_get"),
+        )
     )
 except (ImportError, AttributeError):
     HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
@@ -536,30 +542,40 @@ class RowsDispatcher:
         self._dispatch._clear_cache()
 
 
-def wait_for_all(name: str, timeout: float) -> list[int] | None:
-    """Waits for all processes at a barrier; on time-out returns those that did not come."""
-    client: Any = _distributed.global_state.client
-    client.key_value_set(f"{name}/{jax.process_index()}", "here")
-    try:
-        client.wait_at_barrier(name, int(timeout * 1000))
-    except Exception as error:
-        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
-            raise
-        came = {int(key.rsplit("/", 1)[1]) for key, _ in client.key_value_dir_get(name)}
-        return [process for process in range(jax.process_count()) if process not in came]
-    return None
+def coordination_client() -> Any | None:
+    """Returns JAX's client of the coordination service; None before the processes have joined."""
+    return _distributed.global_state.client if HAS_COORDINATION else None
 
 
-def published(name: str, text: str, timeout: float) -> dict[int, str]:
-    """Tells all processes ``text`` under a name; returns what each of them told."""
-    client: Any = _distributed.global_state.client
-    client.key_value_set(f"{name}/{_distributed.global_state.process_id}", text)
-    return {
-        process: client.blocking_key_value_get(f"{name}/{process}", int(timeout * 1000))
-        for process in range(_distributed.global_state.num_processes)
-    }
+def joined_as() -> tuple[int, int] | None:
+    """Returns this process's index and how many there are, once they have joined.
+
+    Unlike ``jax.process_index`` this does not start the devices. The twin knows what Open MPI and
+    ``pmapx run -n`` say.
+    """
+    if HAS_COORDINATION:
+        state = _distributed.global_state
+        return None if state.client is None else (state.process_id, state.num_processes)
+    process, count = map(os.environ.get, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+    if not process or not count or not jax.distributed.is_initialized():
+        return None
+    return int(process), int(count)
 
 
 def coordinator_address() -> str | None:
     """Returns where the processes meet, once they have."""
     return _distributed.global_state.coordinator_address if HAS_COORDINATION else None
+
+
+def drop_exit_barrier() -> bool:
+    """Keeps JAX from waiting for the other processes at exit; False where it cannot be kept.
+
+    What waits is an exit handler of JAX, which also takes down the devices. The twin has to end
+    the process before that handler runs.
+    """
+    handlers = [getattr(_api, "clean_up", None), getattr(_dispatch_module, "wait_for_tokens", None)]
+    if not HAS_COORDINATION or not all(map(callable, handlers)):
+        return False
+    for handler in filter(None, handlers):
+        atexit.unregister(handler)
+    return True

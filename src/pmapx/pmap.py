@@ -220,6 +220,7 @@ class MappedFunction:
         function.clear_cache = self.clear_cache
         function._pmapx = self._programs
         self._programs.user_function = weakref.ref(function)
+        self._record.function = function.__name__
         self._record.count_calls = count_calls
         return cast(Callable[..., Any], function)
 
