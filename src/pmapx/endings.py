@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import runpy
 import signal
 import sys
@@ -35,6 +36,7 @@ GRACE = 2.0
 _guarded: set[int] = set()
 _lock = threading.Lock()
 _first: list[Failure] = []  # The failure that ends this process: its own or a peer's.
+_named: list[Failure] = []
 _status: list[int] = []
 _is_at_exit = threading.Event()
 
@@ -134,10 +136,17 @@ def _cause_of(error: BaseException, here: int) -> int | None:
             for process in gone:
                 lifelines.name(process)
             return gone[0]
-        # Only an error of the runtime can be owed to a process that is gone.
-        if not isinstance(error, jax.errors.JaxRuntimeError) or time.monotonic() > deadline:
+        if not _is_of_runtime(error) or time.monotonic() > deadline:
             return None
         time.sleep(0.05)
+
+
+def _is_of_runtime(error: BaseException) -> bool:
+    """Says whether the runtime raised an error, as it does when a process is gone."""
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return True
+    # What fails as it is dispatched comes as another type, with the status code in front.
+    return isinstance(error, ValueError) and bool(re.match(r"[A-Z_]+: ", str(error)))
 
 
 def _report(failure: Failure) -> Failure:
@@ -200,10 +209,11 @@ def _depart() -> None:
 def _name(first: Failure, *, with_trace: bool = False) -> None:
     """Prints who failed first; with the traceback, unless a launcher prints that last."""
     lines = [f"pmapx: {first}"]
-    if with_trace:
-        if failures.FILE in os.environ:
-            return
+    if with_trace and failures.FILE not in os.environ:
         lines = [f"pmapx: the traceback of process {first.process}:", first.trace, *lines]
+    elif _named:
+        return
+    _named.append(first)
     # Past Python's buffers: JAX may be about to end the process.
     os.write(2, ("\n".join(lines) + "\n").encode(errors="replace"))
 

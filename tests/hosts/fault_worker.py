@@ -57,6 +57,49 @@ def killed_after():
     time.sleep(60)
 
 
+def fault_of_its_own(k):
+    if HERE == LOST and k == 3:
+        raise RuntimeError("a fault of its own")
+
+
+def raises():
+    join()
+    steps(10**6, fault_of_its_own)
+
+
+def raises_elsewhere():
+    """Process LOST fails while the others wait for it at JAX's exit barrier."""
+    join()
+    steps(3)
+    if HERE == LOST:
+        time.sleep(2)
+        raise RuntimeError("a fault of its own")
+
+
+def raises_in_a_thread():
+    import threading
+
+    join()
+    failing = threading.Thread(target=lambda: 1 / 0)
+    failing.start()
+    failing.join()
+    steps(3)
+
+
+def excepthook_by_hand():
+    join()
+    try:
+        1 / 0  # noqa: B018
+    except ZeroDivisionError:
+        sys.excepthook(*sys.exc_info())
+    steps(3)
+
+
+def stopped():
+    join()
+    steps(10**6, lambda k: os.kill(os.getpid(), signal.SIGSTOP) if (HERE, k) == (LOST, 3) else None)
+
+
 def ends():
     join()
     steps(3)
