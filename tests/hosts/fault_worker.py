@@ -106,6 +106,15 @@ def ends():
     time.sleep(0 if HERE == LOST else 2)
 
 
+def joins_over_ipv6():
+    join(COORDINATOR.replace("127.0.0.1", "[::1]"))
+    steps(3)
+    from pmapx import lifelines
+
+    address = lifelines.coordination.get(lifelines.ADDRESS)
+    print("lifeline", address)
+
+
 def never_joins():
     if HERE == PROCESSES - 1:
         time.sleep(20)
@@ -142,6 +151,12 @@ def unequal_devices():
     if HERE == 0:
         try:
             pmapx.pmap(lambda x: x)(np.ones(jax.local_device_count() - 1))
+        except pmapx.PmapxError as error:
+            print("refused", error.code)
+    if HERE == 2:
+        others = [device for device in jax.devices() if device.process_index != HERE]
+        try:
+            pmapx.pmap(lambda x: x, devices=others)(np.ones(2))
         except pmapx.PmapxError as error:
             print("refused", error.code)
 

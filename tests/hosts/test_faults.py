@@ -1,6 +1,7 @@
 """Faults have names, and an end (E8): real processes, one of which goes wrong."""
 
 import re
+import socket
 import time
 
 import pytest
@@ -83,12 +84,29 @@ def test_a_busy_coordinator_address_is_an_error_that_shows_it(tmp_path):
 
 
 def test_processes_with_unequal_numbers_of_devices(tmp_path):
-    statuses, outputs, _ = outcome(tmp_path, "unequal_devices", devices=[3, 2])
+    statuses, outputs, _ = outcome(tmp_path, "unequal_devices", processes=3, devices=[3, 2, 1])
 
-    assert statuses == [0, 0], outputs
+    assert statuses == [0, 0, 0], outputs
     assert "rows [0, 1, 2]" in outputs[0]
     assert "rows [3, 4]" in outputs[1]
     assert "refused PMX401" in outputs[0]
+    assert "refused PMX402" in outputs[2]  # It has none of the devices of that map.
+
+
+def has_ipv6_loopback():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no ::1")
+def test_a_coordinator_and_lifelines_at_an_ipv6_address(tmp_path):
+    statuses, outputs, _ = outcome(tmp_path, "joins_over_ipv6")
+
+    assert statuses == [0, 0], outputs
+    assert all("lifeline [::1]:" in text for text in outputs)
 
 
 @pytest.mark.behaviour("E5")
