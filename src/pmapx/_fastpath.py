@@ -21,6 +21,7 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
 - ``coordination_client``: the store of JAX's coordination service. Without it a barrier is a
   collective, and processes do not learn of each other's failures.
+- ``after_shutdown``: called once this process has left the others. Needed with the store only.
 - ``drop_exit_barrier``: lets a failed process end without the others. The twin ends it earlier.
 """
 
@@ -565,6 +566,22 @@ def joined_as() -> tuple[int, int] | None:
 def coordinator_address() -> str | None:
     """Returns where the processes meet, once they have."""
     return _distributed.global_state.coordinator_address if HAS_COORDINATION else None
+
+
+def after_shutdown(action: Callable[[], object]) -> None:
+    """Calls ``action`` when this process has left the others, at exit or before."""
+    if not HAS_COORDINATION:
+        return
+    state: Any = _distributed.global_state
+    shut_down = state.shutdown
+
+    def shutdown() -> None:
+        try:
+            shut_down()
+        finally:
+            action()
+
+    state.shutdown = shutdown
 
 
 def drop_exit_barrier() -> bool:

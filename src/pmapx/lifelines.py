@@ -17,6 +17,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from pmapx import _fastpath, addresses, coordination
@@ -33,6 +34,7 @@ _keepers: list[Keeper] = []
 _lost: set[int] = set()
 _named: set[int] = set()
 _has_left = threading.Event()
+_has_address = threading.Event()
 
 
 def hold(coordinator: str, timeout: float) -> None:
@@ -48,7 +50,10 @@ def hold(coordinator: str, timeout: float) -> None:
         _keepers.append(Keeper(listening, _publish_lost))
         coordination.put(ADDRESS, addresses.join(*listening.getsockname()[:2]), overwrite=True)
     else:
-        threading.Thread(target=_watch_first, args=(here, timeout), daemon=True).start()
+        watching = threading.Thread(target=_watch_first, args=(here, timeout), daemon=True)
+        watching.start()
+        # Not in C++ when Python goes away, which would take the process down.
+        _fastpath.after_shutdown(_has_address.wait)
 
 
 def lost() -> list[int]:
@@ -142,15 +147,15 @@ def _publish_lost(process: int) -> None:
 
 def _watch_first(here: int, timeout: float) -> None:
     """Holds this process's connection to process 0, and names that when it is lost."""
-    address = None
     try:
-        address = coordination.get(ADDRESS, timeout)
-        meeting_point = None if address is None else addresses.split(address)
-        if meeting_point is None:
-            return
-        connection = socket.create_connection(meeting_point, _CONNECT_SECONDS)
-    except coordination.UnreachableError:
+        address = _address_of_first(timeout)
+    finally:
+        _has_address.set()
+    meeting_point = None if address is None else addresses.split(address)
+    if meeting_point is None:
         return
+    try:
+        connection = socket.create_connection(meeting_point, _CONNECT_SECONDS)
     except OSError as error:
         logger.warning(
             "pmapx: process %d cannot reach the lifeline of process 0 at %s (%s). It goes on "
@@ -162,6 +167,20 @@ def _watch_first(here: int, timeout: float) -> None:
         return
     _lost.add(0)
     name(0)
+
+
+def _address_of_first(timeout: float) -> str | None:
+    """Returns where process 0 holds the lifelines; None if it does not within ``timeout``."""
+    deadline = time.monotonic() + timeout
+    try:
+        while not _has_left.is_set() and time.monotonic() < deadline:
+            address = coordination.get(ADDRESS)
+            if address is not None:
+                return address
+            _has_left.wait(0.5)
+    except coordination.UnreachableError:
+        pass
+    return None
 
 
 def is_lost_in_the_end(connection: socket.socket, here: int) -> bool:

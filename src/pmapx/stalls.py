@@ -37,7 +37,15 @@ def watch(heartbeat_timeout: float = 100) -> None:
     _started.add(os.getpid())
     silence = min(SILENCE, heartbeat_timeout / 2)
     watch = Watch(*joined, seconds_wanted(), silence)
-    threading.Thread(target=watch.run, name="pmapx watch", daemon=True).start()
+    thread = threading.Thread(target=watch.run, name="pmapx watch", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        # A thread that is in C++ when Python goes away would take the process down with it.
+        watch.is_over.set()
+        thread.join(2 * coordination.PATIENCE)
+
+    _fastpath.after_shutdown(stop)
 
 
 def seconds_wanted() -> float:
@@ -144,7 +152,11 @@ def _library_folders() -> tuple[str, ...]:
 
 
 class Watch:
-    """The thread of one process: publishes its state, and reports failed and silent peers."""
+    """The thread of one process: publishes its state, and reports failed and silent peers.
+
+    Attributes:
+      is_over: to be set when it shall end.
+    """
 
     def __init__(self, here: int, count: int, seconds: float, silence: float) -> None:
         """``seconds`` is the time without progress after which it reports; 0 for never."""
@@ -153,12 +165,13 @@ class Watch:
         self._progress = Progress()
         self._peers = Peers(here, count, silence)
         self._has_reported = False
+        self.is_over = threading.Event()
         # The service answers all processes.
         self._interval = 1.0 + count / 128
 
     def run(self) -> None:
         """Looks again and again; ends with the process."""
-        while True:
+        while not self.is_over.is_set():
             state = self._progress.look()
             if coordination.is_available():
                 try:
@@ -166,7 +179,7 @@ class Watch:
                 except coordination.UnreachableError:
                     return  # The processes have left, or JAX is about to end this one.
             self._report_own(state)
-            time.sleep(self._interval)
+            self.is_over.wait(self._interval)
 
     def _exchange(self, state: State) -> None:
         """Publishes this process's state, and reads what the others published."""

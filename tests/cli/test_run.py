@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -119,12 +118,10 @@ def test_signals_reach_the_program(pmapx_run, sent):
     process = pmapx_run("train.py", program=program)
     assert process.stdout.readline() == "ready\n"
 
-    start = time.monotonic()
     process.send_signal(sent)
     code, _, _ = finished(process)
 
     assert code == -sent
-    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(

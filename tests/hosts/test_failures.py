@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from launched import Launch, environment
-from started import HERE, finish, start
+from test_faults import outcome
 
 from pmapx import failures, launch
 from pmapx.failures import Failure
@@ -75,14 +75,6 @@ jax.distributed.initialize()
     assert launched.wait(timeout=90) == 1
     assert "process 1 failed first, with exit status 1" in launched.err
     assert launched.err.splitlines()[-1] == "RuntimeError: no data"
-
-
-def outcome(tmp_path, fault, processes=2, timeout=120, **more):
-    started = start([str(HERE / "fault_worker.py"), fault], processes, 1, tmp_path, **more)
-    statuses = finish(started, timeout)
-    return statuses, [
-        (tmp_path / f"output.{k}").read_text(errors="replace") for k in range(processes)
-    ]
 
 
 @pytest.mark.behaviour("I8")

@@ -73,7 +73,7 @@ def test_a_lifeline_behind_a_firewall_is_reported_once_and_nobody_is_lost(
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))  # Nobody listens there.
         where = addresses.join(*refusing.getsockname())
-        monkeypatch.setattr(coordination, "get", lambda key, timeout: where)
+        monkeypatch.setattr(coordination, "get", lambda key: where)
         if is_dropped:
 
             def time_out(*args):

@@ -68,6 +68,27 @@ while not os.path.exists("go on"):
         assert launched.err.count("is stopped") == 1
 
 
+ASKING = """
+from pmapx import stalls
+initialize = stalls.Watch.__init__
+def without_a_pause(self, *args):
+    initialize(self, *args)
+    self._interval = 0.0002
+stalls.Watch.__init__ = without_a_pause
+import jax
+jax.distributed.initialize()
+jax.devices()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_while_its_watch_asks_the_service_ends_well(tmp_path):
+    for k in range(3):
+        launched = Launch(tmp_path / str(k), ASKING)
+
+        assert launched.wait() == 0, launched.err
+
+
 @pytest.mark.slow
 @pytest.mark.behaviour("I9")
 @pytest.mark.parametrize("lost", [0, 1])
