@@ -127,7 +127,7 @@ class Progress:
         code = linecache.getline(file, line).strip()
         where = f"at {file}:{line} in {user.f_code.co_name}"
         where += f": {code[:80]}" if code else ""
-        return where + (f"; last pmapped call: {self._latest}" if self._latest else "")
+        return where + (f"; last pmapped calls: {self._latest}" if self._latest else "")
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:

@@ -9,23 +9,24 @@ from launched import Launch, until
 from started import HERE, finish, start
 
 ODD_ONE_OUT = """
-import os, sys
-import jax, numpy as np
+import jax, numpy as np, pmapx
 jax.distributed.initialize()
 def train(x):
     return jax.lax.psum(x, "i")
 def evaluate(x):
-    return jax.lax.pmax(x, "i")
+    return jax.lax.psum(jax.lax.psum(x, "i") + 1, "i")
 train, evaluate = jax.pmap(train, "i"), jax.pmap(evaluate, "i")
 x = np.ones((jax.local_device_count(), 2))
-for k in range(3):
-    jax.block_until_ready(train(x))
-if jax.process_index() == 1:
-    jax.block_until_ready(evaluate(x)); jax.block_until_ready(evaluate(x))  # The odd one out.
-    import time; time.sleep(600)
-jax.block_until_ready(train(x))
-jax.block_until_ready(train(x))
-import time; time.sleep(600)
+def main():
+    for k in range(3):
+        jax.block_until_ready(train(x))
+    pmapx.barrier("trained")
+    if jax.process_index() == 1:
+        jax.block_until_ready(evaluate(x))  # The odd one out.
+    else:
+        jax.block_until_ready(train(x))
+    pmapx.barrier("epoch", timeout=600)
+main()
 """
 
 
@@ -39,11 +40,12 @@ def test_every_process_reports_where_it_waits_so_that_the_odd_one_is_seen(tmp_pa
         )
         for log in (launched.log(0), launched.log(1)):
             (line, *_) = [line for line in log.splitlines() if "process 1 has waited" in line]
-            assert "program.py:" in line
-            assert "last pmapped call: evaluate (call " in line
+            assert "in main: jax.block_until_ready(evaluate(x))  # The odd one out." in line
+            assert re.search(r"program\.py:\d+ ", line)
+            assert re.search(r"last pmapped calls: .*evaluate \(call 1\)", line)
         (line, *_) = [line for line in launched.log(0).splitlines() if "process 0 has" in line]
-        assert "program.py:" in line
-        assert "last pmapped call: train (call " in line
+        assert 'in main: pmapx.barrier("epoch", timeout=600)' in line
+        assert re.search(r"last pmapped calls: .*train \(call 4\)", line)
         assert launched.process.poll() is None  # It is a report: nothing is ended.
 
 
