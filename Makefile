@@ -29,7 +29,7 @@ WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-peers test-tpu test-wheel bench bench-docs bench-scaling
+.PHONY: help venv demo test test-slow test-repeated test-peers test-tpu test-wheel bench bench-docs bench-scaling
 .PHONY: conformance-docs pictures lint format docs clean
 
 help: ## Show this list
@@ -44,6 +44,10 @@ test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow 
 
 test-slow: $(TEST_READY) ## Run the slow tests
 	$(PYTEST) -m slow $(ARGS)
+
+ROUNDS ?= 20
+test-repeated: $(TEST_READY) ## Run the tests of several processes and of signals ROUNDS times beside a load
+	$(RUN) tests/hosts/repeat.py --rounds $(ROUNDS) -- --numprocesses 2 --dist worksteal $(ARGS)
 
 test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \

@@ -163,7 +163,8 @@ def use_pmapx():
         except FloatingPointError:
             pass
     _fastpath.can_run_locally(tuple(jax.local_devices()))
-    _fastpath.can_coordinate()
+    _fastpath.coordination_client()
+    _fastpath.joined_as()
     _fastpath.coordinator_address()
     _fastpath.gloo_on_loopback()
     _fastpath.more_cpu_devices(1)

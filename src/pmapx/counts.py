@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 from pmapx import describe, errors
@@ -125,18 +126,21 @@ class Record:
 
     Attributes:
       parameters: the names of the function's positional parameters.
+      function: its name.
       traces: how often it was traced.
       count_calls: tells how often it was called, ever.
     """
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         """Starts with nothing; ``parameters`` name the function's arguments."""
+        self.function = "a function"
         self.traces = Tally()
         self.count_calls: Callable[[], int] = lambda: 0
         self.parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()
         self.clear()
+        _records.append(weakref.ref(self, _records.remove))
 
     def clear(self) -> None:
         """Starts with nothing again, but for the warnings, which are not repeated."""
@@ -198,3 +202,12 @@ class Record:
                 moved=moved,
                 reasons=tuple(self._reasons),
             )
+
+
+_records: list[weakref.ref[Record]] = []
+
+
+def records() -> list[Record]:
+    """Returns the records of all pmapped functions of this process."""
+    found = [reference() for reference in list(_records)]
+    return [record for record in found if record is not None]

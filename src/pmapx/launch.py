@@ -2,8 +2,8 @@
 
 Each process finds in its environment what ``jax.distributed.initialize()`` looks for, sees its own
 virtual devices, and talks to the others over loopback. Their output comes out as one, each line
-with the rank of its process. When one fails the others are stopped, and when the launcher ends, in
-whatever way, all have ended.
+with the rank of its process. When one fails the others are stopped and its traceback is printed
+last; when the launcher ends, in whatever way, all have ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
+from pmapx import failures
+
 COLOURS = (36, 33, 35, 32, 34, 31)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 KEPT_LINES = 20
+# What `pmapx.stalls` reads.
+STALL_REPORT = "PMAPX_STALL_REPORT"
+STALL_SECONDS = "60"
 # Set where `pmapx run` is to start processes and leave JAX as it is.
 PLAIN = "PMAPX_RUN_PLAIN"
 
@@ -38,6 +44,8 @@ def launch(
     *,
     env: Mapping[str, str] | None = None,
     grace: float = 5.0,
+    logs: str | os.PathLike[str] | None = None,
+    stall_report: float | None = None,
 ) -> int:
     """Runs ``n`` processes of a command until all have ended; returns one exit status for all.
 
@@ -54,18 +62,38 @@ def launch(
       argv: the command, the same for each.
       env: the environment; by default this process's own.
       grace: seconds that processes have to end by themselves before they are killed.
+      logs: a directory for one log file per process, beside the output; it is created.
+      stall_report: seconds without progress after which each process reports where it waits;
+        0 for never, None for what PMAPX_STALL_REPORT says, or 60.
 
     Returns:
       0 when all ended with 0; otherwise that of the first that failed, 128 + k for signal k.
     """
     with reserved_port() as port, contextlib.ExitStack() as undo:
-        workers = Workers(grace)
+        workers = Workers(grace, undo.enter_context(tempfile.TemporaryDirectory(prefix="pmapx-")))
         undo.callback(workers.kill)
         undo.enter_context(workers.signals_passed_on())
+        inherited = dict(os.environ if env is None else env)
+        if stall_report is not None:
+            inherited[STALL_REPORT] = f"{stall_report:g}"
+        inherited.setdefault(STALL_REPORT, STALL_SECONDS)
         for rank in range(n):
-            inherited = os.environ if env is None else env
-            workers.start(rank, argv, environment(inherited, rank, n, port, devices_per_process))
+            log = None
+            if logs is not None:
+                os.makedirs(logs, exist_ok=True)
+                log = undo.enter_context(open(os.path.join(logs, log_name(rank, n)), "wb"))
+            chosen = environment(inherited, rank, n, port, devices_per_process)
+            workers.start(rank, argv, chosen, log)
         return workers.wait()
+
+
+def log_name(rank: int, n: int) -> str:
+    """Returns the name of the log file of process ``rank`` of ``n``; names sort by rank.
+
+    >>> log_name(3, 16)
+    'process-03.log'
+    """
+    return f"process-{rank:0{len(str(n - 1))}}.log"
 
 
 def environment(
@@ -125,21 +153,29 @@ def reserved_port() -> Iterator[int]:
 class Workers:
     """The processes of one launch."""
 
-    def __init__(self, grace: float) -> None:
-        """Starts with none."""
+    def __init__(self, grace: float, folder: str) -> None:
+        """Starts with none; in ``folder`` they report their failures."""
         self._grace = grace
+        self._folder = folder
+        self._reports: dict[int, str] = {}
+        self._logs: list[IO[bytes] | None] = []
+        self._stopped: set[int] = set()
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._ended: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[int, int, float] | None] = queue.SimpleQueue()
         self._last_lines: list[collections.deque[str]] = []
         self._readers: list[threading.Thread] = []
         self._writing = threading.Lock()
         self._signal: signal.Signals | None = None
 
-    def start(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def start(
+        self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None
+    ) -> None:
         """Starts one process, in a process group of its own."""
+        self._reports[rank] = os.path.join(self._folder, f"{rank}.json")
+        self._logs.append(log)
         process = subprocess.Popen(
             argv,
-            env=env,
+            env={**env, failures.FILE: self._reports[rank]},
             stdin=None if rank == 0 else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -160,30 +196,46 @@ class Workers:
                 self._readers.append(reader)
             threading.Thread(target=self._report_end, args=(rank, process), daemon=True).start()
         running = set(range(len(self._processes)))
-        first: tuple[int, int] | None = None
+        ended: dict[int, tuple[int, float]] = {}
         deadline: float | None = None
         while running:
             try:
                 # Handlers of signals run between waits, whichever thread a signal came to.
-                ended = self._ended.get(timeout=0.1)
+                event = self._ended.get(timeout=0.1)
+                if event is None:  # A signal to end: what it was passed on to may have its time.
+                    deadline = deadline or time.monotonic() + self._grace
+                else:
+                    rank, status, at = event
+                    running.discard(rank)
+                    ended[rank] = status, at
             except queue.Empty:
                 if deadline is not None and time.monotonic() > deadline:
                     self.kill()
-                continue
-            if ended is None:  # A signal to end: what it was passed on to may have its time.
-                deadline = deadline or time.monotonic() + self._grace
-                continue
-            rank, status = ended
-            running.discard(rank)
-            if status != 0 and first is None:
-                first = (rank, status)
-                if self._signal is None:
-                    self._stop(running)
-                    deadline = time.monotonic() + self._grace
+                self._name_stopped(running)
+            reported = failures.read(self._reports)
+            has_failed = reported or any(status for status, _ in ended.values())
+            if has_failed and deadline is None:
+                self._stop(running - set(reported))
+                deadline = time.monotonic() + self._grace
         self.kill()
         for reader in self._readers:
             reader.join(timeout=1.0)
-        return self._conclusion(first)
+        return self._conclusion(ended, failures.read(self._reports))
+
+    def _name_stopped(self, ranks: set[int]) -> None:
+        """Names processes that a signal has stopped (Linux)."""
+        now = {rank for rank in ranks if _is_stopped(self._processes[rank].pid)}
+        for rank in sorted(now - self._stopped):
+            pid = self._processes[rank].pid
+            self._print(
+                f"pmapx: process {rank} is stopped, by SIGSTOP or a debugger; the others wait for "
+                f"it. To continue: kill -CONT {pid}"
+            )
+        self._stopped = now
+
+    def _print(self, text: str) -> None:
+        with self._writing:
+            print(text, file=sys.stderr, flush=True)
 
     def _stop(self, ranks: set[int]) -> None:
         """Asks processes to end; those that a lost peer ends anyway have a moment to say so."""
@@ -233,7 +285,7 @@ class Workers:
                 signal.signal(number, handler)
 
     def _report_end(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        self._ended.put((rank, process.wait()))
+        self._ended.put((rank, process.wait(), time.monotonic()))
 
     def _pass_on(self, rank: int, source: IO[bytes], target: IO[str]) -> None:
         """Copies what a process writes, line by line, with its rank in front."""
@@ -241,26 +293,68 @@ class Workers:
         for raw in source:
             line = raw.decode(errors="replace").rstrip("\n")
             self._last_lines[rank].append(line)
+            self._keep(rank, raw)
             with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
                 target.write(f"{prefix}{line}\n")
                 target.flush()
 
-    def _conclusion(self, first: tuple[int, int] | None) -> int:
+    def _keep(self, rank: int, raw: bytes) -> None:
+        """Writes a line to the log of its process, if there is one."""
+        log = self._logs[rank]
+        if log is not None:
+            with self._writing:
+                log.write(raw)
+                log.flush()
+
+    def _conclusion(
+        self, ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failures.Failure]
+    ) -> int:
         """Says how it ended, and returns the exit status that stands for it."""
         if self._signal is not None:
             print(f"pmapx: stopped by {self._signal.name}", file=sys.stderr)
             return 128 + self._signal.value
-        if first is None:
+        rank = first_to_fail(ended, reported)
+        if rank is None:
             return 0
-        rank, status = first
+        report = reported.get(rank)
+        status = ended[rank][0] if report is None else report.status
         how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
         lines = [_FAILED.format(rank=rank, how=how)]
-        if self._last_lines[rank]:
+        lines += [f"pmapx: process {k} was stopped then." for k in sorted(self._stopped)]
+        if report is not None:
+            lines += [f"pmapx: the traceback of process {rank}:", report.trace]
+        elif self._last_lines[rank]:
             lines += [f"pmapx: the last lines of process {rank}:"]
             lines += [f"  {line}" for line in self._last_lines[rank]]
         print("\n".join(lines), file=sys.stderr, flush=True)
         return status if status > 0 else 128 - status
 
+
+def first_to_fail(
+    ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failures.Failure]
+) -> int | None:
+    """Returns the process whose failure led to those of the others; None if none failed.
+
+    Args:
+      ended: the exit status of each process, and when it ended.
+      reported: the failures that processes reported themselves.
+    """
+    failed = [(at, rank) for rank, (status, at) in ended.items() if status and rank not in reported]
+    causes = {failure.cause for failure in reported.values() if failure.cause is not None}
+    causes &= {*reported, *(rank for _, rank in failed)}
+    if len(causes) == 1:
+        return causes.pop()
+    # JAX aborts a process that another's end leaves alone.
+    killed = [
+        (at - _KILLED_FIRST, rank) for at, rank in failed if ended[rank][0] != -signal.SIGABRT
+    ]
+    told = [(failure.seconds, rank) for rank, failure in reported.items()]
+    candidates = [*(killed if told else failed), *told] or failed
+    return min(candidates)[1] if candidates else None
+
+
+# A process that dies without a word is seen so much later than its peers see it.
+_KILLED_FIRST = 0.5
 
 _FAILED = "pmapx: process {rank} failed first, with {how}; the others were stopped."
 
@@ -281,6 +375,13 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Says whether a process is in the state in which signals stop it; False where unknown."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def _prefix(rank: int, n: int, target: IO[str]) -> str:

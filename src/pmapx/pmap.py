@@ -221,6 +221,7 @@ class MappedFunction:
             return result
 
         self._programs.user_function = weakref.ref(function)
+        self._record.function = function.__name__
         function.__call__ = explained if self._options.static_argnums else counted
         return function
 

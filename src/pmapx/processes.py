@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 import socket
@@ -15,7 +16,7 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from pmapx import _fastpath, errors, lifelines
+from pmapx import _fastpath, addresses, coordination, endings, errors, lifelines, stalls
 
 logger = logging.getLogger("pmapx")
 
@@ -143,10 +144,30 @@ def initialize(
         heartbeat_timeout_seconds=int(heartbeat_timeout),
         **options,
     )
-    coordinator = _fastpath.coordinator_address() or cluster.coordinator
+    endings.guard()
+    joined(timeout, heartbeat_timeout)
+    return cluster
+
+
+def joined(timeout: float, heartbeat_timeout: float) -> None:
+    """Starts what a process that has joined others needs to learn of their failures."""
+    coordinator = _fastpath.coordinator_address()
     if coordinator is not None:
         lifelines.hold(coordinator, timeout)
-    return cluster
+    stalls.watch(heartbeat_timeout)
+
+
+def extend_jax_initialize() -> None:
+    """Lets ``jax.distributed.initialize`` do what ``initialize`` does after joining."""
+    original = jax.distributed.initialize
+
+    @functools.wraps(original)
+    def extended(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        timeout = kwargs.get("initialization_timeout", 300)
+        joined(timeout, kwargs.get("heartbeat_timeout_seconds", 100))
+
+    jax.distributed.initialize = extended
 
 
 def _is_tpu_machine() -> bool:
@@ -158,22 +179,25 @@ def _check_coordinator(address: str, process: int, timeout: float) -> None:
 
     JAX would end the process there and then, without an error that Python sees.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    split = addresses.split(address)
+    if split is None:
         raise errors.BadCoordinator(address, process, "it is no host:port")
+    host, port = split
     if process == 0:
-        with socket.socket() as probe:
+        family = addresses.family_of(host, port)
+        loopback = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
+        with socket.socket(family) as probe:
             if hasattr(socket, "SO_REUSEPORT"):
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             try:
-                probe.bind(("127.0.0.1" if host in ("127.0.0.1", "localhost") else "", int(port)))
+                probe.bind((loopback.get(host, ""), port))
             except OSError as error:
                 raise errors.BadCoordinator(address, process, str(error)) from None
         return
     deadline = time.monotonic() + timeout
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=1).close()
+            socket.create_connection((host, port), timeout=1).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:
@@ -182,7 +206,9 @@ def _check_coordinator(address: str, process: int, timeout: float) -> None:
             time.sleep(0.1)
 
 
-_barriers: Counter[str] = Counter()
+# How many barriers of each name all processes have passed; the same number everywhere.
+_passed: Counter[str] = Counter()
+_waiting: dict[str, threading.Thread] = {}
 
 
 def barrier(name: str, timeout: float = 300) -> None:
@@ -193,23 +219,49 @@ def barrier(name: str, timeout: float = 300) -> None:
       >>> pmapx.barrier("data is prepared", timeout=60)
 
     Args:
-      name: the barrier's name, the same in all processes; it can be used again.
+      name: the barrier's name, the same in all processes; it can be used again. After a timeout,
+        the next call waits at the same barrier: a process that comes late still meets the others.
       timeout: seconds to wait for the others; then ``BarrierTimeout`` names those that did not
         come.
     """
     if jax.process_count() == 1:
         return
-    _barriers[name] += 1
-    unique = f"pmapx/{name}/{_barriers[name]}"
-    if _fastpath.can_coordinate():
-        missing = _fastpath.wait_for_all(unique, timeout)
-        if missing is not None:
-            raise errors.BarrierTimeout(name, timeout, missing, jax.process_index())
-        return
-    waiting = threading.Thread(
-        target=multihost_utils.sync_global_devices, args=(unique,), daemon=True
-    )
-    waiting.start()
-    waiting.join(timeout)
-    if waiting.is_alive():
-        raise errors.BarrierTimeout(name, timeout, [], jax.process_index())
+    if coordination.is_available():
+        missing = _wait_for_all(f"pmapx/barrier/{name}/{_passed[name]}", timeout)
+    else:
+        missing = _wait_for_collective(f"pmapx/{name}/{_passed[name]}", timeout)
+    if missing is not None:
+        raise errors.BarrierTimeout(name, timeout, missing, jax.process_index())
+    _passed[name] += 1
+
+
+def _wait_for_all(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes; on timeout returns those that did not come.
+
+    A barrier of JAX fails for all when the first to come has waited long enough, and then is of no
+    use. So there are attempts: what failed is noted where all processes look for the next.
+    """
+    here, deadline = jax.process_index(), time.monotonic() + timeout
+    while True:
+        attempt = f"{name}/attempt/{len(coordination.entries(f'{name}/failed'))}"
+        coordination.put(f"{attempt}/{here}", "", overwrite=True)
+        if coordination.wait_at_barrier(attempt, max(deadline - time.monotonic(), 0.001)):
+            return None
+        came = {int(process) for process in coordination.entries(attempt)}
+        coordination.put(f"{name}/failed/{attempt.rpartition('/')[2]}", "", overwrite=True)
+        if time.monotonic() >= deadline:
+            return [process for process in range(jax.process_count()) if process not in came]
+
+
+def _wait_for_collective(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes by way of a collective; on timeout returns an empty list."""
+    if name not in _waiting:
+        _waiting[name] = threading.Thread(
+            target=multihost_utils.sync_global_devices, args=(name,), daemon=True
+        )
+        _waiting[name].start()
+    _waiting[name].join(timeout)
+    if _waiting[name].is_alive():
+        return []
+    del _waiting[name]
+    return None

@@ -41,6 +41,8 @@ def global_size(
     if len(set(counts.values())) == 1:
         return local_size * len(counts)
     own = counts[jax.process_index()]
+    if own == 0:
+        raise errors.NoLocalDevices(jax.process_index(), sorted(counts))
     devices_a_row = own // local_size
     if own % local_size or any(count % devices_a_row for count in counts.values()):
         raise errors.UnevenShares(function, argument, local_size, own, dict(counts))

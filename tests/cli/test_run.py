@@ -1,11 +1,9 @@
 """`pmapx run`: unmodified programs, their exit status and signals."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -120,12 +118,10 @@ def test_signals_reach_the_program(pmapx_run, sent):
     process = pmapx_run("train.py", program=program)
     assert process.stdout.readline() == "ready\n"
 
-    start = time.monotonic()
     process.send_signal(sent)
     code, _, _ = finished(process)
 
     assert code == -sent
-    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(
@@ -134,6 +130,8 @@ def test_signals_reach_the_program(pmapx_run, sent):
         (("nothing.py",), "there is no file 'nothing.py'"),
         (("brax.training",), "pmapx run -m"),
         (("--devices", "0", "train.py"), "0"),
+        (("--logs", "logs", "train.py"), "--logs and --stall-report need -n"),
+        (("-n", "2", "--stall-report", "-1", "train.py"), "-1"),
         ((), "PROGRAM"),
     ],
 )
@@ -162,20 +160,24 @@ state = jax.device_put_replicated(1.0, jax.local_devices())
 out = jax.pmap(lambda s, x: jax.lax.psum(s * x, "i"), axis_name="i")(
     state, np.arange(2.0) + 2 * jax.process_index()
 )
-print(jax.process_index(), jax.device_count(), float(out[0]))
+with open(f"found.{jax.process_index()}", "w") as file:
+    print(jax.device_count(), float(out[0]), file=file)
 if sys.argv[1:] == [str(jax.process_index())]:
     raise RuntimeError("a fault of its own")
 """
 
 
 @pytest.mark.slow
-def test_several_processes_of_an_unchanged_program_find_each_other(pmapx_run):
-    code, out, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", program=MANY))
+def test_several_processes_of_an_unchanged_program_find_each_other(pmapx_run, tmp_path):
+    options = ("-n", "2", "--devices", "2", "--logs", "logs", "--stall-report", "0")
+    code, out, err = finished(pmapx_run(*options, "train.py", program=MANY))
 
     assert code == 0, err
-    # Gloo's own words may come in between on the same line.
-    assert sorted(re.findall(r"\d 4 6\.0", out)) == ["0 4 6.0", "1 4 6.0"]
+    assert [(tmp_path / f"found.{rank}").read_text() for rank in (0, 1)] == ["4 6.0\n"] * 2
     assert {line[:3] for line in out.splitlines()} == {"[0]", "[1]"}
+    assert sorted(file.name for file in (tmp_path / "logs").iterdir()) == [
+        "process-0.log", "process-1.log"
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -196,19 +198,21 @@ for table in ("tcp", "tcp6"):
     for line in open(f"/proc/net/{table}").readlines()[1:]:
         fields = line.split()
         if fields[3] == "0A" and fields[9] in inodes:
-            print("listens on", fields[1].split(":")[0])
+            print(fields[1].split(":")[0], file=open(f"listens.{jax.process_index()}", "a"))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_what_a_launch_opens_listens_on_loopback_only(pmapx_run):
+def test_what_a_launch_opens_listens_on_loopback_only(pmapx_run, tmp_path):
     program = MANY + LISTENING
 
-    code, out, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", program=program))
+    code, _, err = finished(pmapx_run("-n", "2", "--devices", "2", "train.py", program=program))
 
     assert code == 0, err
-    addresses = {line.split()[-1] for line in out.splitlines() if "listens on" in line}
+    files = list(tmp_path.glob("listens.*"))
+    addresses = {line for file in files for line in file.read_text().split()}
+    assert len(files) == 2
     v4, v6 = "0100007F", "0000000000000000FFFF00000100007F"
     assert addresses
     assert addresses <= {v4, v6}

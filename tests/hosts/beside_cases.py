@@ -103,6 +103,21 @@ def case_a_barrier_names_who_did_not_come():
     pmapx.barrier("after", timeout=30)
 
 
+def case_a_process_that_comes_late_to_a_barrier_meets_those_that_try_again():
+    for _ in range(2):
+        if HERE == 0:
+            with pytest.raises(TimeoutError, match="PMX412"):
+                pmapx.barrier("late", timeout=1)
+        else:
+            time.sleep(3)
+        begun = time.monotonic()
+        if HERE == 0:
+            time.sleep(0.5)
+        pmapx.barrier("late", timeout=60)
+        if HERE == 1:
+            assert time.monotonic() - begun < 50
+
+
 def case_replicas_that_agree_pass_the_check():
     step = pmapx.pmap(
         lambda w, x: w["a"] * x + lax.psum(x, "i"), "i", in_axes=(None, 0), check_replicas=True

@@ -57,10 +57,62 @@ def killed_after():
     time.sleep(60)
 
 
+def fault_of_its_own(k):
+    if HERE == LOST and k == 3:
+        raise RuntimeError("a fault of its own")
+
+
+def raises():
+    join()
+    steps(10**6, fault_of_its_own)
+
+
+def raises_elsewhere():
+    """Process LOST fails while the others wait for it at JAX's exit barrier."""
+    join()
+    steps(3)
+    if HERE == LOST:
+        time.sleep(2)
+        raise RuntimeError("a fault of its own")
+
+
+def raises_in_a_thread():
+    import threading
+
+    join()
+    failing = threading.Thread(target=lambda: 1 / 0)
+    failing.start()
+    failing.join()
+    steps(3)
+
+
+def excepthook_by_hand():
+    join()
+    try:
+        1 / 0  # noqa: B018
+    except ZeroDivisionError:
+        sys.excepthook(*sys.exc_info())
+    steps(3)
+
+
+def stopped():
+    join()
+    steps(10**6, lambda k: os.kill(os.getpid(), signal.SIGSTOP) if (HERE, k) == (LOST, 3) else None)
+
+
 def ends():
     join()
     steps(3)
     time.sleep(0 if HERE == LOST else 2)
+
+
+def joins_over_ipv6():
+    join(COORDINATOR.replace("127.0.0.1", "[::1]"))
+    steps(3)
+    from pmapx import lifelines
+
+    address = lifelines.coordination.get(lifelines.ADDRESS)
+    print("lifeline", address)
 
 
 def never_joins():
@@ -99,6 +151,12 @@ def unequal_devices():
     if HERE == 0:
         try:
             pmapx.pmap(lambda x: x)(np.ones(jax.local_device_count() - 1))
+        except pmapx.PmapxError as error:
+            print("refused", error.code)
+    if HERE == 2:
+        others = [device for device in jax.devices() if device.process_index != HERE]
+        try:
+            pmapx.pmap(lambda x: x, devices=others)(np.ones(2))
         except pmapx.PmapxError as error:
             print("refused", error.code)
 

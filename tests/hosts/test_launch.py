@@ -23,7 +23,17 @@ import jax, numpy as np
 jax.distributed.initialize()
 import pmapx
 total = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), "i")(np.ones(jax.local_device_count()))
-print("process", jax.process_index(), "of", jax.process_count(), "total", float(total[0]))
+found = ["process", jax.process_index(), "of", jax.process_count(), "total", float(total[0])]
+with open(f"found.{jax.process_index()}", "w") as file:
+    print(*found, file=file)
+"""
+# Each process tells its id in a file of its own, once it is all there.
+TELL_PID = """
+import os
+rank = os.environ["OMPI_COMM_WORLD_RANK"]
+with open(f"unfinished.{rank}", "w") as file:
+    print(os.getpid(), file=file)
+os.rename(f"unfinished.{rank}", f"pid.{rank}")
 """
 
 
@@ -41,9 +51,10 @@ def environment(**more):
     return {**kept, "PYTHONPATH": SOURCES, **more}
 
 
-def run(n, devices, code, timeout=120, **options):
+def run(n, devices, code, timeout=120, cwd=None, **options):
     done = subprocess.run(
         command(n, devices, [sys.executable, "-c", code], **options),
+        cwd=cwd,
         env=environment(),
         capture_output=True,
         text=True,
@@ -52,9 +63,10 @@ def run(n, devices, code, timeout=120, **options):
     return done
 
 
-def started(n, devices, code, **options):
+def started(n, devices, code, cwd, **options):
     return subprocess.Popen(
         command(n, devices, [sys.executable, "-c", code], **options),
+        cwd=cwd,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -70,67 +82,82 @@ def is_running(pid):
         return False
 
 
-def assert_all_end(pids, seconds=10):
+def assert_all_end(pids, seconds=60):
     deadline = time.monotonic() + seconds
     while any(map(is_running, pids)):
         assert time.monotonic() < deadline, f"left behind: {[p for p in pids if is_running(p)]}"
         time.sleep(0.05)
 
 
-def pids_from(process, n):
-    """The ids that n processes print as they start."""
-    found = {}
-    while len(found) < n:
-        line = process.stdout.readline()
-        assert line, process.stderr.read()
-        if match := re.match(r"\[(\d+)\] pid (\d+)", line):
-            found[int(match[1])] = int(match[2])
-    return found
+def pids_from(folder, n, process):
+    """The ids of n processes that run TELL_PID in a folder."""
+    files = [folder / f"pid.{rank}" for rank in range(n)]
+    deadline = time.monotonic() + 120
+    while not all(file.exists() for file in files):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "they never started"
+        time.sleep(0.05)
+    return [int(file.read_text()) for file in files]
 
 
-ENDLESS = """
-import os, subprocess, time
+ENDLESS = (
+    """
+import subprocess, time
 child = subprocess.Popen(["sleep", "600"])
-print("pid", os.getpid(), flush=True)
-print("child", child.pid, flush=True)
-time.sleep(600)
+with open(f"child.{child.pid}", "w"):
+    pass
 """
+    + TELL_PID
+    + "time.sleep(600)"
+)
 
 
 @pytest.mark.behaviour("E1")
-def test_an_unchanged_program_runs_in_four_processes_of_two_devices():
-    done = run(4, 2, PROGRAM)
+def test_an_unchanged_program_runs_in_four_processes_of_two_devices(tmp_path):
+    done = run(4, 2, PROGRAM, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     for rank in range(4):
-        assert f"[{rank}] process {rank} of 4 total 8.0" in done.stdout
+        assert (tmp_path / f"found.{rank}").read_text() == f"process {rank} of 4 total 8.0\n"
 
 
-def weights_of(output, processes):
-    """The weights that the processes of the example ended with, one for all."""
-    ends = re.findall(rf"process (\d) of {processes}, .* error (\S+), weights (\S+)", output)
-    assert sorted(process for process, _, _ in ends) == [str(k) for k in range(processes)]
-    assert all(float(error) < 1e-3 for _, error, _ in ends)
-    (weights,) = {weights for _, _, weights in ends}
-    return float(weights)
+def assert_trained_alike(folder, processes):
+    """Checks the file of each process of the example: they end with the same weights."""
+    found = set()
+    for rank in range(processes):
+        text = (folder / f"out.{rank}").read_text()
+        line = rf"process {rank} of {processes}, .* error (\S+), weights (\S+)\n"
+        error, weights = re.fullmatch(line, text).groups()
+        assert float(error) < 1e-3
+        found.add(weights)
+    assert len(found) == 1
 
 
-def test_the_example_for_clusters_runs_unchanged():
-    argv = [sys.executable, str(EXAMPLE), "--steps", "60"]
+TRAINING = [sys.executable, str(Path(__file__).parent / "own_output.py"), str(EXAMPLE)]
+TRAINING += ["--steps", "60"]
+
+
+def test_the_example_for_clusters_runs_unchanged(tmp_path):
     done = subprocess.run(
-        command(4, 2, argv), env=environment(), capture_output=True, text=True, timeout=120
+        command(4, 2, TRAINING),
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
     assert done.returncode == 0, done.stderr
-    weights_of(done.stdout, 4)
+    assert_trained_alike(tmp_path, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
-def test_the_example_for_clusters_runs_under_mpirun():
+def test_the_example_for_clusters_runs_under_mpirun(tmp_path):
     flags = ["--allow-run-as-root", "--oversubscribe"]
     done = subprocess.run(
-        ["mpirun", "-n", "4", *flags, sys.executable, str(EXAMPLE), "--steps", "60"],
+        ["mpirun", "-n", "4", *flags, *TRAINING],
+        cwd=tmp_path,
         env=environment(
             JAX_PLATFORMS="cpu",
             JAX_CPU_COLLECTIVES_IMPLEMENTATION="gloo",
@@ -142,17 +169,20 @@ def test_the_example_for_clusters_runs_under_mpirun():
     )
 
     assert done.returncode == 0, done.stderr
-    weights_of(done.stdout, 4)
+    assert_trained_alike(tmp_path, 4)
 
 
-def test_two_launches_at_once_do_not_collide():
-    both = [started(2, 1, PROGRAM) for _ in range(2)]
+def test_two_launches_at_once_do_not_collide(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    both = [started(2, 1, PROGRAM, folder) for folder in folders]
 
-    for process in both:
-        out, err = process.communicate(timeout=120)
+    for process, folder in zip(both, folders, strict=True):
+        _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        assert "[0] process 0 of 2 total 2.0" in out
-        assert "[1] process 1 of 2 total 2.0" in out
+        for rank in range(2):
+            assert (folder / f"found.{rank}").read_text() == f"process {rank} of 2 total 2.0\n"
 
 
 def listening_addresses(pids):
@@ -171,12 +201,11 @@ def listening_addresses(pids):
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
-def test_the_coordinator_and_the_collectives_listen_on_loopback_only():
-    code = PROGRAM + "\nimport time; print('pid', __import__('os').getpid()); time.sleep(60)"
-    process = started(2, 1, code)
+def test_the_coordinator_and_the_collectives_listen_on_loopback_only(tmp_path):
+    process = started(2, 1, f"{PROGRAM}{TELL_PID}import time; time.sleep(60)", tmp_path)
     try:
-        pids = pids_from(process, 2)
-        addresses = listening_addresses([*pids.values(), process.pid])
+        pids = pids_from(tmp_path, 2, process)
+        addresses = listening_addresses([*pids, process.pid])
         assert addresses
         # Each word of four bytes stands the other way round: 127.0.0.1, ::ffff:127.0.0.1, ::1.
         loopback = ("0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000")
@@ -200,6 +229,26 @@ def test_output_streams_stay_apart_and_lines_stay_whole():
         assert lines == [f"[{rank}] {'out' * 20} {k}" for k in range(200)]
 
 
+def test_each_process_has_a_log_of_its_own_beside_the_prefixed_output(tmp_path):
+    code = (
+        "import os, sys\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"
+        "for k in range(50): print(rank, k)\nprint('err', rank, file=sys.stderr)"
+    )
+    logs = tmp_path / "new" / "logs"
+    for _ in range(2):  # A second launch writes them anew.
+        done = run(11, None, code, logs=str(logs))
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in logs.iterdir()) == [
+        f"process-{rank:02}.log" for rank in range(11)
+    ]
+    for rank in range(11):
+        lines = (logs / f"process-{rank:02}.log").read_text().splitlines()
+        assert [line for line in lines if "err" not in line] == [f"{rank} {k}" for k in range(50)]
+        assert f"err {rank}" in lines
+        assert f"[{rank:>2}] {rank} 49" in done.stdout
+
+
 def test_ranks_are_coloured_where_colour_is_wanted():
     argv = command(2, None, [sys.executable, "-c", "print('hello')"])
     wanted = subprocess.run(argv, env=environment(FORCE_COLOR="1"), capture_output=True, text=True)
@@ -221,78 +270,78 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     sys.exit(7)
 time.sleep(600)
 """
-    begun = time.monotonic()
     done = run(3, None, code)
 
     assert done.returncode == 7
-    assert time.monotonic() - begun < 20
     assert "process 1 failed first, with exit status 7" in done.stderr
     tail = done.stderr[done.stderr.index("the last lines of process 1") :]
     assert "about to fail" in tail
     assert "the reason" in tail
 
 
-def test_processes_that_ignore_the_request_to_stop_are_killed():
-    code = """
-import os, signal, sys, time
+def test_processes_that_ignore_the_request_to_stop_are_killed(tmp_path):
+    code = f"""
+import signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("pid", os.getpid(), flush=True)
-if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
-    time.sleep(1)
+{TELL_PID}
+if rank == "0":
+    while not os.path.exists("pid.1"):
+        time.sleep(0.05)
     sys.exit(3)
 time.sleep(600)
 """
-    process = started(2, None, code, grace=1.0)
-    pids = pids_from(process, 2)
-    process.communicate(timeout=30)
+    process = started(2, None, code, tmp_path, grace=1.0)
+    _, err = process.communicate(timeout=120)
 
-    assert process.returncode == 3
-    assert_all_end(pids.values())
+    assert process.returncode == 3, err
+    assert_all_end([int((tmp_path / f"pid.{rank}").read_text()) for rank in range(2)])
 
 
-def test_a_worker_killed_outright_is_named_and_nothing_is_left():
-    process = started(3, None, ENDLESS, grace=1.0)
-    pids = pids_from(process, 3)
+def test_a_worker_killed_outright_is_named_and_nothing_is_left(tmp_path):
+    process = started(3, None, ENDLESS, tmp_path, grace=1.0)
+    pids = pids_from(tmp_path, 3, process)
     os.kill(pids[2], signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
 
     assert process.returncode == 128 + signal.SIGKILL
     assert "process 2 failed first, with signal SIGKILL" in err
-    children = [int(pid) for pid in re.findall(r"child (\d+)", out)]
-    assert_all_end([*pids.values(), *children])
+    children = [int(file.suffix[1:]) for file in tmp_path.glob("child.*")]
+    assert len(children) == 3
+    assert_all_end([*pids, *children])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_passed_on_and_nothing_is_left(number):
-    code = """
+def test_signals_are_passed_on_and_nothing_is_left(number, tmp_path):
+    code = f"""
 import os, signal, sys, time
-def said(number, frame):
-    print("got", signal.Signals(number).name, flush=True)
+def note(number, frame):
+    open(f"got.{{signal.Signals(number).name}}.{{rank}}", "w").close()
     sys.exit(0)
-signal.signal(signal.SIGINT, said)
-signal.signal(signal.SIGTERM, said)
-print("pid", os.getpid(), flush=True)
+signal.signal(signal.SIGINT, note)
+signal.signal(signal.SIGTERM, note)
+{TELL_PID}
 time.sleep(600)
 """
-    process = started(2, None, code)
-    pids = pids_from(process, 2)
+    process = started(2, None, code, tmp_path, grace=60.0)
+    pids = pids_from(tmp_path, 2, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
 
     assert process.returncode == 128 + number
     assert f"stopped by {number.name}" in err
-    assert f"[0] got {number.name}" in out
-    assert f"[1] got {number.name}" in out
-    assert_all_end(pids.values())
+    assert sorted(file.name for file in tmp_path.glob("got.*")) == [
+        f"got.{number.name}.0", f"got.{number.name}.1"
+    ]  # fmt: skip
+    assert_all_end(pids)
 
 
-def test_the_launcher_killed_outright_leaves_no_worker():
-    process = started(2, None, "import os, time; print('pid', os.getpid()); time.sleep(600)")
-    pids = pids_from(process, 2)
+def test_the_launcher_killed_outright_leaves_no_worker(tmp_path):
+    process = started(2, None, f"{TELL_PID}import time; time.sleep(600)", tmp_path)
+    pids = pids_from(tmp_path, 2, process)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
-    assert_all_end(pids.values())
+    assert_all_end(pids)
 
 
 def test_a_program_that_cannot_start_is_an_error():

@@ -45,6 +45,7 @@ def outcomes(tmp_path_factory):
             "PYTHONPATH": os.pathsep.join(paths),
             "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
             "JAX_PLATFORMS": "cpu",
+            "TEST_UNDECLARED_OUTPUTS_DIR": str(folder),  # A log for each process.
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

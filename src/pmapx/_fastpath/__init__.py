@@ -21,16 +21,20 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
 - ``HAS_HIDDEN_FRAMES``: tracebacks and source lines of operations that name the user's files, not
   those of pmapx. The twin leaves them as they are.
-- ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
+- ``coordination_client``: the store of JAX's coordination service. Without it a barrier is a
+  collective, and processes do not learn of each other's failures.
+- ``after_shutdown``: called once this process has left the others. Needed with the store only.
+- ``drop_exit_barrier``: lets a failed process end without the others. The twin ends it earlier.
 """
 
 from pmapx._fastpath.arrays import array_type, put_rows, uncommitted, weakly_typed
 from pmapx._fastpath.coordination import (
-    can_coordinate,
+    after_shutdown,
+    coordination_client,
     coordinator_address,
+    drop_exit_barrier,
     gloo_on_loopback,
-    published,
-    wait_for_all,
+    joined_as,
 )
 from pmapx._fastpath.dispatch import (
     Dispatcher,
@@ -54,20 +58,21 @@ __all__ = [
     "MovingProgram",
     "Repeatable",
     "RowsDispatcher",
+    "after_shutdown",
     "array_type",
-    "can_coordinate",
     "can_run_locally",
+    "coordination_client",
     "coordinator_address",
+    "drop_exit_barrier",
     "gloo_on_loopback",
     "is_staging",
+    "joined_as",
     "more_cpu_devices",
     "out_tree",
     "pmap_options",
     "probed_pieces",
-    "published",
     "put_rows",
     "takes_as_placed",
     "uncommitted",
-    "wait_for_all",
     "weakly_typed",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,28 +21,29 @@ def gloo_on_loopback() -> None:
         private.native.make_gloo_tcp_collectives = functools.partial(make, hostname="127.0.0.1")
 
 
-def wait_for_all(name: str, timeout: float) -> list[int] | None:
-    """Waits for all processes at a barrier; on time-out returns those that did not come."""
-    client: Any = private.distributed.global_state.client
-    client.key_value_set(f"{name}/{jax.process_index()}", "here")
-    try:
-        client.wait_at_barrier(name, int(timeout * 1000))
-    except Exception as error:
-        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
-            raise
-        came = {int(key.rsplit("/", 1)[1]) for key, _ in client.key_value_dir_get(name)}
-        return [process for process in range(jax.process_count()) if process not in came]
-    return None
+def coordination_client() -> Any | None:
+    """Returns JAX's client of the coordination service; None before the processes have joined."""
+    client = getattr(_state(), "client", None)
+    return client if client is not None and COORDINATION.is_usable() else None
 
 
-def published(name: str, text: str, timeout: float) -> dict[int, str]:
-    """Tells all processes ``text`` under a name; returns what each of them told."""
-    client: Any = private.distributed.global_state.client
-    client.key_value_set(f"{name}/{private.distributed.global_state.process_id}", text)
-    return {
-        process: client.blocking_key_value_get(f"{name}/{process}", int(timeout * 1000))
-        for process in range(private.distributed.global_state.num_processes)
-    }
+def joined_as() -> tuple[int, int] | None:
+    """Returns this process's index and how many there are, once they have joined.
+
+    Unlike ``jax.process_index`` this does not start the devices. The twin knows what Open MPI and
+    ``pmapx run -n`` say.
+    """
+    if coordination_client() is not None:
+        state: Any = _state()
+        return state.process_id, state.num_processes
+    process, count = map(os.environ.get, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+    if not process or not count or not jax.distributed.is_initialized():
+        return None
+    return int(process), int(count)
+
+
+def _state() -> Any:
+    return getattr(private.distributed, "global_state", None)
 
 
 def coordinator_address() -> str | None:
@@ -48,28 +52,56 @@ def coordinator_address() -> str | None:
     return getattr(state, "coordinator_address", None)
 
 
-def can_coordinate() -> bool:
-    """Says whether processes can talk by way of the coordinator."""
-    return COORDINATION.is_usable()
+def after_shutdown(action: Callable[[], object]) -> None:
+    """Calls ``action`` when this process has left the others, at exit or before."""
+    if coordination_client() is None:
+        return
+    state = _state()
+    shut_down = state.shutdown
+
+    def shutdown() -> None:
+        try:
+            shut_down()
+        finally:
+            action()
+
+    state.shutdown = shutdown
+
+
+def drop_exit_barrier() -> bool:
+    """Keeps JAX from waiting for the other processes at exit; False where it cannot be kept.
+
+    What waits is an exit handler of JAX, which also takes down the devices. The twin has to end
+    the process before that handler runs.
+    """
+    handlers = [
+        getattr(private.api, "clean_up", None),
+        getattr(private.dispatch, "wait_for_tokens", None),
+    ]
+    if coordination_client() is None or not all(map(callable, handlers)):
+        return False
+    for handler in filter(None, handlers):
+        atexit.unregister(handler)
+    return True
 
 
 def _probe_coordination() -> None:
     """Stores a value under a name of this process's own, and reads it back."""
     state: Any = private.distributed.global_state
-    if state.client is None:
-        for method in ("key_value_dir_get", "wait_at_barrier"):
-            getattr(private.native.DistributedRuntimeClient, method)
+    for method in ("key_value_set", "key_value_try_get", "wait_at_barrier"):
+        getattr(private.native.DistributedRuntimeClient, method)
+    if state.client is None:  # Only ``pmapx info`` asks before the processes have joined.
         return
     name = f"pmapx/probe/{state.process_id}"
-    state.client.key_value_set(f"{name}/here", "here")
-    if list(state.client.key_value_dir_get(name)) != [(f"{name}/here", "here")]:
+    state.client.key_value_set(f"{name}/here", "here", allow_overwrite=True)
+    if list(state.client.key_value_dir_get(f"{name}/")) != [(f"{name}/here", "here")]:
         raise Unlike("the coordinator does not return what was stored")
     if state.client.blocking_key_value_get(f"{name}/here", 10_000) != "here":
         raise Unlike("the coordinator does not return what was stored")
-    if state.num_processes != jax.process_count():
-        raise Unlike(f"{state.num_processes} processes in place of {jax.process_count()}")
 
 
 COORDINATION = Piece(
-    "barrier that knows who came", _probe_coordination, "a lost process is not named"
+    "store of the coordination service",
+    _probe_coordination,
+    "a process that fails or is lost is not named",
 )

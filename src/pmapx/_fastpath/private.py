@@ -29,8 +29,10 @@ def _module(name: str, attribute: str | None = None) -> Any:
         return _Missing(name)
 
 
+api = _module("jax._src.api")
 config = _module("jax._src.config")
 core = _module("jax._src.core")
+dispatch = _module("jax._src.dispatch")
 distributed = _module("jax._src.distributed")
 dtypes = _module("jax._src.dtypes")
 native = _module("jax._src.lib", "_jax")

@@ -23,6 +23,19 @@ from pmapx import launch
     metavar="N",
     help="Start N processes on this machine, as a multi-host program has them.",
 )
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="With -n: also write one log file per process to DIR.",
+)
+@click.option(
+    "--stall-report",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With -n: report where each process waits after so long without progress (default 60; "
+    "0 for never).",
+)
 @click.option("--oversubscribe", is_flag=True, help="Let maps have more elements than devices.")
 @click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, which gathers x.")
 @click.option("-v", "--verbose", is_flag=True, help="List the names that were replaced.")
@@ -34,6 +47,8 @@ def command(
     ctx: click.Context,
     devices: int | None,
     processes: int | None,
+    logs: str | None,
+    stall_report: float | None,
     oversubscribe: bool,
     no_indexing: bool,
     verbose: bool,
@@ -48,7 +63,7 @@ def command(
 
     With -n, so many processes of it run together on this machine: jax.distributed.initialize()
     finds the others, --devices are each process's own, and every line of output has the number of
-    its process in front. When one fails, all are stopped.
+    its process in front. When one fails, all are stopped, and its traceback is printed last.
 
     \b
     Examples:
@@ -78,7 +93,12 @@ def command(
     given = [flag for flag, is_given in flags.items() if is_given]
     command_line = [sys.executable, "-m", "pmapx.legacy.bootstrap", *given, program, *args]
     if processes is not None:
-        sys.exit(launch.launch(processes, devices, command_line))
+        status = launch.launch(
+            processes, devices, command_line, logs=logs, stall_report=stall_report
+        )
+        sys.exit(status)
+    if logs is not None or stall_report is not None:
+        raise click.UsageError("--logs and --stall-report need -n: they are for several processes")
     # In place of this process: nothing stands between the program and its signals.
     os.execve(sys.executable, command_line, launch.with_devices(os.environ, devices))
 

@@ -178,8 +178,8 @@ class CannotUnstitch(PmapxError, TypeError, code="PMX411"):
 class BarrierTimeout(PmapxError, TimeoutError, code="PMX412"):
     """Some processes did not come to a barrier in time.
 
-    They may be lost, slow, or at another barrier. The others that wait at this one end with the
-    same error.
+    They may be lost, slow, or at another barrier. Each process that waits gives up after its own
+    timeout; the next call of ``barrier`` with this name waits for the same processes again.
     """
 
     def __init__(self, name: str, timeout: float, missing: Sequence[int], here: int) -> None:  # noqa: D107

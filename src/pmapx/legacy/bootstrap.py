@@ -6,6 +6,7 @@ It installs pmapx, and then is the program, as if that had been started by itsel
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import os
 import runpy
@@ -14,7 +15,7 @@ import types
 from typing import Any
 
 import pmapx
-from pmapx import _fastpath, launch
+from pmapx import _fastpath, endings, launch, processes
 
 
 def main(argv: list[str]) -> None:
@@ -32,8 +33,12 @@ def main(argv: list[str]) -> None:
             print(installed, file=sys.stderr)
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = argv
-    program = argv[0]
-    if "-m" in options:
+    processes.extend_jax_initialize()
+    endings.run_guarded(functools.partial(_run, argv[0], as_module="-m" in options))
+
+
+def _run(program: str, *, as_module: bool) -> None:
+    if as_module:
         sys.path[0] = os.getcwd()
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     elif os.path.isdir(program):
@@ -58,7 +63,7 @@ def _without_our_frames(hook: Any) -> Any:
 
     A module that is not there is one line, as with ``python -m``.
     """
-    ours = (__file__, runpy.__file__)
+    ours = (__file__, endings.__file__, runpy.__file__)
 
     def excepthook(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
         while trace is not None and _is_at(trace, ours):

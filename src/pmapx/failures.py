@@ -1,0 +1,108 @@
+"""How a process failed: what it tells the launcher and its peers before it ends.
+
+No JAX here: the launcher reads these too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+# Where a process of ``pmapx run -n`` writes its failure for the launcher.
+FILE = "PMAPX_FAILURE_FILE"
+_TRACEBACK_CHARACTERS = 16_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """An uncaught exception, or a non-zero exit, of one process.
+
+    Attributes:
+      process: the process that failed.
+      status: its exit status.
+      summary: the exception in one line.
+      trace: the traceback.
+      seconds: when, on the clock that processes of one machine share.
+      cause: the process whose failure led to this one, if known.
+    """
+
+    process: int
+    status: int
+    summary: str
+    trace: str
+    seconds: float
+    cause: int | None = None
+
+    def as_json(self) -> str:
+        """Returns a text that ``from_json`` reads."""
+        return json.dumps(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        """Names the process and its exception."""
+        return f"process {self.process} failed: {self.summary}"
+
+
+def from_json(text: str) -> Failure:
+    """Returns what ``as_json`` wrote."""
+    return Failure(**json.loads(text))
+
+
+def of_exception(
+    process: int, error: BaseException, trace: TracebackType | None, cause: int | None = None
+) -> Failure:
+    """Describes an uncaught exception.
+
+    >>> of_exception(1, SystemExit(3), None).summary
+    'SystemExit: 3'
+    """
+    lines = traceback.format_exception(type(error), error, trace)
+    summary = traceback.format_exception_only(type(error), error)[-1].strip()
+    return Failure(
+        process,
+        exit_status(error),
+        summary.splitlines()[0],
+        "".join(lines)[-_TRACEBACK_CHARACTERS:].rstrip("\n"),
+        time.monotonic(),
+        cause,
+    )
+
+
+def exit_status(error: BaseException) -> int:
+    """Returns the exit status with which Python ends after an uncaught exception.
+
+    >>> exit_status(SystemExit(None)), exit_status(SystemExit("why")), exit_status(ValueError())
+    (0, 1, 1)
+    """
+    if not isinstance(error, SystemExit):
+        return 1
+    code = error.code
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def write_for_launcher(failure: Failure) -> None:
+    """Hands a failure to the launcher, if there is one and it has none of this process yet."""
+    path = os.environ.get(FILE)
+    if path is None or os.path.exists(path):
+        return
+    with contextlib.suppress(OSError):
+        unfinished = f"{path}.unfinished"
+        Path(unfinished).write_text(failure.as_json(), encoding="utf-8")
+        os.replace(unfinished, path)
+
+
+def read(files: Mapping[int, str]) -> dict[int, Failure]:
+    """Returns the failures that processes wrote, by process."""
+    found = {}
+    for process, path in files.items():
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found[process] = from_json(Path(path).read_text(encoding="utf-8"))
+    return found
