@@ -213,7 +213,10 @@ class _Rewriting:
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         jaxpr, result = self.traced(fun, *args)
-        outputs = jaxpr_as_fun(self.rewritten(jaxpr))(*jax.tree.leaves(args))
+        rewritten = self.rewritten(jaxpr)
+        if rewritten is jaxpr and _is_checking():
+            return fun(*args)  # A jaxpr runs unchecked.
+        outputs = jaxpr_as_fun(rewritten)(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
     def rewritten(self, value: Any) -> Any:
@@ -316,6 +319,10 @@ class _Rewriting:
             for name, kind in kinds.items()
             if name in params
         }
+
+
+def _is_checking() -> bool:
+    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
 
 
 def _check_types(eqn: JaxprEqn) -> None:

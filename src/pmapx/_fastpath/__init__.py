@@ -19,8 +19,8 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
-- ``HAS_HIDDEN_FRAMES``: tracebacks and source lines of operations that name the user's files, not
-  those of pmapx. The twin leaves them as they are.
+- ``HAS_HIDDEN_FRAMES``: whether JAX leaves pmapx's frames out of tracebacks as it does its own. The
+  twin leaves tracebacks as they are.
 - ``coordination_client``: the store of JAX's coordination service. Without it a barrier is a
   collective, and processes do not learn of each other's failures.
 - ``after_shutdown``: called once this process has left the others. Needed with the store only.

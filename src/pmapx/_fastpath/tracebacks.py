@@ -1,4 +1,4 @@
-"""Tracebacks and source lines that name the user's operations, not pmapx's."""
+"""Tracebacks that lead to the user's operations past pmapx's own frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ def _hide_frames() -> bool:
     """Has JAX treat pmapx's files as its own; says whether it does."""
     package = os.path.dirname(os.path.dirname(__file__)) + os.sep
     try:
-        private.source_info_util.register_exclusion(package)
         private.traceback_util.register_exclusion(package)
     except Exception:  # A release that has no such function, or another one of that name.
         return False
