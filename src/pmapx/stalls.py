@@ -44,6 +44,7 @@ def watch(heartbeat_timeout: float = 100) -> None:
         # A thread that is in C++ when Python goes away would take the process down with it.
         watch.is_over.set()
         thread.join(2 * coordination.PATIENCE)
+        _started.discard(os.getpid())
 
     _fastpath.after_shutdown(stop)
 
@@ -241,8 +242,6 @@ class Peers:
                 self._silent.discard(process)
             elif now - since >= self._silence:
                 self._say_silent(process, now - since)
-        for process in lifelines.lost():
-            lifelines.name(process)
         if seconds > 0 and any(self._is_new_stall(k, s, now, seconds) for k, s in states.items()):
             self._say_all(states, seconds, now)
 
@@ -262,7 +261,7 @@ class Peers:
         say(lines)
 
     def _say_silent(self, process: int, seconds: float) -> None:
-        if process not in self._silent and process not in lifelines.lost():
+        if process not in self._silent and not lifelines.was_lost(process):
             self._silent.add(process)
             say([f"process {process} has not answered for {seconds:.0f} s (is it stopped?)"])
 
