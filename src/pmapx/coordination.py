@@ -19,7 +19,7 @@ T = TypeVar("T")
 PATIENCE = 5.0
 
 
-class UnreachableError(Exception):
+class UnreachableError(RuntimeError):
     """The coordination service does not answer: process 0 is stopped, lost or has ended."""
 
 

@@ -160,6 +160,7 @@ class Workers:
         self._reports: dict[int, str] = {}
         self._logs: list[IO[bytes] | None] = []
         self._stopped: set[int] = set()
+        self._stopped_at_failure: set[int] = set()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ended: queue.SimpleQueue[tuple[int, int, float] | None] = queue.SimpleQueue()
         self._last_lines: list[collections.deque[str]] = []
@@ -209,12 +210,14 @@ class Workers:
                     running.discard(rank)
                     ended[rank] = status, at
             except queue.Empty:
-                if deadline is not None and time.monotonic() > deadline:
+                if deadline is None:
+                    self._name_stopped(running)
+                elif time.monotonic() > deadline:
                     self.kill()
-                self._name_stopped(running)
             reported = failures.read(self._reports)
             has_failed = reported or any(status for status, _ in ended.values())
             if has_failed and deadline is None:
+                self._stopped_at_failure = set(self._stopped)
                 self._stop(running - set(reported))
                 deadline = time.monotonic() + self._grace
         self.kill()
@@ -320,7 +323,7 @@ class Workers:
         status = ended[rank][0] if report is None else report.status
         how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
         lines = [_FAILED.format(rank=rank, how=how)]
-        lines += [f"pmapx: process {k} was stopped then." for k in sorted(self._stopped)]
+        lines += [f"pmapx: process {k} was stopped then." for k in sorted(self._stopped_at_failure)]
         if report is not None:
             lines += [f"pmapx: the traceback of process {rank}:", report.trace]
         elif self._last_lines[rank]:

@@ -44,16 +44,18 @@ def hold(coordinator: str, timeout: float) -> None:
     if joined is None or joined[1] == 1 or meeting_point is None or _keepers or _held:
         return
     here, count = joined
+    for state in (_has_left, _has_address):
+        state.clear()
+    _lost.clear()
+    _named.clear()
     atexit.register(say_goodbye)
+    _fastpath.after_shutdown(_release)
     if here == 0:
         listening = listen(*meeting_point, count)
         _keepers.append(Keeper(listening, _publish_lost))
         coordination.put(ADDRESS, addresses.join(*listening.getsockname()[:2]), overwrite=True)
     else:
-        watching = threading.Thread(target=_watch_first, args=(here, timeout), daemon=True)
-        watching.start()
-        # Not in C++ when Python goes away, which would take the process down.
-        _fastpath.after_shutdown(_has_address.wait)
+        threading.Thread(target=_watch_first, args=(here, timeout), daemon=True).start()
 
 
 def lost() -> list[int]:
@@ -62,6 +64,11 @@ def lost() -> list[int]:
     if coordination.is_available() and 0 not in _lost:
         published = coordination.attempted(lambda: coordination.entries(LOST))
     return sorted({*_lost, *map(int, published or ())})
+
+
+def was_lost(process: int) -> bool:
+    """Says whether this process saw itself that another was lost."""
+    return process in _lost
 
 
 def name(process: int) -> None:
@@ -80,6 +87,16 @@ def say_goodbye() -> None:
     for connection in _held:
         with contextlib.suppress(OSError):
             connection.send(_GOODBYE)
+
+
+def _release() -> None:
+    """Lets go of all connections, as this process has left the others."""
+    say_goodbye()
+    if not _keepers:
+        # The thread must not be in C++ when Python goes away, which would take the process down.
+        _has_address.wait(2 * coordination.PATIENCE)
+    _held.clear()
+    _keepers.clear()
 
 
 def listen(host: str, port: int, count: int) -> socket.socket:

@@ -151,6 +151,7 @@ def initialize(
 
 def joined(timeout: float, heartbeat_timeout: float) -> None:
     """Starts what a process that has joined others needs to learn of their failures."""
+    _passed.clear()  # A new service: no process has passed any of its barriers.
     coordinator = _fastpath.coordinator_address()
     if coordinator is not None:
         lifelines.hold(coordinator, timeout)

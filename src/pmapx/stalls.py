@@ -19,7 +19,6 @@ from types import FrameType
 
 from pmapx import _fastpath, coordination, counts, endings, launch, lifelines
 
-ALIVE = "pmapx/alive"
 WAITING = "pmapx/waiting"
 # A process that has published nothing for so long does not answer.
 SILENCE = 20.0
@@ -43,7 +42,10 @@ def watch(heartbeat_timeout: float = 100) -> None:
     def stop() -> None:
         # A thread that is in C++ when Python goes away would take the process down with it.
         watch.is_over.set()
-        thread.join(2 * coordination.PATIENCE)
+        thread.join(coordination.PATIENCE)
+        if watch.exchange.is_alive():
+            watch.exchange.join(coordination.PATIENCE)
+        _started.discard(os.getpid())
 
     _fastpath.after_shutdown(stop)
 
@@ -156,6 +158,7 @@ class Watch:
 
     Attributes:
       is_over: to be set when it shall end.
+      exchange: its latest exchange with the service.
     """
 
     def __init__(self, here: int, count: int, seconds: float, silence: float) -> None:
@@ -166,6 +169,7 @@ class Watch:
         self._peers = Peers(here, count, silence)
         self._has_reported = False
         self.is_over = threading.Event()
+        self.exchange = threading.Thread()
         # The service answers all processes.
         self._interval = 1.0 + count / 128
 
@@ -174,22 +178,30 @@ class Watch:
         while not self.is_over.is_set():
             state = self._progress.look()
             if coordination.is_available():
-                try:
-                    self._exchange(state)
-                except coordination.UnreachableError:
-                    return  # The processes have left, or JAX is about to end this one.
+                self._exchange_in_time(state)
             self._report_own(state)
             self.is_over.wait(self._interval)
 
+    def _exchange_in_time(self, state: State) -> None:
+        """Exchanges states in a thread of its own: a service that is stopped never answers."""
+        if not self.exchange.is_alive():
+            self.exchange = threading.Thread(target=self._exchange, args=(state,), daemon=True)
+            self.exchange.start()
+        self.exchange.join(self._silence / 4)
+        if self._here != 0:
+            self._peers.note_service(is_silent=self.exchange.is_alive())
+
     def _exchange(self, state: State) -> None:
         """Publishes this process's state, and reads what the others published."""
-        if self._here == 0:
-            coordination.put(ALIVE, "", overwrite=True)
-        elif not self._peers.service_answers():
-            return
+        # Unreachable: the processes have left, or JAX is about to end this one.
+        with contextlib.suppress(coordination.UnreachableError):
+            self._exchange_states(state)
+
+    def _exchange_states(self, state: State) -> None:
+        """Does so, or raises ``UnreachableError``."""
         first = endings.notice()
         if first is not None and first.process != self._here:
-            endings.follow(first)
+            threading.Thread(target=endings.follow, args=(first,), daemon=True).start()
         if self._here != 0:
             coordination.put(
                 f"{WAITING}/{self._here}", json.dumps(dataclasses.astuple(state)), overwrite=True
@@ -218,18 +230,15 @@ class Peers:
         self._silent: set[int] = set()
         self._reported: dict[int, float] = {}
         self._answered = time.monotonic()
-        self._has_answered = False
 
-    def service_answers(self) -> bool:
-        """Says whether process 0 answers; reports it once when it stopped to."""
-        answers = coordination.get(ALIVE, min(coordination.PATIENCE, self._silence / 2)) is not None
+    def note_service(self, *, is_silent: bool) -> None:
+        """Notes whether process 0, which runs the service, answers; reports it once if not."""
         now = time.monotonic()
-        if answers:
-            self._answered, self._has_answered = now, True
+        if not is_silent:
+            self._answered = now
             self._silent.discard(0)
-        elif self._has_answered and now - self._answered >= self._silence / 2:
+        elif now - self._answered >= self._silence / 2:
             self._say_silent(0, now - self._answered)
-        return answers
 
     def compare(self, states: dict[int, State], seconds: float) -> None:
         """Reports peers that went silent, and where all are when one has waited for so long."""
@@ -241,8 +250,6 @@ class Peers:
                 self._silent.discard(process)
             elif now - since >= self._silence:
                 self._say_silent(process, now - since)
-        for process in lifelines.lost():
-            lifelines.name(process)
         if seconds > 0 and any(self._is_new_stall(k, s, now, seconds) for k, s in states.items()):
             self._say_all(states, seconds, now)
 
@@ -262,7 +269,7 @@ class Peers:
         say(lines)
 
     def _say_silent(self, process: int, seconds: float) -> None:
-        if process not in self._silent and process not in lifelines.lost():
+        if process not in self._silent and not lifelines.was_lost(process):
             self._silent.add(process)
             say([f"process {process} has not answered for {seconds:.0f} s (is it stopped?)"])
 
