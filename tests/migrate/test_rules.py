@@ -259,6 +259,64 @@ CASES = {
             return x[0]
         """,
     ),
+    "PMX535 operators, comparisons and functions": (
+        "PMX535",
+        """
+        import jax, jax.numpy as jnp
+        devices = jax.devices()
+        first = devices[0]
+        scale = jax.device_put(2.0, first)
+        @jax.pmap
+        def step(x):
+            return x * x
+        losses = step(batch)
+        mean = losses / scale  # here
+        other = scale - losses  # here
+        is_large = losses > scale  # here
+        total = jnp.dot(losses, scale)  # here
+        total = jax.lax.add(scale, losses)  # here
+        losses += jax.device_put(1.0, device=jax.local_devices()[-1])  # here
+        """,
+    ),
+    "PMX535 not of what is uncommitted, transferred, read, unknown or one row": (
+        "PMX535",
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        first = jax.devices()[0]
+        scale = jax.device_put(2.0, first)
+        losses = jax.pmap(lambda x: x * x)(batch)
+        a = losses / jax.device_put(2.0)
+        b = losses / jax.device_put(2.0, sharding)
+        c = jax.device_put(losses, first) / scale
+        d = np.asarray(losses) / np.asarray(scale)
+        e = jax.device_get(losses) / scale
+        f = losses[0] / scale
+        g = unknown / scale
+        h = losses / 2.0
+        i = losses / jnp.ones(())
+        j = losses is scale
+        k = scale / scale
+        l = (losses if flag else 1.0) / scale
+        m = print(losses, scale)
+        for device in jax.devices():
+            n = losses / jax.device_put(1.0, device)
+        """,
+    ),
+    "PMX519 names that install() puts back": (
+        "PMX519",
+        """
+        import jax
+        from jax.config import config  # here
+        from jax.core import Primitive  # here
+        from jax.experimental import optimizers  # here
+        jax.config.update("jax_enable_x64", True)
+        y = jax.ops.index_update(x, jax.ops.index[0], 1.0)  # here
+        z = jax.ops.segment_sum(x, i)
+        from jax.util import safe_map  # here
+        is_key = isinstance(k, jax.random.PRNGKeyArray)  # here
+        tracer = jax.core.Tracer
+        """,
+    ),
     "PMX534 spellings": (
         "PMX534",
         """

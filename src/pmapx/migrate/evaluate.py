@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from pmapx.migrate import calls, interpret, known, names
+from pmapx.migrate import calls, interpret, known, meetings, names
 from pmapx.migrate.environment import Environment
 from pmapx.migrate.facts import Indexing, Reference
 from pmapx.migrate.frame import Arguments, Frame
@@ -309,6 +309,8 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
         return _row(frame, fact, node, chosen, index)
     if isinstance(fact, Gradient):
         return value(fact)
+    if isinstance(fact, Result) and fact.of in names.DEVICES and type(chosen) is int:
+        return value(Result(f"{fact.of}[]"))
     return UNKNOWN
 
 
@@ -368,6 +370,7 @@ def _unary(frame: Frame, node: ast.UnaryOp) -> Value:
 
 def _binary(frame: Frame, node: ast.BinOp) -> Value:
     left, right = evaluate(frame, node.left), evaluate(frame, node.right)
+    meetings.note(frame, node, left, right)
     if isinstance(node.op, ast.Mult):
         # [x] * n
         repeated = [fact for fact in left if isinstance(fact, Items) and len(fact.items) == 1]
@@ -478,6 +481,7 @@ _READERS: dict[type[ast.expr], Callable[[Frame, Any], Value]] = {
     ast.Constant: _constant,
     ast.UnaryOp: _unary,
     ast.BinOp: _binary,
+    ast.Compare: meetings.compare,
     ast.Tuple: _items,
     ast.List: _items,
     ast.Dict: _dict,

@@ -10,6 +10,7 @@ from pmapx.migrate.values import (
     Donated,
     Gradient,
     Mapped,
+    OnDevice,
     Place,
     Stacked,
     Value,
@@ -87,6 +88,8 @@ class Facts:
         self.indexings: dict[ast.AST, Indexing] = {}
         self.donated_uses: dict[ast.AST, Donated] = {}
         self.reductions: dict[ast.AST, Gradient] = {}
+        # Operations on a result of pmap and an array on one device.
+        self.meetings: dict[ast.AST, tuple[Stacked, OnDevice]] = {}
         self.lowerings: dict[ast.AST, Place] = {}
         self.jitted_maps: dict[ast.AST, Mapped] = {}
         # What each call calls, and the expressions that hold mapped functions and objects.

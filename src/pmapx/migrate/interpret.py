@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pmapx.migrate import binding, evaluate
+from pmapx.migrate import binding, evaluate, meetings
 from pmapx.migrate.environment import Environment, joined
 from pmapx.migrate.facts import Reference
 from pmapx.migrate.frame import Arguments, Frame
@@ -200,6 +200,7 @@ def _annotated_assign(frame: Frame, node: ast.AnnAssign) -> None:
 def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
     before = evaluate.evaluate(frame, node.target)
     added = evaluate.evaluate(frame, node.value)
+    meetings.note(frame, node, before, added)
     is_list = any(isinstance(fact, Elements) for fact in before)
     assign(frame, node.target, join(before, added) if is_list else UNKNOWN)
 

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from pmapx.migrate import calls, evaluate, interpret, names
+from pmapx.migrate import calls, evaluate, interpret, meetings, names
 from pmapx.migrate.facts import Indexing, Making
 from pmapx.migrate.frame import Arguments, Frame
 from pmapx.migrate.values import (
@@ -421,6 +421,7 @@ _HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(names.SHARD_MAP, _shard_map),
     "jax.device_put_replicated": _replicate,
     "jax.device_put_sharded": _replicate,
+    "jax.device_put": meetings.device_put,
     "jax.device_get": _forget,
     "jax.numpy.arange": _arange,
     "jax.numpy.take": _choose,

@@ -38,6 +38,7 @@ _NAMES = (
     b"PMAP_", b"host_id", b"_count", b"jax.tree_", b"jax.experimental", b"jax.interpreters",
     b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"lSharding", b"pSharding",
     b"import tree_", b"jax.api", b"xla_bridge", b"KeyArray", b"local_devices",
+    b"jax.config import", b"config.config", b"jax.core", b"jax.util", b"ops.index", b"ops import",
 )  # fmt: skip
 
 

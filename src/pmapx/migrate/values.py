@@ -198,6 +198,13 @@ class Stacked(Fact):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class OnDevice(Fact):
+    """An array that ``jax.device_put`` committed to one device."""
+
+    place: Place
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Lowered(Fact):
     """What ``.lower()`` of a pmapped function gave."""
 

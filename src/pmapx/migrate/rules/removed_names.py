@@ -18,6 +18,25 @@ REPLACEMENTS = {
     "jax.tree_unflatten": "jax.tree.unflatten",
     "jax.tree_structure": "jax.tree.structure",
     "jax.tree_transpose": "jax.tree.transpose",
+    "jax.tree_all": "jax.tree.all",
+    "jax.tree_reduce": "jax.tree.reduce",
+    "jax.config.config": "jax.config",
+    "jax.util": "functions of your own",
+    "jax.clear_backends": "jax.extend.backend.clear_backends",
+    "jax.ops.index": "x.at[...]",
+    "jax.ops.index_update": "x.at[...].set",
+    "jax.ops.index_add": "x.at[...].add",
+    "jax.ops.index_mul": "x.at[...].multiply",
+    "jax.ops.index_min": "x.at[...].min",
+    "jax.ops.index_max": "x.at[...].max",
+    "jax.experimental.enable_x64": "jax.enable_x64",
+    "jax.experimental.disable_x64": "jax.enable_x64(False)",
+    "jax.experimental.optimizers": "jax.example_libraries.optimizers",
+    "jax.experimental.stax": "jax.example_libraries.stax",
+    **{
+        f"jax.core.{name}": f"jax.extend.core.{name}"
+        for name in ("ClosedJaxpr", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Token", "Var")
+    },
     "jax.tree_util.tree_multimap": "jax.tree.map",
     "jax.soft_pmap": "pmapx.pmap(..., oversubscribe=True)",
     "jax.api": "jax",
@@ -42,6 +61,7 @@ REPLACEMENTS = {
     "jax.interpreters.xla.DeviceArray": "jax.Array",
     "jax.numpy.DeviceArray": "jax.Array",
     "jax.random.KeyArray": "jax.Array",
+    "jax.random.PRNGKeyArray": "jax.Array",
     "jax.core.axis_frame": "jax.lax.axis_size",
     "jax.lib.xla_bridge": "jax.devices, jax.process_index or jax.extend.backend",
     "jax.lax.pdot": "jnp.einsum, then jax.lax.psum",
@@ -64,7 +84,8 @@ class RemovedNames(Rule):
     ``jax.experimental.pjit``'s ``PartitionSpec``, global device arrays, and more. The message
     has the replacement.
 
-    **Why.** The import or the use raises on today's JAX.
+    **Why.** The import or the use raises on today's JAX. Under ``pmapx.install()`` and
+    ``pmapx run`` those are back that can mean the same.
 
     **Before**
 
