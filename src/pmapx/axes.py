@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -109,15 +109,26 @@ class MappedAxis:
         return broadcast(self.out_axes, out_tree)
 
 
-def in_spec(levels: Sequence[MappedAxis], leaf: int, rank: int) -> PartitionSpec:
-    """Returns the spec of a leaf that is mapped over ``levels``, outermost first.
+def in_specs(levels: Sequence[MappedAxis], ranks: Iterable[int]) -> tuple[PartitionSpec, ...]:
+    """Returns the spec of each leaf that is mapped over ``levels``, outermost first.
 
-    An inner level counts the dimensions that the outer ones have left.
+    Leaves that are mapped alike get one object: JAX looks at each spec that is new to it.
     """
+    made: dict[tuple[Any, ...], PartitionSpec] = {}
+    specs = []
+    for leaf, rank in enumerate(ranks):
+        mapped = tuple(level.in_axes[leaf] for level in levels)
+        if (mapped, rank) not in made:
+            made[mapped, rank] = _in_spec(levels, mapped, rank)
+        specs.append(made[mapped, rank])
+    return tuple(specs)
+
+
+def _in_spec(levels: Sequence[MappedAxis], mapped: Sequence[Axis], rank: int) -> PartitionSpec:
+    # An inner level counts the dimensions that the outer ones have left.
     dimensions = list(range(rank))
     names: list[str | None] = [None] * rank
-    for level in levels:
-        axis = level.in_axes[leaf]
+    for level, axis in zip(levels, mapped, strict=True):
         if axis is not None:
             names[dimensions.pop(axis)] = _in_spec_name(level.mesh_axis)
     return _trimmed(names)
@@ -262,9 +273,7 @@ class Mapping:
 
     def in_specs(self) -> tuple[PartitionSpec, ...]:
         """Returns the spec of each leaf."""
-        return tuple(
-            in_spec(self.levels, index, len(leaf.shape)) for index, leaf in enumerate(self.leaves)
-        )
+        return in_specs(self.levels, (len(leaf.shape) for leaf in self.leaves))
 
 
 def normalize_in_axes(

@@ -89,13 +89,11 @@ def over_devices(
 
         on_one_device.__name__ = element.function
         describe.name_source(on_one_device, element.source)
+        in_specs = axes.in_specs(levels, map(jnp.ndim, leaves))
         program = jax.shard_map(
             on_one_device,
             mesh=mesh,
-            in_specs=tuple(
-                PartitionSpec() if as_shards else axes.in_spec(levels, index, jnp.ndim(leaf))
-                for index, leaf in enumerate(leaves)
-            ),
+            in_specs=(PartitionSpec(),) * len(leaves) if as_shards else in_specs,
             out_specs=out_specs,
             axis_names={*(level.mesh_axis for level in levels), *replicated_over},
             # The gradients of pmap: with check_vma on, those of replicated inputs come summed.

@@ -200,4 +200,7 @@ def _inside(
 
 
 def _in_shardings(mesh: Mesh, mapping: Mapping) -> tuple[NamedSharding, ...]:
-    return tuple(NamedSharding(mesh, spec) for spec in mapping.in_specs())
+    specs = mapping.in_specs()
+    # One object for all that are equal: JAX converts each sharding that is new to it.
+    shardings = {spec: NamedSharding(mesh, spec) for spec in set(specs)}
+    return tuple(shardings[spec] for spec in specs)
