@@ -94,12 +94,14 @@ try:
     from jax._src import dispatch as _dispatch_module
     from jax._src import distributed as _distributed
 
-    HAS_COORDINATION = hasattr(_distributed.global_state, "client") and all(
-        callable(getattr(_native.DistributedRuntimeClient, method))
-        for method in (
-            *("wait_at_barrier", "blocking_key_value_get", "key_value_dir_get"),
-            *("key_value_set", "key_value_try_get"),
-        )
+    HAS_COORDINATION = (
+        hasattr(_distributed.global_state, "client")
+        and callable(_distributed.global_state.shutdown)
+        and callable(_native.DistributedRuntimeClient.wait_at_barrier)
+        and callable(_native.DistributedRuntimeClient.blocking_key_value_get)
+        and callable(_native.DistributedRuntimeClient.key_value_dir_get)
+        and callable(_native.DistributedRuntimeClient.key_value_set)
+        and callable(_native.DistributedRuntimeClient.key_value_try_get)
     )
 except (ImportError, AttributeError):
     HAS_DISPATCH = HAS_TRACE_CONTEXT = HAS_TRACE_STATE = False
@@ -590,9 +592,9 @@ def drop_exit_barrier() -> bool:
     What waits is an exit handler of JAX, which also takes down the devices. The twin has to end
     the process before that handler runs.
     """
-    handlers = [getattr(_api, "clean_up", None), getattr(_dispatch_module, "wait_for_tokens", None)]
-    if not HAS_COORDINATION or not all(map(callable, handlers)):
+    if not HAS_COORDINATION or not hasattr(_api, "clean_up"):
         return False
-    for handler in filter(None, handlers):
-        atexit.unregister(handler)
+    atexit.unregister(_api.clean_up)
+    if hasattr(_dispatch_module, "wait_for_tokens"):
+        atexit.unregister(_dispatch_module.wait_for_tokens)
     return True
