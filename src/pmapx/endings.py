@@ -87,14 +87,13 @@ def end_after(error: BaseException, trace: TracebackType | None) -> None:
         return
     here = _rank()
     failure = failures.of_exception(here, error, trace, _cause_of(error, here))
-    if failure.cause is None:
-        first = _report(failure)
-        if first.process != here:
-            failure = dataclasses.replace(failure, cause=first.process)
+    first = _first[0] if _first else _report(failure)
+    if first.process != here:
+        failure = dataclasses.replace(failure, cause=first.process)
     failures.write_for_launcher(failure)
     _status.append(failure.status)
-    if _first and _first[0].process != here:
-        _name(_first[0], with_trace=True)
+    if first.process != here:
+        _name(first, with_trace=True)
     _end(failure.status, by_interrupt=isinstance(error, KeyboardInterrupt))
 
 
@@ -150,7 +149,7 @@ def _is_of_runtime(error: BaseException) -> bool:
 
 
 def _report(failure: Failure) -> Failure:
-    """Tells peers and launcher of a failure; returns the one that was reported first."""
+    """Tells the peers of a failure; returns the one that was reported first."""
 
     def publish() -> Failure | None:
         return None if coordination.put(FIRST, failure.as_json()) else notice()

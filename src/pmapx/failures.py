@@ -30,7 +30,7 @@ class Failure:
       summary: the exception in one line.
       trace: the traceback.
       seconds: when, on the clock that processes of one machine share.
-      cause: the process whose failure led to this one, if known.
+      cause: the process whose loss or failure led to this one, if known.
     """
 
     process: int
@@ -46,7 +46,8 @@ class Failure:
 
     def __str__(self) -> str:
         """Names the process and its exception."""
-        return f"process {self.process} failed: {self.summary}"
+        after = "" if self.cause is None else f" after process {self.cause} was lost"
+        return f"process {self.process} failed{after}: {self.summary}"
 
 
 def from_json(text: str) -> Failure:

@@ -231,8 +231,8 @@ class Workers:
         for rank in sorted(now - self._stopped):
             pid = self._processes[rank].pid
             self._print(
-                f"pmapx: process {rank} is stopped, by SIGSTOP or a debugger; the others wait for "
-                f"it. To continue: kill -CONT {pid}"
+                f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for it. "
+                f"To continue: kill -CONT {pid}"
             )
         self._stopped = now
 

@@ -51,7 +51,12 @@ def hold(coordinator: str, timeout: float) -> None:
     atexit.register(say_goodbye)
     _fastpath.after_shutdown(_release)
     if here == 0:
-        listening = listen(*meeting_point, count)
+        _has_address.set()
+        try:
+            listening = listen(*meeting_point, count)
+        except OSError as error:
+            logger.warning("pmapx: process 0 cannot open a socket for lifelines (%s).", error)
+            return
         _keepers.append(Keeper(listening, _publish_lost))
         coordination.put(ADDRESS, addresses.join(*listening.getsockname()[:2]), overwrite=True)
     else:
@@ -92,9 +97,8 @@ def say_goodbye() -> None:
 def _release() -> None:
     """Lets go of all connections, as this process has left the others."""
     say_goodbye()
-    if not _keepers:
-        # The thread must not be in C++ when Python goes away, which would take the process down.
-        _has_address.wait(2 * coordination.PATIENCE)
+    # The thread must not be in C++ when Python goes away, which would take the process down.
+    _has_address.wait(2 * coordination.PATIENCE)
     _held.clear()
     _keepers.clear()
 

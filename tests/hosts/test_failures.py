@@ -62,6 +62,19 @@ def test_a_failing_process_is_named_with_its_exception_and_its_traceback_comes_l
     assert (tmp_path / f"atexit.{process}").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.behaviour("I8")
+def test_a_failing_process_ends_at_once_with_public_jax_only(tmp_path):
+    plain = {"PMAPX_PUBLIC_ONLY": "1", "PMAPX_RUN_PLAIN": "1"}
+    program = FAILING.replace("jax.pmap(", "__import__('pmapx').pmap(")
+    launched = Launch(tmp_path, program, args=("raise", "1"), **plain)
+
+    assert launched.wait(timeout=90) == 1
+    assert "process 1 failed first, with exit status 1" in launched.err
+    assert launched.err.splitlines()[-1] == "RuntimeError: a fault of its own"
+    assert (tmp_path / "atexit.1").exists()
+
+
 @pytest.mark.behaviour("I8")
 def test_a_failure_before_the_processes_join_stops_the_others_too(tmp_path):
     program = """

@@ -74,14 +74,11 @@ def drop_exit_barrier() -> bool:
     What waits is an exit handler of JAX, which also takes down the devices. The twin has to end
     the process before that handler runs.
     """
-    handlers = [
-        getattr(private.api, "clean_up", None),
-        getattr(private.dispatch, "wait_for_tokens", None),
-    ]
-    if coordination_client() is None or not all(map(callable, handlers)):
+    if coordination_client() is None or not hasattr(private.api, "clean_up"):
         return False
-    for handler in filter(None, handlers):
-        atexit.unregister(handler)
+    atexit.unregister(private.api.clean_up)
+    if hasattr(private.dispatch, "wait_for_tokens"):
+        atexit.unregister(private.dispatch.wait_for_tokens)
     return True
 
 
