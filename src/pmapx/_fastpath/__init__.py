@@ -14,8 +14,8 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
-  that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
-  whose results are seen as host-local ones. The twin stitches and takes apart each array.
+  that it takes and gives host-local arrays. ``GlobalProgram``: one that gives global arrays, of
+  which host-local ones are made in C++. The twin converts each array.
 - ``cache_generation``: changes when ``jax.clear_caches()`` is called. The twin never does.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
@@ -31,19 +31,18 @@ from pmapx._fastpath.coordination import (
     published,
     wait_for_all,
 )
-from pmapx._fastpath.dispatch import Dispatcher, LocalProgram, Repeatable, takes_as_placed
+from pmapx._fastpath.dispatch import Dispatcher, Repeatable, takes_as_placed
 from pmapx._fastpath.jax_pmap import pmap_options
-from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
+from pmapx._fastpath.multiprocess import GlobalProgram, LocalProgram, can_run_locally
 from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
 from pmapx._fastpath.tracing import cache_generation, is_staging, trace_context
 
 __all__ = [
-    "CAN_REWRAP",
     "Dispatcher",
+    "GlobalProgram",
     "LocalProgram",
     "Repeatable",
-    "RowsDispatcher",
     "array_type",
     "cache_generation",
     "can_coordinate",
