@@ -199,7 +199,6 @@ class MappedFunction:
             self._inputs.move_known,
             self.run_eagerly,
         )
-        self._rows_dispatcher: _fastpath.RowsDispatcher | None = None
 
     def as_function(self) -> PmappedFunction:
         """Returns the function that the user gets: the dispatch, and a count of its calls."""
@@ -227,8 +226,6 @@ class MappedFunction:
 
     def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result and the program for the dispatch to remember."""
-        if self._rows_dispatcher is not None:
-            return self._rows_dispatcher.call(*args, **kwargs), None
         call = self._reader.read(args, kwargs)
         if is_traced(call):
             return stage(self._programs, call), None
@@ -253,28 +250,7 @@ class MappedFunction:
             return result, executable.compiled
         if executable.program.layout.as_shards:
             return result, executable.on_local_devices(spanning.local_program)
-        if _fastpath.CAN_REWRAP and self._rows_dispatcher is None:
-            self._rows_dispatcher = _fastpath.RowsDispatcher(
-                self._programs.function,
-                options.static_argnums,
-                self.run_rows,
-                self._inputs.move_known,
-                self.run_eagerly,
-            )
-        return result, None
-
-    def run_rows(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, jax.stages.Compiled | None]:
-        """Runs one call; returns its result here, that of the program, and the program."""
-        call = self._reader.read(args, kwargs)
-        if is_traced(call):
-            return stage(self._programs, call), None, None
-        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            return self.run_eagerly(*args, **kwargs), None, None
-        outcome = self.run_across_processes(call)
-        executable = outcome.executable
-        result = spanning.seen_from_here(self._programs, executable.program, outcome.result)
-        can_repeat = outcome.can_repeat and not executable.program.layout.as_shards
-        return result, outcome.result, executable.compiled if can_repeat else None
+        return result, _fastpath.GlobalProgram(executable.compiled, outcome.result)
 
     def run_across_processes(self, call: Call) -> spanning.Outcome:
         """Runs one call of a map that lies in several processes, on this process's rows."""
@@ -391,7 +367,6 @@ class MappedFunction:
         """Forgets all programs and counts."""
         with self._shared.lock:
             self._dispatcher.clear()
-            self._rows_dispatcher = None
             self._shared.clear()
             self._record.clear()
             self._inputs.known.clear()

@@ -14,8 +14,8 @@ side with its twin (``pieces.py``); if it raises or differs, pmapx warns and use
 - ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
   of the host.
 - ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
-  that it takes and gives host-local arrays. ``RowsDispatcher``: one that runs on global arrays,
-  whose results are seen as host-local ones. The twin stitches and takes apart each array.
+  that it takes and gives host-local arrays. ``GlobalProgram``: one that gives global arrays, of
+  which host-local ones are made in C++. The twin converts each array.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
@@ -38,26 +38,24 @@ from pmapx._fastpath.coordination import (
 )
 from pmapx._fastpath.dispatch import (
     Dispatcher,
-    LocalProgram,
     MovingProgram,
     Repeatable,
     takes_as_placed,
 )
 from pmapx._fastpath.jax_pmap import pmap_options
-from pmapx._fastpath.multiprocess import CAN_REWRAP, RowsDispatcher, can_run_locally
+from pmapx._fastpath.multiprocess import GlobalProgram, LocalProgram, can_run_locally
 from pmapx._fastpath.pieces import probed_pieces
 from pmapx._fastpath.topology import more_cpu_devices
 from pmapx._fastpath.tracebacks import HAS_HIDDEN_FRAMES
 from pmapx._fastpath.tracing import is_staging, out_tree
 
 __all__ = [
-    "CAN_REWRAP",
     "HAS_HIDDEN_FRAMES",
     "Dispatcher",
+    "GlobalProgram",
     "LocalProgram",
     "MovingProgram",
     "Repeatable",
-    "RowsDispatcher",
     "after_shutdown",
     "array_type",
     "can_run_locally",

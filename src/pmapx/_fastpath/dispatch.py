@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -15,6 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pmapx._fastpath import private
 from pmapx._fastpath.arrays import array_type
 from pmapx._fastpath.pieces import Piece, Unlike, check_alike, warn_of_pending
+from pmapx.hosts import local_sharding
+from pmapx.placement import is_placed
 
 OnMisplaced = Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None]
 
@@ -88,15 +89,30 @@ class Dispatcher:
 
 
 def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], Any]:
-    """Returns what the dispatch calls for an argument that it cannot place by itself."""
+    """Returns what the dispatch calls for an argument that it cannot place by itself.
+
+    Host-local arguments of a program over all processes' devices come here in every call, as JAX
+    compares the numbers of devices.
+    """
     array, shard_argument = array_type(), private.pxla.cc_shard_arg
+    # By identity, as comparing shardings takes longer than all else; kept alive for that.
+    equivalent: dict[tuple[int, int, int], tuple[Any, Any]] = {}
 
     def place(x: Any, sharding: Any, layout: Any) -> Any:
-        # Host-local arrays come here each time: JAX counts the devices of all processes.
-        if type(x) is array and x.sharding is sharding and layout is None:
+        is_plain = type(x) is array and layout is None
+        if is_plain and (id(x.sharding), id(sharding), x.ndim) in equivalent:
             return x
-        moved = on_misplaced(x, sharding) if isinstance(x, jax.Array) else None
-        return shard_argument(x, sharding, layout) if moved is None else moved
+        is_array = isinstance(x, jax.Array)
+        spans = not sharding.is_fully_addressable and not (is_array and not x.is_fully_addressable)
+        wanted = local_sharding(sharding) if spans else sharding
+        if is_plain and x.committed and is_placed(x, wanted):
+            if len(equivalent) >= 1024:
+                equivalent.clear()
+            found = x.sharding
+            equivalent[id(found), id(sharding), x.ndim] = found, sharding
+            return x
+        moved = on_misplaced(x, wanted) if is_array else None
+        return shard_argument(x, wanted, layout) if moved is None else moved
 
     return place
 
@@ -124,63 +140,48 @@ def make_dispatch(
     return dispatch
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LocalProgram:
-    """A program over shards that spans processes, as this process runs it.
+class RepeatableProgram(Protocol):
+    """A program that the dispatch runs in another way than it would run a compiled one."""
 
-    Attributes:
-      compiled: the program of all processes.
-      devices: this process's devices, in the order of its mesh.
-      in_shardings: where host-local inputs lie.
-    """
+    @property
+    def piece(self) -> Piece:
+        """What is given up when ``data`` fails."""
 
-    compiled: jax.stages.Compiled
-    devices: tuple[jax.Device, ...]
-    in_shardings: tuple[NamedSharding, ...]
-
-    @functools.cached_property
-    def executable(self) -> Any:
-        """The executable, loaded anew so that its arrays lie on this process's devices."""
-        executable: Any = self.compiled._executable
-        client = executable.xla_executable.client
-        serialized = client.serialize_executable(executable.xla_executable)
-        return client.deserialize_executable(
-            serialized, private.native.DeviceList(self.devices), None
-        )
+    def data(self, result: Any) -> Any:
+        """Returns what ``data_of`` does for a call that gave ``result``."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MovingProgram:
-    """A program for calls some of whose arguments have to be transferred.
-
-    Attributes:
-      compiled: the program.
-      wanted: where those arguments go, by leaf. The dispatch passes on these very objects, so
-        that it can be told by them which argument it was.
-    """
-
-    compiled: jax.stages.Compiled
-    wanted: Mapping[int, jax.sharding.Sharding]
+Repeatable = jax.stages.Compiled | RepeatableProgram | None
 
 
-Repeatable = jax.stages.Compiled | LocalProgram | MovingProgram | None
-
-
-def fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, result: Any) -> Any:
+def fastpath_data(program: jax.stages.Compiled | RepeatableProgram, result: Any) -> Any:
     """Returns what the C++ dispatch needs to run ``program`` by itself, or None if it cannot.
 
     The call has run by now, and may have consumed donated arguments: nothing is raised.
     """
+    piece = PROGRAMS if isinstance(program, jax.stages.Compiled) else program.piece
     try:
-        return _fastpath_data(program, result) if PROGRAMS.is_usable(result) else None
+        if not PROGRAMS.is_usable(result):
+            return None
+        if isinstance(program, jax.stages.Compiled):
+            return data_of(program, result)
+        return program.data(result)
     except Exception as error:
-        PROGRAMS.fail(error)
+        piece.fail(error)
         return None
 
 
-def _fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, result: Any) -> Any:
-    is_local = isinstance(program, LocalProgram)
-    compiled = program if isinstance(program, jax.stages.Compiled) else program.compiled
+def data_of(
+    compiled: jax.stages.Compiled,
+    result: Any,
+    loaded: Callable[[], Any] | None = None,
+    in_shardings: Sequence[Any] = (),
+) -> Any:
+    """Returns what the C++ dispatch needs to run a compiled program that gave ``result``.
+
+    ``loaded`` returns the executable to run in place of the program's own, if it should be
+    another; ``in_shardings`` are its inputs' shardings then.
+    """
     executable: Any = compiled._executable
     parameters: Any = compiled._params
     call = getattr(executable, "unsafe_call", None)
@@ -203,24 +204,18 @@ def _fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, 
     const_args = parameters.const_args
     if hasattr(executable, "shard_const_args"):
         const_args = executable.shard_const_args(const_args)
-    if is_local and const_args:
+    if loaded is not None and const_args:
         return None  # They lie on the devices of all processes.
     argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
-    xla_executable, in_shardings = executable.xla_executable, executable._in_shardings
-    if isinstance(program, LocalProgram):
-        kept = [program.in_shardings[index] for index in sorted(executable._kept_var_idx)]
-        xla_executable, in_shardings = program.executable, kept
-    if isinstance(program, MovingProgram):
-        kept_leaves = [index - len(const_args) for index in sorted(executable._kept_var_idx)]
-        in_shardings = [
-            program.wanted.get(leaf, sharding)
-            for leaf, sharding in zip(kept_leaves, in_shardings, strict=True)
-        ]
+    xla_executable, kept_shardings = executable.xla_executable, executable._in_shardings
+    if loaded is not None:
+        xla_executable = loaded()
+        kept_shardings = [in_shardings[index] for index in sorted(executable._kept_var_idx)]
 
     return private.pxla.MeshExecutableFastpathData(
         xla_executable=xla_executable,
         out_pytree_def=out_tree,
-        in_shardings=_physical(in_shardings, executable.in_avals),
+        in_shardings=_physical(kept_shardings, executable.in_avals),
         out_shardings=[leaf.sharding for leaf in out_leaves],
         out_avals=[leaf.aval for leaf in out_leaves],
         out_committed=[leaf.committed for leaf in out_leaves],
@@ -228,6 +223,35 @@ def _fastpath_data(program: jax.stages.Compiled | LocalProgram | MovingProgram, 
         in_device_local_layouts=executable._dispatch_in_layouts,
         const_args=const_args,
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MovingProgram:
+    """A program for calls some of whose arguments have to be transferred.
+
+    Attributes:
+      compiled: the program.
+      wanted: where those arguments go, by leaf. The dispatch passes on these very objects, so
+        that it can be told by them which argument it was.
+    """
+
+    compiled: jax.stages.Compiled
+    wanted: Mapping[int, jax.sharding.Sharding]
+
+    @property
+    def piece(self) -> Piece:
+        """What is given up when ``data`` fails."""
+        return PROGRAMS
+
+    def data(self, result: Any) -> Any:
+        """Returns what the dispatch needs to repeat a call that gave ``result``."""
+        data = data_of(self.compiled, result)
+        if data is None:
+            return None
+        kept = [index for index, is_kept in enumerate(data.kept_var_bitvec) if is_kept]
+        leaves = (index - len(data.const_args) for index in kept)
+        pairs = zip(leaves, data.in_shardings, strict=True)
+        return data._replace(in_shardings=[self.wanted.get(*pair) for pair in pairs])
 
 
 def _physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -277,7 +301,7 @@ def _probe_programs(near: Any = None) -> None:
 
     def on_cache_miss(static: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         missed.append(static)
-        return twin, _fastpath_data(compiled, twin), False
+        return twin, data_of(compiled, twin), False
 
     def move(x: jax.Array, sharding: Any) -> jax.Array:
         moved.append(sharding)

@@ -1,8 +1,14 @@
-"""The dispatch of programs that span processes, on host-local arrays."""
+"""Programs that span processes, run by the C++ dispatch on host-local arrays.
+
+There are two ways, as releases of JAX differ in what they allow. A ``LocalProgram`` takes and gives
+host-local arrays by itself. A ``GlobalProgram`` gives global arrays, of each of which a host-local
+one is made by a call into C++. In public JAX, each array is converted by hand.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,13 +18,45 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._fastpath import private
 from pmapx._fastpath.arrays import array_type
-from pmapx._fastpath.dispatch import Dispatcher, LocalProgram, fastpath_data, make_dispatch
-from pmapx._fastpath.private import PUBLIC_ONLY
-from pmapx.hosts import local_sharding
-from pmapx.placement import neutral_context
+from pmapx._fastpath.dispatch import data_of, make_dispatch, make_shard_argument
+from pmapx._fastpath.pieces import Piece, Unlike, check_alike, passes
 
-# Not in JAX 0.8, where results that cannot be made by a LocalProgram are taken apart in public.
-CAN_REWRAP = hasattr(array_type(), "_rewrap_with_aval_and_sharding") if not PUBLIC_ONLY else False
+_SLOWER = "each call of a pmapped function over processes converts its arrays one by one"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalProgram:
+    """A program over shards that spans processes, as this process runs it.
+
+    Attributes:
+      compiled: the program of all processes.
+      devices: this process's devices, in the order of its mesh.
+      in_shardings: the shardings of host-local inputs.
+    """
+
+    compiled: jax.stages.Compiled
+    devices: tuple[jax.Device, ...]
+    in_shardings: tuple[NamedSharding, ...]
+
+    @functools.cached_property
+    def executable(self) -> Any:
+        """The executable, loaded anew so that its arrays are on this process's devices."""
+        executable: Any = self.compiled._executable
+        client = executable.xla_executable.client
+        serialized = client.serialize_executable(executable.xla_executable)
+        return client.deserialize_executable(
+            serialized, private.native.DeviceList(self.devices), None
+        )
+
+    @property
+    def piece(self) -> Piece:
+        """What is given up when ``data`` fails."""
+        return LOCAL_PROGRAMS
+
+    def data(self, result: Any) -> Any:
+        """Returns what the dispatch needs to repeat a call that gave ``result``."""
+        return data_of(self.compiled, result, lambda: self.executable, self.in_shardings)
+
 
 _USABLE: dict[tuple[jax.Device, ...], bool] = {}
 
@@ -27,22 +65,18 @@ def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
     """Says whether what a ``LocalProgram`` gives can be used like any other array here.
 
     The runtime takes its results for arrays of one shard's shape. Releases that read arrays shard
-    by shard do not mind; from 0.11 on some reads ask the runtime for the shape. One look at a
-    small result tells, without the other processes.
+    by shard do not mind. JAX 0.12 asks the runtime for the shape, which is right only where a
+    process has one device. A look at a small result tells, without the other processes.
     """
-    if PUBLIC_ONLY or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+    if LOCAL_PROGRAMS.is_given_up or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         return False
     if devices not in _USABLE:
-        with neutral_context(), jax.transfer_guard("allow"):
-            try:
-                _USABLE[devices] = _is_usable(devices)
-            except Exception:
-                # Whatever this backend cannot do, it can do without.
-                _USABLE[devices] = False
+        _USABLE[devices] = passes(_probe_local_programs, devices)
     return _USABLE[devices]
 
 
-def _is_usable(devices: tuple[jax.Device, ...]) -> bool:
+def _probe_local_programs(devices: tuple[jax.Device, ...] = ()) -> None:
+    devices = devices or tuple(jax.local_devices())
     mesh = Mesh(np.array(devices), ("i",))
     rows, whole = NamedSharding(mesh, PartitionSpec("i")), NamedSharding(mesh, PartitionSpec())
     probe = jax.shard_map(
@@ -56,18 +90,59 @@ def _is_usable(devices: tuple[jax.Device, ...]) -> bool:
     program = LocalProgram(jax.jit(probe).lower(shard).compile(), devices, (rows,))
     numbers = np.arange(3.0 * len(devices), dtype=np.float32).reshape(-1, 3)
     x = jax.device_put(numbers, rows)
-    dispatch = Dispatcher("probe", (), lambda x: (x, program), lambda x, s: None, lambda x: x).call
+    dispatch = make_dispatch(
+        "probe",
+        (),
+        lambda x: (x, program.data(x), False),
+        make_shard_argument(lambda x, sharding: None),
+        lambda x: x,
+    )
     dispatch(x)
-    y = dispatch(x)
-    seen = [
-        np.asarray(y),
-        np.asarray(jax.device_put(dispatch(x), whole)),
-        np.asarray(jax.device_put(dispatch(x), devices[-1])),
-        np.asarray(jax.jit(lambda x: x * 1)(y)),
-        np.concatenate([shard.data for shard in y.addressable_shards]),
-        np.asarray(dispatch(y)) - 1,
-    ]
-    return all(np.array_equal(value, numbers + 1) for value in seen)
+    _check_reads(lambda: dispatch(x), numbers + 1, whole)
+    if not np.array_equal(np.asarray(dispatch(dispatch(x))), numbers + 2):
+        raise Unlike("results that are fed back give other values")
+
+
+def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSharding) -> None:
+    """Reads an array in all ways that JAX has; each time a new one, as arrays keep their values."""
+    last = replicated.mesh.devices.flat[-1]
+    seen = {
+        "read": np.asarray(make()),
+        "replicated": np.asarray(jax.device_put(make(), replicated)),
+        "moved to one device": np.asarray(jax.device_put(make(), last)),
+        "computed with": np.asarray(jax.jit(lambda x: x * 1)(make())),
+        "taken apart": np.concatenate([shard.data for shard in make().addressable_shards]),
+    }
+    for how, value in seen.items():
+        if not np.array_equal(value, wanted):
+            raise Unlike(f"a host-local result has other values when it is {how}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GlobalProgram:
+    """A program that spans processes, with what it gave in a call: global arrays."""
+
+    compiled: jax.stages.Compiled
+    result: Any
+
+    @property
+    def piece(self) -> Piece:
+        """What is given up when ``data`` fails."""
+        return HOST_LOCAL
+
+    def data(self, result: Any) -> Any:
+        """Returns what the dispatch needs to repeat a call that gave host-local ``result``."""
+        leaves, tree = jax.tree.flatten(result)
+        shardings = [leaf.sharding for leaf in leaves if isinstance(leaf, array_type())]
+        if len(shardings) != len(leaves):
+            return None
+        if leaves and not HOST_LOCAL.is_usable(next(iter(leaves[0].devices())).platform):
+            return None
+        data = data_of(self.compiled, self.result)
+        if data is None:
+            return None
+        recipe = _Recipe(tree, [leaf.aval for leaf in leaves], shardings)
+        return data._replace(out_pytree_def=jax.tree.structure(_Results(recipe, leaves)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,90 +151,57 @@ class _Recipe:
 
     tree: Any
     avals: Sequence[Any]
-    shardings: Sequence[NamedSharding]
+    shardings: Sequence[Any]
 
 
-class _Labelled:
-    """The results of a program, with the recipe for them; None when they are as they should be."""
+class _Results:
+    """Stands for the results of a program in its output tree.
+
+    The dispatch builds its result from that tree, and so makes host-local arrays on the way.
+    """
 
     __slots__ = ("leaves", "recipe")
 
-    def __init__(self, recipe: Any, leaves: Any) -> None:
+    def __init__(self, recipe: _Recipe, leaves: Sequence[Any]) -> None:
         self.recipe = recipe
         self.leaves = leaves
 
 
+def _host_local(recipe: _Recipe, leaves: Sequence[Any]) -> Any:
+    return recipe.tree.unflatten(map(_rewrap, leaves, recipe.avals, recipe.shardings))
+
+
+_rewrap: Any = (
+    None
+    if private.PUBLIC_ONLY
+    else getattr(array_type(), "_rewrap_with_aval_and_sharding", None)  # Not in JAX 0.8.
+)
 jax.tree_util.register_pytree_node(
-    _Labelled, lambda labelled: (labelled.leaves, labelled.recipe), _Labelled
+    _Results, lambda results: (results.leaves, results.recipe), _host_local
 )
 
 
-class RowsDispatcher:
-    """Calls a program that spans processes on host-local arrays; its results are host-local too.
+def _probe_host_local(platform: str | None = None) -> None:
+    """Makes a host-local array of a global one, from the shards that this process has."""
+    if _rewrap is None:
+        raise AttributeError("no _rewrap_with_aval_and_sharding")
+    mesh = Mesh(np.array(jax.local_devices(backend=platform)), ("i",))
+    sharding = NamedSharding(Mesh(np.array(jax.devices(platform)), ("i",)), PartitionSpec("i"))
+    numbers = np.arange(3.0 * mesh.size, dtype=np.float32).reshape(-1, 3)
+    x = jax.device_put(numbers, NamedSharding(mesh, PartitionSpec("i")))
+    shards = [shard.data for shard in x.addressable_shards]
+    shape = (sharding.num_devices, 3)
 
-    The executable takes the shards of host-local arrays as they are. Its results are global
-    arrays; each is seen as an array of this process's rows by a call into C++.
+    def make() -> jax.Array:
+        whole = jax.make_array_from_single_device_arrays(shape, sharding, shards)
+        host_local: jax.Array = _rewrap(whole, x.aval, x.sharding)
+        return host_local
 
-    ``on_unseen(*args, **kwargs)`` runs the call and returns its host-local result, the program's
-    own result, and the program; None for the last two when it should be asked again.
-    """
+    check_alike(make(), x)
+    _check_reads(make, numbers, NamedSharding(mesh, PartitionSpec()))
 
-    def __init__(
-        self,
-        name: str,
-        static_argnums: Sequence[int],
-        on_unseen: Callable[..., tuple[Any, Any, jax.stages.Compiled | None]],
-        on_misplaced: Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None],
-        run_eagerly: Callable[..., Any],
-    ) -> None:
-        """Makes the dispatch; needs ``CAN_REWRAP``."""
-        # By identity, as hashing a sharding for each leaf of each call is not free.
-        local_shardings: dict[int, tuple[Any, NamedSharding]] = {}
 
-        def local_of(sharding: Any) -> NamedSharding:
-            known = local_shardings.get(id(sharding))
-            if known is None:
-                known = local_shardings[id(sharding)] = sharding, local_sharding(sharding)
-            return known[1]
-
-        def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-            result, of_program, compiled = on_unseen(*args, **kwargs)
-            leaves, tree = jax.tree.flatten(result)
-            data = None if compiled is None else fastpath_data(compiled, of_program)
-            if data is None or not all(isinstance(leaf, array_type()) for leaf in leaves):
-                return _Labelled(None, (result,)), None, False
-            recipe = _Recipe(
-                tree, [leaf.aval for leaf in leaves], [leaf.sharding for leaf in leaves]
-            )
-            labelled = jax.tree.structure(_Labelled(recipe, leaves))
-            return _Labelled(None, (result,)), data._replace(out_pytree_def=labelled), False
-
-        def shard_argument(x: Any, sharding: Any, layout: Any) -> Any:
-            local = local_of(sharding)
-            if isinstance(x, array_type()):
-                if x.sharding is local:
-                    return x
-                if not x.is_fully_addressable:
-                    return private.pxla.cc_shard_arg(x, sharding, layout)
-                moved = on_misplaced(x, local)
-                if moved is not None:
-                    return moved
-            return private.pxla.cc_shard_arg(x, local, layout)
-
-        self._dispatch: Any = make_dispatch(
-            name, static_argnums, on_cache_miss, shard_argument, run_eagerly
-        )
-        self._rewrap = array_type()._rewrap_with_aval_and_sharding
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a call."""
-        labelled = self._dispatch(*args, **kwargs)
-        recipe = labelled.recipe
-        if recipe is None:
-            return labelled.leaves[0]
-        rows = map(self._rewrap, labelled.leaves, recipe.avals, recipe.shardings)
-        return recipe.tree.unflatten(rows)
-
-    def clear(self) -> None:
-        """Forgets every signature."""
-        self._dispatch._clear_cache()
+LOCAL_PROGRAMS = Piece(
+    "programs loaded for one process", _probe_local_programs, _SLOWER, is_optional=True
+)
+HOST_LOCAL = Piece("host-local results", _probe_host_local, _SLOWER, is_optional=True)

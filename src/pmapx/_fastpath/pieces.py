@@ -27,14 +27,17 @@ class Piece:
     """A piece that works as its twin does, as far as a probe can tell; else the twin is used.
 
     ``probe`` runs once, at first use, with the arguments of that ``is_usable`` or none, and raises
-    what it likes. A piece without a ``cost`` is missing from releases that are supported, so its
-    absence is no news.
+    what it likes. An optional piece fails its probe on releases that are supported, where another
+    one passes: that is no news.
     """
 
-    def __init__(self, name: str, probe: Callable[..., None], cost: str | None) -> None:
+    def __init__(
+        self, name: str, probe: Callable[..., None], cost: str, *, is_optional: bool = False
+    ) -> None:
         """Registers a piece under ``name``; ``cost`` is what users pay for its absence."""
         self.name = name
         self.reason: str | None = "PMAPX_PUBLIC_ONLY is set" if PUBLIC_ONLY else None
+        self.is_optional = is_optional
         self._cost = cost
         self._probe = probe
         self._usable: bool | None = False if PUBLIC_ONLY else None
@@ -47,14 +50,19 @@ class Piece:
         usable = self._usable
         return self._probed(*args) if usable is None else usable
 
-    def fail(self, error: Exception) -> None:
+    @property
+    def is_given_up(self) -> bool:
+        """Says whether the piece is out of use for good."""
+        return self._usable is False
+
+    def fail(self, error: Exception, *, quietly: bool = False) -> None:
         """Gives the piece up, for good; warns once."""
         with self._lock:
             was_given_up, self._usable = self._usable is False, False
             if was_given_up:
                 return
             self.reason = f"{type(error).__name__}: {error}"
-        if self._cost is not None:
+        if not quietly:
             _warn(errors.FastPathUnavailable(self.name, self.reason, self._cost, jax.__version__))
 
     def _probed(self, *args: Any) -> bool:
@@ -68,10 +76,20 @@ class Piece:
                         self._probe(*args)
                     self._usable = True
             except Exception as error:
-                self.fail(error)
+                self.fail(error, quietly=self.is_optional)
             finally:
                 self._is_probing = False
             return bool(self._usable)
+
+
+def passes(probe: Callable[..., None], *args: Any) -> bool:
+    """Says whether a probe of something that pmapx can do without raises nothing."""
+    try:
+        with _undisturbed():
+            probe(*args)
+    except Exception:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -107,8 +125,15 @@ def probed_pieces() -> dict[str, bool | str]:
     """Probes every piece; returns True for each that is in use, and why for each that is not."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.FastPathUnavailable)
-        in_use = {piece.name: piece.is_usable() or str(piece.reason) for piece in PIECES}
-    return {"public only": PUBLIC_ONLY, **in_use}
+        in_use = {piece: piece.is_usable() or str(piece.reason) for piece in PIECES}
+    # Optional ones stand in for each other.
+    is_replaced = any(piece.is_optional and found is True for piece, found in in_use.items())
+    shown = {
+        piece.name: found
+        for piece, found in in_use.items()
+        if found is True or not (piece.is_optional and is_replaced)
+    }
+    return {"public only": PUBLIC_ONLY, **shown}
 
 
 def check_alike(private: Any, public: Any) -> None:
