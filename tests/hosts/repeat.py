@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=os.cpu_count(), help="busy processes")
     parser.add_argument("rest", nargs="*", help="for pytest; tests given here replace the list")
     options = parser.parse_args()
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # By way of finally.
     tests = [] if any(word.startswith("tests/") for word in options.rest) else TESTS
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     busy = [
