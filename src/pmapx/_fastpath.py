@@ -17,8 +17,8 @@ Each piece here is looked for at import, has a public twin, and both are tested.
 - ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
 - ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
-- ``_hide_frames``: tracebacks and source lines of operations that name the user's files, not those
-  of pmapx. The twin leaves them as they are.
+- ``_hide_frames``: tracebacks that JAX filters are without pmapx's frames too. The twin leaves
+  them as they are.
 - ``wait_for_all``: a barrier that knows who came. The twin waits for a collective.
 """
 
@@ -565,15 +565,13 @@ def coordinator_address() -> str | None:
 
 
 def _hide_frames() -> bool:
-    """Has JAX treat pmapx's files as its own; says whether it does."""
+    """Has JAX leave pmapx's files out of tracebacks, as its own; says whether it does."""
     if _PUBLIC_ONLY:
         return False
     try:
-        from jax._src import source_info_util, traceback_util
+        from jax._src import traceback_util
 
-        package = os.path.dirname(__file__) + os.sep
-        source_info_util.register_exclusion(package)
-        traceback_util.register_exclusion(package)
+        traceback_util.register_exclusion(os.path.dirname(__file__) + os.sep)
     except (ImportError, AttributeError):
         return False
     return True
