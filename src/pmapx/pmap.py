@@ -26,9 +26,11 @@ from pmapx import (
     nesting,
     placement,
     spanning,
+    special_values,
     stages,
 )
 from pmapx.calls import Call, Reader, Signature
+from pmapx.context_results import on_context_mesh
 from pmapx.counts import CacheInfo, Record
 from pmapx.inputs import Inputs
 from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
@@ -240,13 +242,15 @@ class MappedFunction:
             # The jit of the program knows how to find the operation that is to blame.
             placed_args, placed_kwargs = jax.tree.unflatten(call.signature.tree, leaves)
             with jax.set_mesh(executable.mesh):
-                return executable.program.jitted(*placed_args, **placed_kwargs), None
-        result = executable.run(leaves)
+                result = executable.program.jitted(*placed_args, **placed_kwargs)
+            special_values.check(result, self._programs.function)
+            return on_context_mesh(result)[0], None
+        result, is_of_program = on_context_mesh(executable.run(leaves))
         donated = self._programs.donated(call.signature)
         for index in moved:
             if donated[index]:
                 call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        can_repeat = not any(
+        can_repeat = is_of_program and not any(
             donated[index] or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
             for index in moved
         )
@@ -346,8 +350,12 @@ class MappedFunction:
                 call = spanning.over_all_processes(self._programs, call)
             program = self._programs.program(call.signature, None)
             put: Callable[..., Any] = hosts.to_global if spans else jax.device_put
-            result = program.layout.mapped(*map(put, call.leaves, program.layout.in_shardings))
-            return spanning.seen_from_here(self._programs, program, result) if spans else result
+            with placement.context_of(program.layout.mesh):
+                leaves = map(put, call.leaves, program.layout.in_shardings)
+                result = program.layout.mapped(*leaves)
+            if spans:
+                return spanning.seen_from_here(self._programs, program, result)
+            return on_context_mesh(result)[0]
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""

@@ -25,6 +25,7 @@ class Program:
       jitted: the ``jax.jit`` of it.
       tree: the structure of its dynamic arguments.
       compiled_tree: the structure of the arguments that it takes once compiled.
+      compiled_jit: the ``jax.jit`` over that structure.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class Program:
         self.tree = tree
         # The trees that compiled programs take are those that they were traced with.
         self.compiled_tree = tree if _is_kept(tree) else _leaves_alone(tree)
-        self._compiled_jit: Any = jitted if self.compiled_tree is tree else jit_of_leaves()
+        self.compiled_jit: Any = jitted if self.compiled_tree is tree else jit_of_leaves()
 
     def trace(self) -> jax.stages.Traced:
         """Traces it for inputs in their places, whatever mesh surrounds the call."""
         args, kwargs = jax.tree.unflatten(self.compiled_tree, self.in_shapes())
         with placement.context_of(self.layout.mesh):
-            traced: jax.stages.Traced = self._compiled_jit.trace(*args, **kwargs)
+            traced: jax.stages.Traced = self.compiled_jit.trace(*args, **kwargs)
         return traced
 
     def in_shapes(self) -> list[jax.ShapeDtypeStruct]:
@@ -102,7 +103,14 @@ class Executable:
     def run(self, leaves: Sequence[Any]) -> Any:
         """Runs it on the leaves of its arguments, which are in their places."""
         args, kwargs = jax.tree.unflatten(self.program.compiled_tree, leaves)
-        return self.compiled(*args, **kwargs)
+        try:
+            return self.compiled(*args, **kwargs)
+        except ValueError as error:
+            if "input layouts that disagree" not in str(error):
+                raise
+            # JAX 0.10 mistakes the layout of committed 4-bit arrays; a jit does not compare it.
+            with placement.context_of(self.mesh):
+                return self.program.compiled_jit(*args, **kwargs)
 
     def on_local_devices(self, make: Callable[[Executable], Any]) -> Any:
         """Returns the program as this process runs it, made the first time."""
