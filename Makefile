@@ -15,6 +15,11 @@ READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 DOCS_READY := $(VENV)/.ready-docs
 
+# What is also run inside a context mesh, Auto and Explicit.
+MAP_TESTS := $(addprefix tests/test_,$(addsuffix .py,map collectives nesting transformations placement \
+  one_program oversubscribe stages errors varying_outputs auto_axes function_identity several_in_one_jit \
+  context_mesh))
+
 # Other people's libraries, which are tested on the JAX release that they all know.
 PEERS_JAX ?= jax==0.10.2
 PEERS_VENV ?= .venvs/peers
@@ -29,7 +34,8 @@ WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-repeated test-peers test-tpu test-wheel bench bench-docs bench-scaling
+.PHONY: help venv demo test test-mesh test-slow test-repeated test-peers test-tpu test-wheel
+.PHONY: bench bench-docs bench-scaling
 .PHONY: conformance-docs pictures lint format docs clean
 
 help: ## Show this list
@@ -41,6 +47,10 @@ demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified an
 
 test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
+
+test-mesh: $(TEST_READY) ## Run the map's tests inside jax.set_mesh, of an Auto mesh and of an Explicit one
+	PMAPX_TEST_MESH=auto $(PYTEST) -m "not slow" $(MAP_TESTS) $(ARGS)
+	PMAPX_TEST_MESH=explicit $(PYTEST) -m "not slow" $(MAP_TESTS) $(ARGS)
 
 test-slow: $(TEST_READY) ## Run the slow tests
 	$(PYTEST) -m slow $(ARGS)

@@ -1,4 +1,8 @@
-"""Virtual devices for the whole suite; PMAPX_TEST_DEVICES says how many (8 unless told)."""
+"""Virtual devices for the whole suite, and a context mesh on request.
+
+PMAPX_TEST_DEVICES is the number of devices, 8 by default. PMAPX_TEST_MESH=auto or explicit runs
+each test inside `jax.set_mesh` of a mesh with one such axis over all devices.
+"""
 
 import os
 import subprocess
@@ -12,7 +16,23 @@ os.environ["XLA_FLAGS"] = (
 )
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from jax.sharding import AxisType, Mesh  # noqa: E402
+
+CONTEXT_MESH = os.environ.get("PMAPX_TEST_MESH", "")
+AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+
+
+@pytest.fixture(autouse=True)
+def context_mesh():
+    if not CONTEXT_MESH:
+        yield None
+        return
+    devices = np.array(jax.devices())
+    mesh = Mesh(devices, ("context",), axis_types=(AXIS_TYPES[CONTEXT_MESH],))
+    with jax.set_mesh(mesh):
+        yield mesh
 
 
 @pytest.fixture
@@ -43,9 +63,16 @@ def run_python():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_devices(n): skip when fewer devices are there")
+    config.addinivalue_line(
+        "markers", "no_context_mesh(reason, kind=None): skip inside a context mesh (of that kind)"
+    )
 
 
 def pytest_runtest_setup(item):
     marker = item.get_closest_marker("needs_devices")
     if marker and jax.device_count() < marker.args[0]:
         pytest.skip(f"needs {marker.args[0]} devices, {jax.device_count()} are there")
+    for marker in item.iter_markers("no_context_mesh"):
+        kind = marker.kwargs.get("kind")
+        if CONTEXT_MESH and kind in (None, CONTEXT_MESH):
+            pytest.skip(f"inside a context mesh: {marker.args[0]}")

@@ -383,7 +383,10 @@ def test_a_gradient_with_respect_to_integers_is_float0_inside_and_outside():
 def test_every_dtype_goes_through_unchanged(dtype):
     x = jnp.asarray(np.arange(2 * N).reshape(N, 2) % 2, dtype=dtype)
 
-    assert_same(pmapx.pmap(lambda x: x)(x), x)
+    mapped = pmapx.pmap(lambda x: x)
+
+    assert_same(mapped(x), x)
+    assert_same(mapped(mapped(x)), x)
 
 
 @pytest.mark.behaviour("A14")

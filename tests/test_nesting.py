@@ -155,6 +155,7 @@ def by_hand(body, devices):
     )
 
 
+@pytest.mark.no_context_mesh("its own shard_map is over another mesh")
 @pytest.mark.behaviour("D1")
 @pytest.mark.needs_devices(8)
 def test_no_collective_that_a_hand_written_shard_map_has_not(body, devices):
@@ -164,6 +165,7 @@ def test_no_collective_that_a_hand_written_shard_map_has_not(body, devices):
     assert kinds(ours) <= kinds(theirs), f"{ours}\nagainst\n{theirs}"
 
 
+@pytest.mark.no_context_mesh("its own shard_map is over another mesh")
 @pytest.mark.behaviour("D1")
 @pytest.mark.needs_devices(8)
 def test_no_collective_in_a_training_step_that_a_hand_written_one_has_not(devices):
@@ -472,6 +474,7 @@ def mesh_of(devices, names):
     return Mesh(np.array(devices).reshape(OUTER, INNER), names)
 
 
+@pytest.mark.no_context_mesh("its own shard_map is over another mesh")
 @pytest.mark.behaviour("D4")
 @pytest.mark.parametrize("name", ["b", "i"])
 def test_a_pmap_inside_a_shard_map_over_another_axis(name, devices):
@@ -524,6 +527,7 @@ def nested_by_vmap_over(names):
     return by_vmap(by_vmap(lambda y: y + lax.psum(y, inner) + lax.psum(y, outer), inner), outer)
 
 
+@pytest.mark.no_context_mesh("its own shard_map is over another mesh")
 @pytest.mark.behaviour("D4")
 def test_a_shard_map_on_a_mesh_of_its_own_beside_a_pmap(devices):
     mesh = mesh_of(devices, ("a", "b"))

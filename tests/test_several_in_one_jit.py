@@ -106,12 +106,14 @@ def test_nested_maps_beside_a_flat_one_in_one_jit():
     assert_same(nested_first, (x + x.sum(), value(x[:, 0])[0]))
 
 
+@pytest.mark.no_context_mesh("a jit has the devices of the mesh")
 def test_one_map_in_a_jit_has_the_devices_of_its_own_call():
     alone, in_jit = pmapped(X[:1])[0], jax.jit(pmapped)(X[:1])[0]
 
     assert in_jit.sharding.is_equivalent_to(alone.sharding, 1)
 
 
+@pytest.mark.no_context_mesh("a jit has the devices of the mesh")
 @pytest.mark.needs_devices(2)
 def test_traces_do_not_share_their_devices():
     jax.jit(pmapped)(X)

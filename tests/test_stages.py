@@ -248,6 +248,7 @@ def test_donated_numpy_is_left_alone():
     np.testing.assert_array_equal(result, ROWS + 1)
 
 
+@pytest.mark.no_context_mesh("jnp copies no array of one device of the mesh")
 @pytest.mark.needs_devices(2)
 def test_a_donated_input_that_is_moved_does_not_corrupt_anything():
     x = jax.device_put(ROWS, jax.devices()[-1])

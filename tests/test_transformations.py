@@ -393,6 +393,7 @@ def test_io_callback_runs_on_every_element_and_feeds_the_result():
     assert sorted(seen) == [3 * k for k in range(N)]
 
 
+@pytest.mark.no_context_mesh("JAX indexes no closed-over array of another mesh")
 def test_a_closure_over_an_array_is_shared_by_all_elements():
     table = jnp.arange(10.0)
 

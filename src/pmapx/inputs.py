@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 
 from pmapx import _fastpath, errors, placement
 from pmapx.calls import Call
+from pmapx.context_results import on_context_mesh
 from pmapx.counts import Record
 from pmapx.options import Reshard
 from pmapx.program import Executable
@@ -90,16 +91,20 @@ class Inputs:
         Also returns the program if the dispatch may run it, and place such leaves, by itself.
         """
         leaves, moved = self.place(call, executable, executable.in_shardings)
-        result = executable.run(leaves)
+        result, is_of_program = on_context_mesh(executable.run(leaves))
         for index in moved:
             if donated[index]:
                 call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
         # The dispatch would pass on what had to be copied first.
-        if call.has_narrowed or any(
-            donated[index]
-            or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
-            or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
-            for index in moved
+        if (
+            not is_of_program
+            or call.has_narrowed
+            or any(
+                donated[index]
+                or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
+                or _fastpath.takes_as_placed(call.leaves[index], executable.mesh)
+                for index in moved
+            )
         ):
             return result, None
         wanted = self.known_moves(call, executable, moved)

@@ -145,7 +145,7 @@ def lay_out_in_context(
 
     spare_axes = [(_SPARE, spare)] if spare > 1 else []
     mesh = placement.make_mesh(list(context.devices.flat), named_sizes + spare_axes)
-    if inner_axes and not nesting.can_nest(mesh):
+    if inner_axes and not nesting.can_nest(mesh, context):
         return lay_out_in_context(element, mapping, context, ())
 
     def adapt(
@@ -153,10 +153,14 @@ def lay_out_in_context(
     ) -> Callable[..., Any]:
         def on_our_axes(*leaves: Any) -> Any:
             with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-                groups = program(*leaves)
-            # JAX reads the shardings of a program's results as those of one mesh of it.
-            return _replicated(groups, context) if spare > 1 else groups
+                return program(*leaves)
 
+        def replicated_around(*leaves: Any) -> Any:
+            return _replicated(on_our_axes(*_replicated(leaves, context)), context)
+
+        # JAX reads the shardings that XLA chooses as those of one mesh of the program.
+        if not is_explicit and mesh.devices.shape not in (context.devices.shape, (mesh.size,)):
+            return replicated_around
         if not is_explicit:
             return on_our_axes
         explicit = tuple(

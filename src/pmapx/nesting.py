@@ -16,6 +16,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -206,11 +207,18 @@ def choose_inner_axes(
 
 
 @functools.cache
-def can_nest(mesh: Mesh) -> bool:
+def can_nest(mesh: Mesh, context: Mesh | None = None) -> bool:
     """Says whether this release can run a map over one axis of ``mesh`` inside that over another.
 
-    Releases before 0.10 cannot lower ``axis_index`` there; inner pmaps then run as a batch.
+    Releases before 0.10 cannot lower ``axis_index`` there, nor can later ones while another mesh,
+    ``context``, is set; inner pmaps then run as a batch.
     """
+    # In a thread of its own: the mesh set around the call, or a trace under way, is no part of it.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_nests, mesh, context).result()
+
+
+def _nests(mesh: Mesh, context: Mesh | None) -> bool:
     outer, *others = mesh.axis_names
     inner = functools.partial(jax.shard_map, check_vma=False, in_specs=P(), out_specs=P())
     program = inner(
@@ -218,10 +226,11 @@ def can_nest(mesh: Mesh) -> bool:
         mesh=mesh,
         axis_names={outer},
     )
+    around = contextlib.nullcontext() if context is None else jax.set_mesh(context)
     try:
-        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        with around, jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             jax.jit(program).lower(jax.ShapeDtypeStruct((), "int32"))
-    except ValueError:
+    except (ValueError, NameError):
         return False
     return True
 

@@ -31,6 +31,7 @@ from pmapx import (
     trace_contexts,
 )
 from pmapx.calls import Call, Reader, Signature
+from pmapx.context_results import on_context_mesh
 from pmapx.counts import CacheInfo, Record
 from pmapx.inputs import Inputs
 from pmapx.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
@@ -236,7 +237,8 @@ class MappedFunction:
         executable = self.executable_for(call)
         if nans.is_checking():
             leaves, _ = self._inputs.place(call, executable, executable.in_shardings)
-            return nans.checked(self._programs, call, lambda: executable.run(leaves)), None
+            result = nans.checked(self._programs, call, lambda: executable.run(leaves))
+            return on_context_mesh(result)[0], None
         return self._inputs.run(call, executable, self._programs.donated(call.signature))
 
     def run_unseen_rows(self, call: Call) -> tuple[Any, _fastpath.Repeatable]:
@@ -316,8 +318,12 @@ class MappedFunction:
                 call = spanning.over_all_processes(self._programs, call)
             program = self._programs.program(call.signature, None)
             put: Callable[..., Any] = hosts.to_global if spans else jax.device_put
-            result = program.layout.mapped(*map(put, call.leaves, program.layout.in_shardings))
-            return spanning.seen_from_here(self._programs, program, result) if spans else result
+            with placement.context_of(program.layout.mesh):
+                leaves = map(put, call.leaves, program.layout.in_shardings)
+                result = program.layout.mapped(*leaves)
+            if spans:
+                return spanning.seen_from_here(self._programs, program, result)
+            return on_context_mesh(result)[0]
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""

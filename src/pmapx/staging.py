@@ -104,15 +104,15 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
 
     Returns its jit, the arguments that it took, and its result.
     """
-    context = placement.context_mesh()
-    if context is not None:
-        return _stage_in_context(programs, call, mapping, context)
     try:
         program = programs.program_for(call.signature, None)
     except (errors.TooManyElements, errors.NestingTooLarge) as error:
         if not _is_recorded():
             raise
         return _stage_refused(programs, call, mapping, error)
+    context = placement.context_mesh()
+    if context is not None:
+        return _stage_in_context(programs, call, mapping, context)
     shared = outer_trace.mesh_to_share(program.layout.mesh, call.leaves, programs.devices())
     if shared is not None:
         return _stage_in_context(programs, call, mapping, shared)
