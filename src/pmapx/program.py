@@ -109,6 +109,8 @@ class Executable:
             if "input layouts that disagree" not in str(error):
                 raise
             # JAX 0.10 mistakes the layout of committed 4-bit arrays; a jit does not compare it.
+            placed = [jax.device_put(x, s) for x, s in zip(leaves, self.in_shardings, strict=True)]
+            args, kwargs = jax.tree.unflatten(self.program.compiled_tree, placed)
             with placement.context_of(self.mesh):
                 return self.program.compiled_jit(*args, **kwargs)
 
