@@ -42,6 +42,7 @@ def test_each_leaf_gets_its_axis():
     check_mixed(pmapx.pmap(mixed, "i", out_axes=pmapx.AUTO)(ROWS))
 
 
+@pytest.mark.no_context_mesh("results are on its mesh")
 def test_the_function_is_traced_once_and_compiled_once():
     f = pmapx.pmap(mixed, "i", out_axes=pmapx.AUTO)
     f.clear_cache()  # Other tests map the same function.
@@ -104,6 +105,7 @@ def auto(f=mixed, **options):
     return pmapx.pmap(f, "i", out_axes=pmapx.AUTO, **options)
 
 
+@pytest.mark.no_context_mesh("compiled stages keep their own mesh", kind="explicit")
 @pytest.mark.parametrize(
     "run",
     [

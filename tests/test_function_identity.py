@@ -127,6 +127,9 @@ def test_the_options_of_jax_pmap_keep_their_names_and_order():
         assert ours[name].kind == inspect.signature(jax.pmap).parameters[name].kind
 
 
+@pytest.mark.no_context_mesh(
+    "JAX has no shard_map that closes over arrays of explicit axes", kind="explicit"
+)
 @pytest.mark.behaviour("A16")
 def test_a_functools_partial_is_mapped_with_its_bound_values_shared():
     mapped = pmapx.pmap(functools.partial(train_step, batch=2, rate=jnp.float32(0.5)))

@@ -144,6 +144,7 @@ def test_a_size_that_divides_badly_is_mentioned_once():
         assert_same(negate(rows(N + 1)), -rows(N + 1))
 
 
+@pytest.mark.no_context_mesh("its own array is typed with another mesh", kind="explicit")
 def test_placed_inputs_are_not_moved(devices):
     sharding = jax.sharding.NamedSharding(
         jax.sharding.Mesh(np.array(devices), ("rows",)), jax.sharding.PartitionSpec("rows")

@@ -30,6 +30,7 @@ PERMS = {
     "rotation with a negative index": [(k, k - 1) for k in range(8)],
     "two pairs": [(0, 1), (2, 3)],
     "one to itself": [(3, 3)],
+    "everyone to themselves": [(k, k) for k in range(8)],
     "nobody": [],
     "negative destination": [(0, -1), (1, 2)],
     "negative duplicate": [(0, 7), (1, -1)],

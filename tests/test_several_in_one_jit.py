@@ -53,6 +53,7 @@ def test_disjoint_devices_in_one_jit(devices):
     assert_same(result, (value(y[:h]), value(y[h:])))
 
 
+@pytest.mark.no_context_mesh("JAX slices no sharded dimension of explicit axes", kind="explicit")
 @pytest.mark.needs_devices(4)
 def test_a_chain_of_sizes_in_one_jit():
     def chain(x):
@@ -64,6 +65,7 @@ def test_a_chain_of_sizes_in_one_jit():
     assert_same(jax.jit(chain)(X), wanted(X))
 
 
+@pytest.mark.no_context_mesh("JAX slices no sharded dimension of explicit axes", kind="explicit")
 @pytest.mark.needs_devices(4)
 def test_sizes_that_a_scan_and_an_inner_jit_hold():
     half = jax.jit(lambda x: pmapped(x[: N // 2])[0])
@@ -87,6 +89,7 @@ def test_the_gradient_through_two_sizes_in_one_jit():
     )
 
 
+@pytest.mark.no_context_mesh("JAX slices no sharded dimension of explicit axes", kind="explicit")
 @pytest.mark.needs_devices(2)
 def test_a_smaller_map_in_a_jit_of_arrays_on_all_devices():
     placed = pmapx.pmap(lambda x: x)(X)

@@ -184,6 +184,7 @@ def pointers(x):
     return sorted(shard.data.unsafe_buffer_pointer() for shard in x.addressable_shards)
 
 
+@pytest.mark.no_context_mesh("its own array is typed with another mesh", kind="explicit")
 def test_a_donated_input_is_reused_and_reads_as_deleted():
     # What a program made: an array put from NumPy may share NumPy's memory, which no one can reuse.
     x = jax.jit(lambda x: x * 1)(row_sharded(np.ones((N, 1024), np.float32)))
@@ -309,6 +310,7 @@ def test_a_donation_that_is_used_does_not_warn():
         )
 
 
+@pytest.mark.no_context_mesh("its own array is typed with another mesh", kind="explicit")
 def test_a_pmap_under_jit_leaves_its_inputs_alone():
     x = row_sharded(ROWS)
     inner = pmapx.pmap(lambda x: x + 1, donate_argnums=0)

@@ -272,7 +272,9 @@ class _Rewriting:
                 is_weak = getattr(result.aval, "weak_type", False)
                 # Some collectives make a weakly typed operand a strongly typed one.
                 x = operand if is_weak else lax.convert_element_type(operand, operand.dtype)
-                yield rule(collective, x)
+                written = rule(collective, x)
+                # An equation needs a result of its own, also where it changes nothing.
+                yield jnp.copy(written) if written is operand else written
 
         avals: list[Any] = [operand.aval for operand in eqn.invars]
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]

@@ -156,13 +156,13 @@ def lay_out_in_context(
                 return program(*leaves)
 
         def replicated_around(*leaves: Any) -> Any:
-            return _replicated(on_our_axes(*_replicated(leaves, context)), context)
+            return _replicated(on_our_axes(*_replicated(leaves)))
 
         # JAX reads the shardings that XLA chooses as those of one mesh of the program.
-        if not is_explicit and mesh.devices.shape not in (context.devices.shape, (mesh.size,)):
-            return replicated_around
+        can_be_read = mesh.devices.shape in (context.devices.shape, (mesh.size,))
+        whole = on_our_axes if can_be_read else replicated_around
         if not is_explicit:
-            return on_our_axes
+            return whole
         explicit = tuple(
             name
             for name, kind in zip(context.axis_names, context.axis_types, strict=True)
@@ -173,7 +173,7 @@ def lay_out_in_context(
             else PartitionSpec(*[None] * out_axis, explicit)
             for out_axis, *_ in group_axes
         ]  # fmt: skip
-        return jax.sharding.auto_axes(on_our_axes, out_sharding=out_specs)
+        return jax.sharding.auto_axes(whole, out_sharding=out_specs)
 
     element = _inside(element, mapping, inner_axes, mesh)
     return over_devices(
@@ -185,8 +185,9 @@ def lay_out_in_context(
     )
 
 
-def _replicated(tree: Any, mesh: Mesh) -> Any:
-    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))
+def _replicated(tree: Any) -> Any:
+    """Constrains what is traced to be replicated over the mesh of the context."""
+    return jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 
 def _named_sizes(mapping: Mapping, inner_axes: InnerAxes | None) -> list[tuple[str, int]]:
