@@ -498,6 +498,7 @@ def test_one_that_its_name_does_not_lead_to_is_pickled_as_its_function_and_optio
 
 
 @pytest.mark.behaviour("A16")
+@pytest.mark.no_context_mesh("results are on its mesh")
 def test_cloudpickle_takes_a_pmapped_lambda_and_a_closure_that_holds_one(devices):
     cloudpickle = pytest.importorskip("cloudpickle")
     mapped = pmapx.pmap(lambda x: lax.psum(x, "i"), "i", devices=devices[::-1])

@@ -288,6 +288,23 @@ def test_two_inner_maps_of_different_size_in_one_body(first, second):
     assert_same(through(pmapx.pmap)(x), through(by_vmap)(x))
 
 
+@pytest.mark.behaviour("B2")
+@pytest.mark.needs_devices(8)
+def test_a_committed_input_of_pmaps_met_inside_is_moved_and_counted_each_time(devices):
+    def through(transform):
+        def outer(x):
+            return transform(lambda y: lax.psum(y, ("i", "j")), "j")(x[:3])
+
+        return transform(outer, "i")
+
+    x = jnp.arange(8.0).reshape(2, 4)
+    mapped = through(pmapx.pmap)
+
+    for _ in range(3):
+        assert_same(mapped(jax.device_put(x, devices[3])), through(by_vmap)(x))
+    assert [move.count for move in mapped.cache_info().moved] == [3]
+
+
 SURROUNDINGS = {
     "vmap": lambda f: jax.vmap(f, in_axes=1, out_axes=1),
     "vmap with a name": lambda f: jax.vmap(f, in_axes=-1, out_axes=0, axis_name="v"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import Sharding
 
 from pmapx import _fastpath, errors, placement
 from pmapx.calls import Call
@@ -28,7 +29,7 @@ class KnownMove:
       reason: why it is transferred.
     """
 
-    wanted: NamedSharding
+    wanted: Sharding
     argument: str
     reason: str
 
@@ -127,12 +128,12 @@ class Inputs:
 
     def known_moves(
         self, call: Call, executable: Executable, moved: Sequence[int]
-    ) -> dict[int, NamedSharding]:
+    ) -> dict[int, Sharding]:
         """Returns, by leaf, where those leaves go that ``place`` moved, to be told apart by it."""
         found = {}
         for index in moved:
             sharding = executable.in_shardings[index]
-            own = NamedSharding(sharding.mesh, sharding.spec, memory_kind=sharding.memory_kind)
+            own = copy.copy(sharding)
             reason = placement.reason_to_move(call.leaves[index], sharding)
             known = KnownMove(own, executable.program.mapping.names[index], reason)
             self.known[id(own)] = known
