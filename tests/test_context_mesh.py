@@ -77,7 +77,7 @@ def test_several_axes_and_unmapped_outputs(mesh):
     jax.random.uniform(key)
 
 
-@pytest.mark.needs_devices(2)
+@pytest.mark.needs_devices(4)
 def test_a_pmap_met_inside_another(mesh):
     inner = pmapx.pmap(lambda x: x + lax.psum(x, "j") + lax.psum(x, ("i", "j")), "j")
     outer = pmapx.pmap(lambda x: inner(x) + lax.psum(x, "i"), "i")
