@@ -361,7 +361,7 @@ def test_assumptions_name_the_figure_and_where_it_is_published():
     assert "16 x 16" in text
 
 
-ANALYSIS = ("replication", "jaxprs", "places", "outputs")
+ANALYSIS = ("replication", "jaxprs", "places", "outputs", "primitives")
 
 
 def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
