@@ -252,7 +252,8 @@ class MappedFunction:
             return result, executable.compiled
         if executable.program.layout.as_shards:
             return result, executable.on_local_devices(spanning.local_program)
-        return result, _fastpath.GlobalProgram(executable.compiled, outcome.result)
+        in_shardings = spanning.wanted(call, executable)
+        return result, _fastpath.GlobalProgram(executable.compiled, in_shardings, outcome.result)
 
     def run_across_processes(self, call: Call) -> spanning.Outcome:
         """Runs one call of a map that lies in several processes, on this process's rows."""

@@ -51,11 +51,7 @@ def placed(
 
     Also says whether the dispatch may place such leaves by itself.
     """
-    wanted = [
-        sharding if hosts.is_global(leaf) else hosts.local_sharding(sharding)
-        for leaf, sharding in zip(call.leaves, executable.in_shardings, strict=True)
-    ]
-    leaves, moved = inputs.place(call, executable, wanted, donated)
+    leaves, moved = inputs.place(call, executable, wanted(call, executable), donated)
     as_shards, mesh = executable.program.layout.as_shards, executable.mesh
     can_repeat = not any(
         donated[index]
@@ -64,6 +60,14 @@ def placed(
     ) and not (as_shards and any(map(hosts.is_global, call.leaves)))
     stitch = hosts.to_shards if as_shards else hosts.to_global
     return list(map(stitch, leaves, executable.in_shardings)), can_repeat
+
+
+def wanted(call: Call, executable: Executable) -> list[Any]:
+    """Returns the sharding that each leaf of a call should have, host-local or global."""
+    return [
+        sharding if hosts.is_global(leaf) else hosts.local_sharding(sharding)
+        for leaf, sharding in zip(call.leaves, executable.in_shardings, strict=True)
+    ]
 
 
 def check_agreement(programs: Programs, call: Call) -> None:

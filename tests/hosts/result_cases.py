@@ -185,22 +185,66 @@ def case_placements_in_turn():
     assert mapped.cache_info().compiles == mapped.cache_info().traces == 1
 
 
-def case_the_dispatch_runs_the_loop_by_itself():
-    from pmapx import _fastpath
+def slow_calls_of(mapped):
+    """Returns a list to which each call of a pmapped function that Python handles adds itself."""
+    calls, programs = [], mapped._pmapx
+    inner = programs.over_all_processes
+    programs.over_all_processes = lambda call: calls.append(call) or inner(call)
+    return calls
+
+
+def can_convert_in_cpp():
     from pmapx._fastpath import multiprocess
 
-    calls = []
+    return multiprocess.HOST_LOCAL.is_usable("cpu")
+
+
+def can_run_in_cpp():
+    from pmapx import _fastpath
+
+    return _fastpath.can_run_locally(tuple(jax.local_devices())) or can_convert_in_cpp()
+
+
+def case_the_dispatch_runs_the_loop_by_itself():
     mapped = pmapx.pmap(lambda x: x + lax.psum(x, "i"), "i")
     x = mapped(mapped(mapped(MINE)))
-    programs = mapped._pmapx
-    inner, programs.over_all_processes = (
-        programs.over_all_processes,
-        lambda call: calls.append(call) or inner(call),
-    )
+    calls = slow_calls_of(mapped)
     for _ in range(5):
         x = mapped(x)
-    is_converted = multiprocess.HOST_LOCAL.is_usable("cpu")
-    if is_converted or _fastpath.can_run_locally(tuple(jax.local_devices())):
-        assert not calls
-    else:
-        assert len(calls) == 5
+    assert len(calls) == (0 if can_run_in_cpp() else 5)
+
+
+def case_an_oversubscribed_call_does_not_slow_others_down():
+    mapped = pmapx.pmap(lambda x: x + 1, "i", oversubscribe=True)
+    few, many = MINE, np.concatenate([MINE, MINE])
+    for _ in range(3):
+        many, few = mapped(many), mapped(few)
+    calls = slow_calls_of(mapped)
+    for _ in range(3):
+        few = mapped(few)
+    assert len(calls) == (0 if can_run_in_cpp() else 3)
+    calls.clear()
+    for _ in range(3):
+        many = mapped(many)
+    assert len(calls) == (0 if can_convert_in_cpp() else 3)
+    assert_rows(few, MINE + 6)
+    assert_rows(many, np.concatenate([MINE, MINE]) + 6)
+
+
+def case_host_local_arguments_of_a_global_view_in_a_loop():
+    mapped = pmapx.pmap(lambda x: x + lax.psum(x, "i"), "i", view="global")
+    own = pmapx.pmap(lambda x: x)(MINE)
+    again = jax.device_put(MINE, NamedSharding(Mesh(np.array(jax.local_devices()), ("z",)), P("z")))
+    for x in (own, again, MINE) * 3:
+        result = mapped(x)
+        assert result.shape == ALL.shape
+        assert_rows(pmapx.unstitch(result), WANTED)
+
+
+def case_donated_results_of_a_loop_are_consumed():
+    step = pmapx.pmap(lambda s: {"s": s["s"] + lax.psum(1.0, "i")}, "i", donate_argnums=0)
+    state = pmapx.pmap(lambda x: {"s": x})(MINE)
+    for _ in range(4):
+        before, state = state, step(state)
+        assert before["s"].is_deleted()
+    assert_rows(state["s"], MINE + 4 * len(ALL))

@@ -100,15 +100,16 @@ def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], 
 
     def place(x: Any, sharding: Any, layout: Any) -> Any:
         is_plain = type(x) is array and layout is None
-        if is_plain and (id(x.sharding), id(sharding), x.ndim) in equivalent:
-            return x
+        if is_plain:
+            found = x.sharding
+            if found is sharding or (id(found), id(sharding), x.ndim) in equivalent:
+                return x
         is_array = isinstance(x, jax.Array)
         spans = not sharding.is_fully_addressable and not (is_array and not x.is_fully_addressable)
         wanted = local_sharding(sharding) if spans else sharding
         if is_plain and x.committed and is_placed(x, wanted):
             if len(equivalent) >= 1024:
                 equivalent.clear()
-            found = x.sharding
             equivalent[id(found), id(sharding), x.ndim] = found, sharding
             return x
         moved = on_misplaced(x, wanted) if is_array else None
@@ -174,13 +175,13 @@ def fastpath_data(program: jax.stages.Compiled | RepeatableProgram, result: Any)
 def data_of(
     compiled: jax.stages.Compiled,
     result: Any,
+    in_shardings: Sequence[Any] | None = None,
     loaded: Callable[[], Any] | None = None,
-    in_shardings: Sequence[Any] = (),
 ) -> Any:
     """Returns what the C++ dispatch needs to run a compiled program that gave ``result``.
 
-    ``loaded`` returns the executable to run in place of the program's own, if it should be
-    another; ``in_shardings`` are its inputs' shardings then.
+    ``in_shardings`` are those of its arguments, if they are not the program's own. ``loaded``
+    returns the executable to run in place of the program's own, if it should be another.
     """
     executable: Any = compiled._executable
     parameters: Any = compiled._params
@@ -207,13 +208,14 @@ def data_of(
     if loaded is not None and const_args:
         return None  # They lie on the devices of all processes.
     argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
-    xla_executable, kept_shardings = executable.xla_executable, executable._in_shardings
-    if loaded is not None:
-        xla_executable = loaded()
-        kept_shardings = [in_shardings[index] for index in sorted(executable._kept_var_idx)]
+    kept_shardings = list(executable._in_shardings)
+    if in_shardings is not None:
+        for position, index in enumerate(sorted(executable._kept_var_idx)):
+            if index >= len(const_args):
+                kept_shardings[position] = in_shardings[index - len(const_args)]
 
     return private.pxla.MeshExecutableFastpathData(
-        xla_executable=xla_executable,
+        xla_executable=executable.xla_executable if loaded is None else loaded(),
         out_pytree_def=out_tree,
         in_shardings=_physical(kept_shardings, executable.in_avals),
         out_shardings=[leaf.sharding for leaf in out_leaves],
@@ -255,14 +257,19 @@ class MovingProgram:
 
 
 def _physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
-    """Returns the shardings of what arrays of types such as keys are made of."""
+    """Returns the shardings of what arrays of types such as keys are made of.
+
+    Equal ones are one object: ``make_shard_argument`` goes by identity.
+    """
     token, extended = private.core.abstract_token, private.dtypes.extended
-    return [
+    physical = [
         private.sharding_impls.physical_sharding(aval, sharding)
         if aval is not token and private.dtypes.issubdtype(aval.dtype, extended)
         else sharding
         for sharding, aval in zip(shardings, avals, strict=True)
     ]
+    same: dict[Any, Any] = {}
+    return [same.setdefault(sharding, sharding) for sharding in physical]
 
 
 def _probe_dispatch() -> None:

@@ -55,7 +55,7 @@ class LocalProgram:
 
     def data(self, result: Any) -> Any:
         """Returns what the dispatch needs to repeat a call that gave ``result``."""
-        return data_of(self.compiled, result, lambda: self.executable, self.in_shardings)
+        return data_of(self.compiled, result, self.in_shardings, lambda: self.executable)
 
 
 _USABLE: dict[tuple[jax.Device, ...], bool] = {}
@@ -120,9 +120,16 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GlobalProgram:
-    """A program that spans processes, with what it gave in a call: global arrays."""
+    """A program that spans processes, and a call of it.
+
+    Attributes:
+      compiled: the program of all processes.
+      in_shardings: those of the call's arguments, host-local or global.
+      result: what the program gave: global arrays.
+    """
 
     compiled: jax.stages.Compiled
+    in_shardings: Sequence[Any]
     result: Any
 
     @property
@@ -138,7 +145,7 @@ class GlobalProgram:
             return None
         if leaves and not HOST_LOCAL.is_usable(next(iter(leaves[0].devices())).platform):
             return None
-        data = data_of(self.compiled, self.result)
+        data = data_of(self.compiled, self.result, self.in_shardings)
         if data is None:
             return None
         recipe = _Recipe(tree, [leaf.aval for leaf in leaves], shardings)
