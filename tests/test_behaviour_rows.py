@@ -10,6 +10,7 @@ ROWS = {
     *(f"D{k}" for k in range(1, 5)),
     *(f"F{k}" for k in range(1, 8)),
     *(f"E{k}" for k in range(1, 10)),
+    *(f"I{k}" for k in range(1, 11)),
     "G",
 }
 

@@ -87,6 +87,7 @@ def density(dist, x):
 EXPECTED = gaussian().log_density(ROWS)
 
 
+@pytest.mark.behaviour("I1")
 def test_a_class_that_refuses_stand_ins_is_an_argument_and_is_cached():
     mapped = pmapx.pmap(density)
 
