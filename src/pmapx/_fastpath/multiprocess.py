@@ -148,6 +148,8 @@ class GlobalProgram:
         data = data_of(self.compiled, self.result, self.in_shardings)
         if data is None:
             return None
+        for sharding in {id(sharding): sharding for sharding in shardings}.values():
+            _keep_hlo_sharding(sharding)
         recipe = _Recipe(tree, [leaf.aval for leaf in leaves], shardings)
         return data._replace(out_pytree_def=jax.tree.structure(_Results(recipe, leaves)))
 
@@ -172,6 +174,13 @@ class _Results:
     def __init__(self, recipe: _Recipe, leaves: Sequence[Any]) -> None:
         self.recipe = recipe
         self.leaves = leaves
+
+
+def _keep_hlo_sharding(sharding: Any) -> None:
+    """Has a sharding keep its form in HLO, which JAX asks for with each array that is made."""
+    if "_to_xla_hlo_sharding" not in vars(sharding):
+        convert = sharding._to_xla_hlo_sharding
+        vars(sharding)["_to_xla_hlo_sharding"] = functools.lru_cache(maxsize=16)(convert)
 
 
 def _host_local(recipe: _Recipe, leaves: Sequence[Any]) -> Any:
