@@ -167,7 +167,8 @@ def measured(
     yield "method", best_calls(method_calls(on), placed, options.seconds, feed_back=True)
     yield "numpy", best_calls(calls, arrays, options.seconds)
     yield "misplaced", best_calls(moving, misplaced, options.seconds)
-    yield "first call", best_first_calls(on, placed, options.seconds)
+    # A turn is one compilation, whose time varies more than that of calls.
+    yield "first call", best_first_calls(on, placed, 6 * options.seconds)
 
 
 def best_calls(
@@ -211,7 +212,7 @@ def best_first_calls(devices: list[jax.Device], args: Leaves, seconds: float) ->
 def bar_for(case: str, devices: int, leaves: int) -> float | None:
     """The ratio to the hand-written call that pmapx promises, where it promises one."""
     if case == "first call":
-        return 1.10
+        return 1.05 if jax.default_backend() == "gpu" else 1.10
     if leaves == 1 and devices > 1:
         return None
     if case == "static":
