@@ -204,3 +204,20 @@ def test_collectives_inside_control_flow():
         return lax.cond(x > 3, lambda x: x * 2, lambda x: -x, x)
 
     assert_same(over(fun, "i")(rows(2 * N)), by_vmap(fun, "i")(rows(2 * N)))
+
+
+@pytest.mark.behaviour("A10")
+@pytest.mark.no_context_mesh("lax.pcast asserts that it is over an axis of the mesh around")
+@pytest.mark.skipif(not hasattr(lax, "pcast"), reason="lax.pcast is newer than this JAX")
+@pytest.mark.parametrize(
+    "transform", [lambda f: f, jax.jit, lambda f: jax.grad(lambda x: f(x).sum())]
+)
+def test_pcast_changes_no_value(transform):
+    def cast(x):
+        return lax.psum(lax.pcast(x * x, "i", to="varying"), "i") + lax.pcast(
+            1.0, "i", to="varying"
+        )
+
+    expected = transform(by_vmap(lambda x: lax.psum(x * x, "i") + 1, "i"))(rows(2 * N))
+
+    assert_same(transform(over(cast, "i"))(rows(2 * N)), expected)

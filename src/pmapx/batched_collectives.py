@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import linear_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
+from jax.sharding import AbstractMesh, AxisType
 
 
 def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> Callable[..., Any]:
@@ -209,7 +210,17 @@ class _Rewriting:
     def traced(self, fun: Callable[..., Any], *args: Any) -> Any:
         # Derivative rules are traced after `jax.vmap` has gone, and the axis with it.
         axis_env = [(self.axis_name, self.axis_size)]
-        return jax.make_jaxpr(fun, axis_env=axis_env, return_shape=True)(*args)
+        make = jax.make_jaxpr(fun, axis_env=axis_env, return_shape=True)
+        try:
+            return make(*args)
+        except (ValueError, AssertionError) as error:
+            if not isinstance(self.axis_name, str) or not _is_about_pcast(error):
+                raise
+        # `lax.pcast` wants the axis of a shard_map, of whatever size; in values it does nothing.
+        size = jax.sharding.get_abstract_mesh().size or self.axis_size
+        manual = AbstractMesh((size,), (self.axis_name,), axis_types=(AxisType.Manual,))
+        with jax.sharding.use_abstract_mesh(manual):
+            return make(*args)
 
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         jaxpr, result = self.traced(fun, *args)
@@ -321,6 +332,11 @@ class _Rewriting:
             for name, kind in kinds.items()
             if name in params
         }
+
+
+def _is_about_pcast(error: Exception) -> bool:
+    text = str(error)
+    return "manual_axis_type" in text or "ManualAxisType" in text or "under jax.shard_map" in text
 
 
 def _is_checking() -> bool:
