@@ -573,3 +573,17 @@ def test_global_arg_shapes_may_be_none_only():
 
     with pytest.raises(ValueError, match="global_arg_shapes"):
         pmapx.pmap(lambda x: x, global_arg_shapes=((N,),))
+
+
+@pytest.mark.behaviour("A12")
+@pytest.mark.parametrize("argnums", [np.int64(1), np.array(1), np.array([1]), (np.int32(1),)])
+def test_argnums_may_be_integers_of_numpy(argnums):
+    assert_same(pmapx.pmap(lambda x, n: n * x, static_broadcasted_argnums=argnums)(X, 3), 3 * X)
+
+
+@pytest.mark.behaviour("A2")
+def test_an_argument_may_be_called_self():
+    mapped = pmapx.pmap(lambda self, x: self + x)
+
+    assert_same(jax.jit(mapped)(self=X, x=X), 2 * X)
+    assert jax.eval_shape(mapped, self=X, x=X).shape == X.shape

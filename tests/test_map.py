@@ -503,3 +503,11 @@ def test_nodes_that_do_not_equal_their_copies_are_taken_as_arguments():
         assert x.is_deleted()
     assert add.cache_info().compiles == 1
     np.testing.assert_array_equal(jax.jit(lambda x: add(node, x, y=x))(rows), 3 * rows)
+
+
+@pytest.mark.behaviour("A2")
+def test_out_axes_may_be_a_list_for_a_result_that_is_a_list():
+    first, second = pmapx.pmap(lambda x: [x, x], out_axes=[0, 1])(rows(N, 3))
+
+    assert_same(first, rows(N, 3))
+    assert_same(second, rows(N, 3).T)

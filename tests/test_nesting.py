@@ -288,6 +288,39 @@ def test_two_inner_maps_of_different_size_in_one_body(first, second):
     assert_same(through(pmapx.pmap)(x), through(by_vmap)(x))
 
 
+OVER_BOTH = {
+    "all_gather": lambda y: lax.all_gather(y, ("i", "j")),
+    "all_gather tiled": lambda y: lax.all_gather(y[None], ("j", "i"), tiled=True),
+    "psum_scatter": lambda y: lax.psum_scatter(y * jnp.arange(8.0), ("i", "j")),
+    "ppermute": lambda y: lax.ppermute(y, ("i", "j"), [(0, 7), (3, 1)]),
+}
+
+
+@pytest.mark.behaviour("D2")
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["called", "inside jit"])
+@pytest.mark.parametrize("collective", OVER_BOTH.values(), ids=OVER_BOTH)
+def test_a_collective_over_both_axes_of_a_pmap_met_inside(collective, wrap):
+    inner = pmapx.pmap(collective, "j")
+    x = jnp.arange(8.0).reshape(2, 4)
+
+    assert_same(wrap(pmapx.pmap(lambda x: inner(x), "i"))(x), pmapx.pmap(inner, "i")(x))
+
+
+@pytest.mark.behaviour("D1")
+@pytest.mark.needs_devices(8)
+@pytest.mark.no_context_mesh("a jit has the devices of the mesh")
+def test_a_pmap_met_inside_another_in_a_jit_has_devices_of_its_own():
+    inner = pmapx.pmap(lambda y: lax.psum(y, ("i", "j")), "j")
+    jitted = jax.jit(pmapx.pmap(lambda x: inner(x), "i"))
+    x = jnp.arange(8.0).reshape(2, 4)
+
+    compiled = jitted.lower(x).compile()
+
+    assert len(jitted(x).sharding.device_set) == 8
+    assert compiled.as_text().count(" all-reduce(") <= 1 or "0.8" in jax.__version__
+
+
 @pytest.mark.behaviour("B2")
 @pytest.mark.needs_devices(8)
 def test_a_committed_input_of_pmaps_met_inside_is_moved_and_counted_each_time(devices):

@@ -180,11 +180,12 @@ class LeafNames:
 
 
 def check_axes(which: str, axes: Any) -> Any:
-    """Returns ``axes`` with a list at the top made a tuple; refuses leaves that are no axes."""
+    """Returns ``axes``, a list of in_axes as a tuple; refuses leaves that are no axes."""
     for axis_leaf in jax.tree.leaves(axes):
         if type(axis_leaf) is not int and not (which == "out_axes" and axis_leaf is AUTO):
             raise errors.AxesNotIntegers(which, axes, axis_leaf)
-    return tuple(axes) if isinstance(axes, list) else axes
+    # The arguments are a tuple; a result may be a list.
+    return tuple(axes) if which == "in_axes" and isinstance(axes, list) else axes
 
 
 def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import Primitive
 from jax.sharding import Mesh, PartitionSpec
 
 from pmapx import axes, batched_collectives, describe, replicas
@@ -151,6 +152,47 @@ def _first_of_jvp(mesh_axis: str, primals: Any, tangents: Any) -> Any:
     is_first = lax.axis_index(mesh_axis) == 0
     first = lax.psum(jnp.where(is_first, tangent, jnp.zeros_like(tangent)), mesh_axis)
     return _first_of(leaf, mesh_axis), first
+
+
+# An array of which only the type is known.
+_placeholder = Primitive("pmapx_placeholder")
+_placeholder.def_abstract_eval(lambda *, aval: aval)
+
+
+def abstractly(element: Element, level: MappedAxis) -> Callable[..., Any]:
+    """Maps ``element`` for the types of the results alone, to be traced and never run.
+
+    It is traced for one element under the name of the axis, so that any collective is allowed.
+    """
+
+    def mapped(*leaves: Any) -> Any:
+        traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
+
+        def on_one_row(*rows: Any) -> list[Any]:
+            result, out_axes = _result_and_axes(element, [level], rows)
+            out_leaves, out_tree = jax.tree.flatten(result)
+            traced.append((out_axes, out_tree))
+            return out_leaves
+
+        rows = []
+        for leaf, axis in zip(map(jax.typeof, leaves), level.in_axes, strict=True):
+            shape = leaf.shape if axis is None else leaf.shape[:axis] + leaf.shape[axis + 1 :]
+            rows.append(jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type))
+        axis_env = None if level.name is None else [(level.name, level.size)]
+        types = jax.make_jaxpr(on_one_row, axis_env=axis_env)(*rows).out_avals
+        out_axes, out_tree = traced[-1]
+        results = []
+        for aval, (axis,) in zip(types, out_axes, strict=True):
+            shape = aval.shape
+            if axis is not None:
+                shape = (*shape[:axis], level.size, *shape[axis:])
+            weak_type = getattr(aval, "weak_type", False)
+            results.append(
+                _placeholder.bind(aval=jax.core.ShapedArray(shape, aval.dtype, weak_type=weak_type))
+            )
+        return jax.tree.unflatten(out_tree, results)
+
+    return mapped
 
 
 def vectorized(

@@ -65,8 +65,8 @@ def _run_by_operation(programs: Programs, call: Call, leaves: list[Any]) -> None
     element = programs.element(call.signature)
     # Without a result: putting that in order would be operations of our own.
     silent = dataclasses.replace(element, call=lambda *a, **k: [element.call(*a, **k)][:0])
-    # With a list for what is met inside, pmaps in the body run as batches too.
-    body = vectorized(nesting.inside(nesting.Level(axis.name, found=[]), silent), axis)
+    # Without mesh axes for them, pmaps in the body run as batches too.
+    body = vectorized(nesting.inside(nesting.Level(axis.name), silent), axis)
     device = programs.devices()[0]
     with placement.neutral_context(), jax.default_device(device):
         gathered = [jax.device_put(leaf, device) for leaf in leaves]

@@ -2,7 +2,7 @@
 
 The outermost pmap needs to know the sizes of the inner ones before it can lay out its mesh. So it
 is traced for a flat mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``,
-the sizes are read off an abstract trace in which every pmap stands in as a ``jax.vmap``
+the sizes are read off an abstract trace in which every pmap stands for one of its elements
 (``discover``), and the program is traced for the mesh that has room for all.
 
 What is being traced is kept as a stack of levels, one stack a thread.
@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from pmapx import axes, errors
 from pmapx.axes import Axis, MappedAxis
-from pmapx.element import Element, over_devices, vectorized
+from pmapx.element import Element, abstractly, over_devices, vectorized
 
 NamedSize = tuple[Hashable | None, int]
 
@@ -107,7 +107,7 @@ def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[...,
     if level.found is not None:
         path = (*level.path, (axis.name, axis.size))
         level.found.append(path)
-        return vectorized(
+        return abstractly(
             inside(Level(axis.name, depth, path=path, found=level.found), element), axis
         )
     for named_size, mesh_axis in level.free:
@@ -164,7 +164,7 @@ def discover(
 ) -> list[tuple[NamedSize, ...]]:
     """Returns the paths of named sizes of all pmaps inside, the outermost pmap left out."""
     found: list[tuple[NamedSize, ...]] = []
-    jax.eval_shape(vectorized(inside(Level(axis.name, found=found), element), axis), *leaves)
+    jax.eval_shape(abstractly(inside(Level(axis.name, found=found), element), axis), *leaves)
     return found
 
 

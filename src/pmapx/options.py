@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 import jax
+import numpy as np
 
 from pmapx import describe, errors
 
@@ -37,10 +39,10 @@ class Options:
 
 def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ...]:
     """Returns argument positions as a tuple, negative ones counted from the front."""
-    listed = (argnums,) if isinstance(argnums, int) else argnums
     try:
-        listed = tuple(int(argnum.__index__()) for argnum in listed)
-    except (TypeError, AttributeError):
+        listed = (operator.index(argnums),) if np.ndim(argnums) == 0 else argnums
+        listed = tuple(map(operator.index, listed))
+    except (TypeError, ValueError):
         problem = f"{argnums!r} is neither an integer nor a collection of integers"
         raise errors.BadArgnums(which, argnums, problem) from None
     if all(argnum >= 0 for argnum in listed):

@@ -7,9 +7,10 @@ devices. What has been decided is kept for as long as the outermost trace lives.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -58,6 +59,20 @@ def mesh_to_share(
                 devices = list(available[:count])
             shared = _meshes[outermost] = _flat(devices)
     return None if list(shared.devices.flat) == list(mesh.devices.flat) else shared
+
+
+@contextlib.contextmanager
+def undone_on_error() -> Iterator[None]:
+    """Drops what is decided inside if that fails: a map may be recorded again on more devices."""
+    outermost = _outermost()
+    is_decided = outermost is None or outermost in _meshes
+    try:
+        yield
+    except BaseException:
+        if not is_decided:
+            with _lock:
+                _meshes.pop(outermost, None)
+        raise
 
 
 def _committed_count(leaves: Sequence[Any]) -> int | None:

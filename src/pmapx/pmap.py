@@ -64,13 +64,13 @@ class Pmapped(Protocol[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Calls the mapped function."""
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers it for these arguments, or their shapes, as ``jax.jit(f).lower`` does."""
 
-    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces it for these arguments, or their shapes, as ``jax.jit(f).trace`` does."""
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result, without compiling."""
 
     def cache_info(self) -> CacheInfo:
@@ -225,7 +225,7 @@ class MappedFunction:
         function.__call__ = explained if self._options.static_argnums else counted
         return function
 
-    def run_unseen(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
+    def run_unseen(self, /, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result and the program for the dispatch to remember."""
         call = self._reader.read(args, kwargs)
         if is_traced(call):
@@ -306,7 +306,7 @@ class MappedFunction:
         latest[self._record] = signature
         return executable
 
-    def run_eagerly(self, *args: Any, **kwargs: Any) -> Any:
+    def run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs a call operation by operation, for ``jax.disable_jit``."""
         call = self._reader.read(args, kwargs)
         if is_traced(call):
@@ -326,14 +326,14 @@ class MappedFunction:
                 return spanning.seen_from_here(self._programs, program, result)
             return on_context_mesh(result)[0]
 
-    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function for these arguments, or their shapes."""
         try:
             return self.traced(*args, **kwargs)[1]
         except (errors.TooManyElements, errors.NestingTooLarge):
             return self.traced_alone(*args, **kwargs)
 
-    def traced(self, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
+    def traced(self, /, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
         """Returns the program for these arguments, or their shapes, traced."""
         with self._shared.lock, nesting.entered(None):
             call = self._reader.read(args, kwargs)
@@ -343,7 +343,7 @@ class MappedFunction:
             program, traced = self._programs.traced(call.signature, around)
             return program, stages.Traced(traced, self._programs, program, self._inputs)
 
-    def traced_alone(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def traced_alone(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function where there are too few devices to run it."""
 
         def staged(*args: Any, **kwargs: Any) -> Any:
@@ -353,12 +353,12 @@ class MappedFunction:
         static_argnums = self._options.static_argnums
         return jax.jit(staged, static_argnums=static_argnums).trace(*args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
         with self._shared.lock, nesting.entered(None):
             return self.trace(*args, **kwargs).lower()
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result."""
         return self.trace(*args, **kwargs).out_info
 

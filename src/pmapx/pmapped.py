@@ -51,15 +51,15 @@ class PmappedFunction:
         """Binds as a method, as functions do."""
         return self if instance is None else bind(self, instance)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Lowers it for these arguments, or their shapes, as ``jax.jit(f).lower`` does."""
         return self._mapped.lower(*args, **kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces it for these arguments, or their shapes, as ``jax.jit(f).trace`` does."""
         return self._mapped.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result, without compiling."""
         return self._mapped.eval_shape(*args, **kwargs)
 

@@ -111,14 +111,14 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
             programs.function, (), self._run, inputs.move_known, self._run_alone
         ).call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs it on inputs that are transferred as those of a call are."""
         return self._dispatch(*args, **kwargs)
 
-    def _run_alone(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_alone(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._run(*args, **kwargs)[0]
 
-    def _run(self, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
+    def _run(self, /, *args: Any, **kwargs: Any) -> tuple[Any, _fastpath.Repeatable]:
         """Runs one call; returns its result, and the program if the dispatch may repeat it."""
         call = self._reader.read(args, kwargs)
         if call.signature.tree != self._program.tree:

@@ -73,7 +73,7 @@ def _stage_with_room(
 
     Returns what ``_stage_program`` does, and the mapping that it was recorded for.
     """
-    with contextlib.suppress(nesting.InnerPmapMet):
+    with contextlib.suppress(nesting.InnerPmapMet), outer_trace.undone_on_error():
         return *_stage_program(programs, call, mapping), mapping
     programs.shared.has_inner_pmaps = True
     mapping = programs.resolve(call.signature)
