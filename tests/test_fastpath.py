@@ -81,7 +81,7 @@ def test_a_probe_that_fails_warns_once_and_the_result_is_right(unprobed):
 def test_a_result_is_kept_when_what_follows_the_call_fails(monkeypatch, unprobed):
     """The donated input is gone by then."""
     unprobed(dispatch.PROGRAMS, lambda near: None)
-    monkeypatch.setattr(dispatch, "_fastpath_data", fails)
+    monkeypatch.setattr(dispatch, "data_of", fails)
     double = pmapx.pmap(lambda x: x * 2, donate_argnums=0)
     state = pmapx.pmap(lambda x: x)(X)
 
