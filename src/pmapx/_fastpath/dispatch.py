@@ -94,7 +94,7 @@ def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], 
     Host-local arguments of a program over all processes' devices come here in every call, as JAX
     compares the numbers of devices.
     """
-    array, shard_argument = array_type(), private.pxla.cc_shard_arg
+    array, shard_argument = private.native.ArrayImpl, private.pxla.cc_shard_arg
     # By identity, as comparing shardings takes longer than all else; kept alive for that.
     equivalent: dict[tuple[int, int, int], tuple[Any, Any]] = {}
 

@@ -187,10 +187,9 @@ def _host_local(recipe: _Recipe, leaves: Sequence[Any]) -> Any:
     return recipe.tree.unflatten(map(_rewrap, leaves, recipe.avals, recipe.shardings))
 
 
-_rewrap: Any = (
-    None
-    if private.PUBLIC_ONLY
-    else getattr(array_type(), "_rewrap_with_aval_and_sharding", None)  # Not in JAX 0.8.
+# Not in JAX 0.8.
+_rewrap: Any = getattr(
+    getattr(private.native, "ArrayImpl", None), "_rewrap_with_aval_and_sharding", None
 )
 jax.tree_util.register_pytree_node(
     _Results, lambda results: (results.leaves, results.recipe), _host_local
