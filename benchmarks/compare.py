@@ -33,7 +33,7 @@ def table() -> str:
     dispatch, arrays, processes = (read(name) for name in ("dispatch", "arrays", "processes"))
     one = cell(dispatch, case="placed", devices=1, leaves=1)
     ten = cell(dispatch, case="placed", devices=8, leaves=10)
-    many = cell(processes, leaves=100)
+    many = cell(processes, processes="2 x 2", leaves=100)
     row = cell(arrays, case="row", bytes=4096, leaves=1)
     put = cell(arrays, case="replicate", input="numpy", bytes=64 * 2**20, leaves=1)
     lines = [
