@@ -154,6 +154,21 @@ def _first_of_jvp(mesh_axis: str, primals: Any, tangents: Any) -> Any:
     return _first_of(leaf, mesh_axis), first
 
 
+def _for_one_row(
+    element: Element, level: MappedAxis
+) -> tuple[Callable[..., list[Any]], list[tuple[OutAxes, jax.tree_util.PyTreeDef]]]:
+    """Returns ``element`` as a function of leaves, and where it notes the axes and the tree."""
+    traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
+
+    def on_one_row(*rows: Any) -> list[Any]:
+        result, out_axes = _result_and_axes(element, [level], rows)
+        out_leaves, out_tree = jax.tree.flatten(result)
+        traced.append((out_axes, out_tree))
+        return out_leaves
+
+    return on_one_row, traced
+
+
 # An array of which only the type is known.
 _placeholder = Primitive("pmapx_placeholder")
 _placeholder.def_abstract_eval(lambda *, aval: aval)
@@ -166,14 +181,7 @@ def abstractly(element: Element, level: MappedAxis) -> Callable[..., Any]:
     """
 
     def mapped(*leaves: Any) -> Any:
-        traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
-
-        def on_one_row(*rows: Any) -> list[Any]:
-            result, out_axes = _result_and_axes(element, [level], rows)
-            out_leaves, out_tree = jax.tree.flatten(result)
-            traced.append((out_axes, out_tree))
-            return out_leaves
-
+        on_one_row, traced = _for_one_row(element, level)
         rows = []
         for leaf, axis in zip(map(jax.typeof, leaves), level.in_axes, strict=True):
             shape = leaf.shape if axis is None else leaf.shape[:axis] + leaf.shape[axis + 1 :]
@@ -208,14 +216,7 @@ def vectorized(
     """
 
     def mapped(*leaves: Any) -> Any:
-        traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
-
-        def on_one_row(*rows: Any) -> list[Any]:
-            result, out_axes = _result_and_axes(element, [level], rows)
-            out_leaves, out_tree = jax.tree.flatten(result)
-            traced.append((out_axes, out_tree))
-            return out_leaves
-
+        on_one_row, traced = _for_one_row(element, level)
         describe.name_source(on_one_row, element.source)
         body: Callable[..., list[Any]] = on_one_row
         if level.name is not None:
