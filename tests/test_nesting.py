@@ -296,8 +296,16 @@ OVER_BOTH = {
 }
 
 
+# Before JAX 0.10 such pmaps run as a batch, which has no collectives over both axes but psum.
+needs_nested_shard_maps = pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="pmaps met inside run as a batch before JAX 0.10"
+)
+
+
+@needs_nested_shard_maps
 @pytest.mark.behaviour("D2")
 @pytest.mark.needs_devices(8)
+@pytest.mark.no_context_mesh("in a jit, pmaps met inside run as a batch")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["called", "inside jit"])
 @pytest.mark.parametrize("collective", OVER_BOTH.values(), ids=OVER_BOTH)
 def test_a_collective_over_both_axes_of_a_pmap_met_inside(collective, wrap):
@@ -307,6 +315,7 @@ def test_a_collective_over_both_axes_of_a_pmap_met_inside(collective, wrap):
     assert_same(wrap(pmapx.pmap(lambda x: inner(x), "i"))(x), pmapx.pmap(inner, "i")(x))
 
 
+@needs_nested_shard_maps
 @pytest.mark.behaviour("D1")
 @pytest.mark.needs_devices(8)
 @pytest.mark.no_context_mesh("a jit has the devices of the mesh")
@@ -318,7 +327,7 @@ def test_a_pmap_met_inside_another_in_a_jit_has_devices_of_its_own():
     compiled = jitted.lower(x).compile()
 
     assert len(jitted(x).sharding.device_set) == 8
-    assert compiled.as_text().count(" all-reduce(") <= 1 or "0.8" in jax.__version__
+    assert compiled.as_text().count(" all-reduce(") == 1
 
 
 @pytest.mark.behaviour("B2")
