@@ -582,7 +582,7 @@ def test_argnums_may_be_integers_of_numpy(argnums):
 
 
 @pytest.mark.behaviour("A2")
-def test_an_argument_may_be_called_self():
+def test_an_argument_may_be_called_self_where_the_call_is_traced():
     mapped = pmapx.pmap(lambda self, x: self + x)
 
     assert_same(jax.jit(mapped)(self=X, x=X), 2 * X)
