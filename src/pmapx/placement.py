@@ -140,8 +140,12 @@ def move(x: jax.Array, wanted: Sharding) -> jax.Array:
         if devices == wanted.device_set and len(devices) > 1:
             with contextlib.suppress(ValueError):  # One program has its devices in one order.
                 return _resharding(wanted)(x)
-        if len(devices) == 1 or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        if jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return jax.device_put(x, wanted)
+        if len(devices) == 1:
+            # JAX cannot slice an array of one device whose type has a mesh with Explicit axes.
+            with contextlib.suppress(ValueError):
+                return jax.device_put(x, wanted)
         return _move_pieces(x, wanted)
 
 
