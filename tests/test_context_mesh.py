@@ -158,3 +158,11 @@ def test_a_map_of_half_the_devices_of_the_mesh(mesh):
     np.testing.assert_array_equal(jax.jit(half)(x) + 1, x + x.sum() + 1)
     y = x + x.sum()
     np.testing.assert_array_equal(half(half(x)), y + y.sum())
+
+
+def test_an_input_committed_to_one_device_is_resharded(mesh):
+    x = jax.device_put(jnp.arange(2.0 * N).reshape(N, 2), jax.devices()[-1])
+    double = pmapx.pmap(lambda x: 2 * x)
+
+    for _ in range(2):
+        np.testing.assert_array_equal(double(x), 2 * np.asarray(x))
