@@ -16,9 +16,10 @@ TEST_READY := $(VENV)/.ready-test
 DOCS_READY := $(VENV)/.ready-docs
 
 # What is also run inside a context mesh, Auto and Explicit.
-MAP_TESTS := $(addprefix tests/test_,$(addsuffix .py,map collectives nesting transformations placement \
-  one_program oversubscribe stages errors varying_outputs auto_axes function_identity several_in_one_jit \
-  context_mesh))
+MAP_TESTS := $(addprefix tests/,$(addsuffix .py,map/test_map spmd/test_collectives spmd/test_nesting map/test_transformations \
+  mesh/test_placement map/test_one_program spmd/test_oversubscribe map/test_stages \
+  errors/test_errors spmd/test_varying_outputs spmd/test_auto_axes map/test_function_identity \
+  map/test_several_in_one_jit mesh/test_context_mesh))
 
 # Other people's libraries, which are tested on the JAX release that they all know.
 PEERS_JAX ?= jax==0.10.2
@@ -57,7 +58,7 @@ test-slow: $(TEST_READY) ## Run the slow tests
 
 ROUNDS ?= 20
 test-repeated: $(TEST_READY) ## Run the tests of several processes and of signals ROUNDS times beside a load
-	$(RUN) tests/hosts/repeat.py --rounds $(ROUNDS) -- --numprocesses 2 --dist worksteal $(ARGS)
+	$(RUN) tests/multihost/repeat.py --rounds $(ROUNDS) -- --numprocesses 2 --dist worksteal $(ARGS)
 
 test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from turns import markdown, parser_of
 
-from pmapx.migrate import sources
-from pmapx.migrate.discovery import Unreadable
-from pmapx.migrate.migration import migrate
-from pmapx.migrate.project import Project
-from pmapx.migrate.rewrite import rewrite
-from pmapx.migrate.surroundings import Surroundings
+from pmapx._src.analysis.project import Project
+from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.migration import migrate
+from pmapx._src.codemod.write.rewrite import rewrite
+from pmapx._src.source import files
+from pmapx._src.source.discovery import Unreadable
 
 COLUMNS = ("codebase", ">files", ">uses of pmap", ">rewritten", "left, and why")
 
@@ -62,7 +62,7 @@ def main() -> int:
 
 def is_sound_file(file, again):
     """Tell whether a rewritten file parses, and stays as it is when it is migrated again."""
-    parsed = sources.parse(file.path, file.after)
+    parsed = files.parse(file.path, file.after)
     if isinstance(parsed, Unreadable):
         return False
     if not again:

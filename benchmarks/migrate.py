@@ -21,8 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pmapx.migrate import parallel
-from pmapx.migrate.check import check
+from pmapx._src.lint.check import check
+from pmapx._src.source import parallel
 
 SHARE_WITH_USES = 0.02
 

@@ -37,7 +37,7 @@ from turns import (
     shown,
 )
 
-from pmapx.launch import environment, reserved_port
+from pmapx._src.distributed.launcher import environment, reserved_port
 
 LEAVES = (1, 10, 100, 1000)
 CONTESTANTS = ("hand-written", "again", "pmapx", "jax.pmap")

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from pmapx import errors
-from pmapx.audit.findings import all_findings
-from pmapx.migrate.rules import all_rules
+from pmapx._src import errors
+from pmapx._src.audit.findings import all_findings
+from pmapx._src.lint.rules import all_rules
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files

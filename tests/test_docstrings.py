@@ -13,7 +13,7 @@ import pmapx
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(pmapx.__path__, "pmapx.")
-    if not module.name.startswith(("pmapx.cli", "pmapx.__main__"))
+    if not module.name.startswith(("pmapx._src.cli", "pmapx.__main__"))
 )
 PUBLIC = [
     name for name in pmapx.__all__ if callable(getattr(pmapx, name)) and not name.startswith("__")

@@ -7,7 +7,7 @@ import pmapx
 
 def test_jax_is_imported_with_the_first_name_and_not_before(run_python):
     printed = run_python(
-        "import sys, pmapx, pmapx.migrate.check, pmapx.cli\n"
+        "import sys, pmapx, pmapx._src.lint.check, pmapx._src.cli\n"
         "print('jax' in sys.modules)\n"
         "pmapx.pmap\n"
         "print('jax' in sys.modules)\n"

@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import pmapx
-import pmapx.cli
+import pmapx._src.cli
 
 PUBLIC = {
     "AUTO": None,
@@ -68,7 +68,7 @@ def test_what_a_class_shows_is_this(name):
 
 
 def test_the_commands_are_these():
-    found = pkgutil.iter_modules(pmapx.cli.__path__)
+    found = pkgutil.iter_modules(pmapx._src.cli.__path__)
     assert {module.name for module in found if not module.name.startswith("_")} == COMMANDS
 
 

@@ -1,26 +1,38 @@
-"""pmap for today's JAX, and the road from it to ``shard_map``."""
+"""pmap for today's JAX, and the road from it to ``shard_map``.
+
+The names below are the public API. They are implemented in ``pmapx._src`` and imported with their
+first use, so that tools that need no JAX start at once.
+"""
 
 import importlib
 import os
-import sys
-import types
 from typing import TYPE_CHECKING
 
 from pmapx._version import __version__
 
 if TYPE_CHECKING:
-    from pmapx.arrays import device_put_replicated, device_put_sharded, replicate, shard_batch
-    from pmapx.audit import audit
-    from pmapx.audit.report import AuditReport
-    from pmapx.counts import CacheInfo, Move
-    from pmapx.errors import PmapxError, PmapxWarning
-    from pmapx.legacy import Installation, install, uninstall
-    from pmapx.pmap import Pmapped, pmap
-    from pmapx.prefetch import prefetch
-    from pmapx.processes import Cluster, barrier, initialize
-    from pmapx.replicas import AUTO
-    from pmapx.rows import local_slice, to_host, unreplicate
-    from pmapx.stitching import stitch, unstitch
+    from pmapx import errors
+    from pmapx._src.arrays.device_put import (
+        device_put_replicated,
+        device_put_sharded,
+        replicate,
+        shard_batch,
+    )
+    from pmapx._src.arrays.local_shards import local_slice, to_host, unreplicate
+    from pmapx._src.arrays.prefetch import prefetch
+    from pmapx._src.arrays.stitch import stitch, unstitch
+    from pmapx._src.audit import audit
+    from pmapx._src.audit.report.data import AuditReport
+    from pmapx._src.codemod.migration import migrate
+    from pmapx._src.distributed.initialize import Cluster, barrier, initialize
+    from pmapx._src.distributed.launcher import launch
+    from pmapx._src.errors import PmapxError, PmapxWarning
+    from pmapx._src.legacy import Installation, install, uninstall
+    from pmapx._src.lint.check import check
+    from pmapx._src.map.cache_info import CacheInfo, Move
+    from pmapx._src.map.pmap import Pmapped, pmap
+    from pmapx._src.spmd.auto_out_axes import AUTO
+    from pmapx._src.verify.verify import verify
 
 __all__ = [
     "AUTO",
@@ -35,11 +47,15 @@ __all__ = [
     "__version__",
     "audit",
     "barrier",
+    "check",
     "device_put_replicated",
     "device_put_sharded",
+    "errors",
     "initialize",
     "install",
+    "launch",
     "local_slice",
+    "migrate",
     "pmap",
     "prefetch",
     "replicate",
@@ -49,64 +65,55 @@ __all__ = [
     "uninstall",
     "unreplicate",
     "unstitch",
+    "verify",
 ]
 
-_HOMES = {
-    "AUTO": "replicas",
-    "AuditReport": "audit.report",
-    "CacheInfo": "counts",
-    "Cluster": "processes",
+_MODULES = {
+    "AUTO": "spmd.auto_out_axes",
+    "AuditReport": "audit.report.data",
+    "CacheInfo": "map.cache_info",
+    "Cluster": "distributed.initialize",
     "Installation": "legacy",
-    "Move": "counts",
-    "Pmapped": "pmap",
+    "Move": "map.cache_info",
+    "Pmapped": "map.pmap",
     "PmapxError": "errors",
     "PmapxWarning": "errors",
     "audit": "audit",
-    "barrier": "processes",
-    "device_put_replicated": "arrays",
-    "device_put_sharded": "arrays",
-    "initialize": "processes",
+    "barrier": "distributed.initialize",
+    "check": "lint.check",
+    "device_put_replicated": "arrays.device_put",
+    "device_put_sharded": "arrays.device_put",
+    "initialize": "distributed.initialize",
     "install": "legacy",
-    "local_slice": "rows",
-    "pmap": "pmap",
-    "prefetch": "prefetch",
-    "replicate": "arrays",
-    "shard_batch": "arrays",
-    "stitch": "stitching",
-    "to_host": "rows",
+    "launch": "distributed.launcher",
+    "local_slice": "arrays.local_shards",
+    "migrate": "codemod.migration",
+    "pmap": "map.pmap",
+    "prefetch": "arrays.prefetch",
+    "replicate": "arrays.device_put",
+    "shard_batch": "arrays.device_put",
+    "stitch": "arrays.stitch",
+    "to_host": "arrays.local_shards",
     "uninstall": "legacy",
-    "unreplicate": "rows",
-    "unstitch": "stitching",
+    "unreplicate": "arrays.local_shards",
+    "unstitch": "arrays.stitch",
+    "verify": "verify.verify",
 }
 
 
-class _Package(types.ModuleType):
-    """Imports JAX with the first use of a name, so that tools that need none start at once."""
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if name in _HOMES:
-            home = importlib.import_module(f"{self.__name__}.{_HOMES[name]}")
-            found: object = getattr(home, name)
-            setattr(self, name, found)
-            return found
-        try:
-            return importlib.import_module(f"{self.__name__}.{name}")
-        except ModuleNotFoundError:
-            message = f"module {self.__name__!r} has no attribute {name!r}"
-            raise AttributeError(message) from None
-
-    def __setattr__(self, name: str, held: object) -> None:
-        # Importing the module pmapx.pmap must not put it in the place of the function.
-        if name not in _HOMES or not isinstance(held, types.ModuleType):
-            super().__setattr__(name, held)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return importlib.import_module("pmapx.errors")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"pmapx._src.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 if "PMAPX_HOOKS" in os.environ:
     # The hooks of a watched program run with JAX's import, and nothing of ours may be half imported

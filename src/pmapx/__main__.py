@@ -1,6 +1,6 @@
 """``python -m pmapx`` is the command line."""
 
-from pmapx.cli import main
+from pmapx._src.cli import main
 
 if __name__ == "__main__":
     main()

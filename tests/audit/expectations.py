@@ -1,4 +1,4 @@
-"""What an audit of programs of `tests/migrate/programs` must find, worked out by hand.
+"""What an audit of programs of `tests/codemod/programs` must find, worked out by hand.
 
 Each entry is reasoned from the program's text, for its own sizes on 8 devices, never copied from a
 run.

@@ -11,8 +11,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pmapx
-from pmapx import _fastpath
-from pmapx.audit.links import Fabric, link_of
+from pmapx._src import fastpath
+from pmapx._src.audit.topology.interconnect import Fabric, link_of
 
 pytestmark = pytest.mark.needs_devices(8)
 N = 8
@@ -281,7 +281,7 @@ def test_a_large_tree_is_summed_up_in_text_and_whole_as_data():
 
 
 needs_more_cpu_devices = pytest.mark.skipif(
-    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 
 
@@ -406,9 +406,9 @@ def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
 
 def test_the_function_is_not_hidden_by_its_package(run_python):
     printed = run_python(
-        "import pmapx.audit.report\n"
-        "from pmapx.audit import hlo\n"
+        "import pmapx._src.audit.report.data\n"
+        "from pmapx._src.audit.hlo import parser as hlo\n"
         "from pmapx import audit\n"
         "print(type(pmapx.audit).__name__, audit is pmapx.audit, hlo.__name__)\n"
     )
-    assert printed.split() == ["function", "True", "pmapx.audit.hlo"]
+    assert printed.split() == ["function", "True", "pmapx._src.audit.hlo.parser"]

@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 import pmapx
-from pmapx.audit import hlo
-from pmapx.audit.communication import axes_of, collectives
+from pmapx._src.audit.hlo import parser
+from pmapx._src.audit.hlo.collectives import axes_of, collectives
 
 PROGRAMS = Path(__file__).parent / "programs"
 BOTH = ("data", "model")
@@ -175,7 +175,7 @@ def test_the_collective_of_a_pmapped_step_names_this_file():
     ],
 )
 def test_groups_are_read_in_every_notation(text, groups):
-    assert hlo.replica_groups(text, 4) == groups
+    assert parser.replica_groups(text, 4) == groups
 
 
 def test_groups_that_follow_no_axis_have_none():
@@ -194,7 +194,7 @@ def test_groups_that_follow_no_axis_have_none():
     ],
 )
 def test_sizes_of_arrays(dtype, shape, size):
-    assert hlo.Array(dtype, shape).size_in_bytes == size
+    assert parser.Array(dtype, shape).size_in_bytes == size
 
 
 def test_what_leaves_a_slice_of_tpus_is_told_from_what_stays():

@@ -12,13 +12,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import pmapx
-from pmapx import _fastpath, errors
-from pmapx.audit import elsewhere, meshes
-from pmapx.audit.communication import collectives
-from pmapx.audit.elsewhere import compile_for
+from pmapx._src import errors, fastpath
+from pmapx._src.audit.hlo.collectives import collectives
+from pmapx._src.audit.topology import jit_on_topology, pmap_on_topology
+from pmapx._src.audit.topology.pmap_on_topology import compile_for
 
 pytestmark = pytest.mark.skipif(
-    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 THERE = 16
 WEIGHTS = {"in": np.ones((6, 8), np.float32), "out": np.ones((8, 2), np.float32)}
@@ -28,7 +28,7 @@ N = jax.device_count()
 
 @pytest.fixture(scope="module")
 def there():
-    return elsewhere.devices_of(f"cpu:{THERE}")
+    return pmap_on_topology.devices_of(f"cpu:{THERE}")
 
 
 def loss(weights, x):
@@ -244,7 +244,7 @@ def test_a_function_that_knows_itself_is_copied():
         return None if n == 0 else even(n - 1)
 
     other = Mesh(np.array(jax.devices()[:1])[None], ("j", "i"))
-    assert meshes.on_mesh(even, other)(4) is other
+    assert jit_on_topology.on_mesh(even, other)(4) is other
     assert even(4) is MESH
 
 

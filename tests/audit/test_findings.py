@@ -11,8 +11,8 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 import pmapx
-from pmapx import _fastpath
-from pmapx.audit.findings import Finding, all_findings
+from pmapx._src import fastpath
+from pmapx._src.audit.findings import Finding, all_findings
 
 pytestmark = pytest.mark.needs_devices(8)
 N = 8
@@ -161,7 +161,7 @@ OPTIONS = {"PMX611": {"scaling": "cpu:2,8"}}
 
 
 def codes(code, make):
-    if code in OPTIONS and N < 8 and _fastpath.more_cpu_devices(1) is None:
+    if code in OPTIONS and N < 8 and fastpath.more_cpu_devices(1) is None:
         pytest.skip("public JAX makes its CPU devices once")
     f, *args = make()
     return {remark.code for remark in pmapx.audit(f, *args, **OPTIONS.get(code, {})).findings}

@@ -11,9 +11,9 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import pmapx
-from pmapx.audit.communication import collectives
-from pmapx.audit.elsewhere import compile_for
-from pmapx.audit.scaling import scaling
+from pmapx._src.audit.hlo.collectives import collectives
+from pmapx._src.audit.topology.pmap_on_topology import compile_for
+from pmapx._src.audit.topology.scaling import scaling
 
 pytestmark = [
     pytest.mark.slow,

@@ -18,7 +18,7 @@ import pmapx
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
-ROOT = Path(__file__).parents[1] / "migrate" / "programs"
+ROOT = Path(__file__).parents[1] / "codemod" / "programs"
 RUN_ALL = """
 import importlib.util, sys
 for path in sys.argv[1:]:

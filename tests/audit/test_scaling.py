@@ -7,13 +7,13 @@ import pytest
 from jax import lax
 
 import pmapx
-from pmapx import _fastpath
-from pmapx.audit.growth import Growth, Point, Scaling, growth_of
-from pmapx.audit.scaling import scaling
-from pmapx.audit.topology import several
+from pmapx._src import fastpath
+from pmapx._src.audit.topology.growth import Growth, Point, Scaling, growth_of
+from pmapx._src.audit.topology.scaling import scaling
+from pmapx._src.audit.topology.target import several
 
 makes_devices = pytest.mark.skipif(
-    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 N = jax.device_count()
 X = np.ones((N, 64, 32), np.float32)

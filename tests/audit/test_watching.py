@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pmapx
-from pmapx import _fastpath
-from pmapx.audit.watched import WatchedFunction
+from pmapx._src import fastpath
+from pmapx._src.audit.running.audited_calls import WatchedFunction
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -149,7 +149,7 @@ def test_the_page_is_written(watched):
 
 
 @pytest.mark.skipif(
-    _fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 def test_the_program_runs_here_and_is_compiled_for_a_topology(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
@@ -265,7 +265,7 @@ def test_a_pod_without_its_compiler_is_told_with_the_way_to_get_it(tmp_path):
     assert "pip install 'pmapx[tpu]'" in line
 
 
-@pytest.mark.skipif(_fastpath.more_cpu_devices(1) is None, reason="CPU devices are made once")
+@pytest.mark.skipif(fastpath.more_cpu_devices(1) is None, reason="CPU devices are made once")
 def test_the_scaling_table_is_made_in_the_program(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--scaling", "cpu:2,4")
 

@@ -12,6 +12,6 @@ def written(folder, text):
 
 def migrate(*arguments):
     """Run the command; what it printed, and its status."""
-    from pmapx.cli._group import group
+    from pmapx._src.cli._group import group
 
     return CliRunner().invoke(group, ["migrate", *map(str, arguments)])

@@ -19,7 +19,7 @@ print(step(x)[0])
 
 
 def run(*args, **options):
-    from pmapx.cli._group import group
+    from pmapx._src.cli._group import group
 
     return click_testing.CliRunner().invoke(group, ["check", *map(str, args)], **options)
 
@@ -175,7 +175,7 @@ def test_confidence_low_shows_more(tmp_path):
 
 def test_a_bar_is_shown_on_a_terminal_after_a_second_and_not_before(monkeypatch):
     pytest.importorskip("rich")
-    from pmapx.cli import _terminal
+    from pmapx._src.cli import _terminal
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with _terminal.Bar("Checking") as bar:
@@ -199,7 +199,7 @@ def test_it_runs_as_a_program(program):
 def test_a_tree_without_uses_is_checked_without_importing_a_rule(tmp_path):
     (tmp_path / "a.py").write_text("import jax\n")
     program = (
-        "import sys\nfrom pmapx.cli import main\n"
+        "import sys\nfrom pmapx._src.cli import main\n"
         "try:\n    main()\n"
         "finally:\n    print(*sys.modules, file=sys.stderr)\n"
     )
@@ -208,8 +208,8 @@ def test_a_tree_without_uses_is_checked_without_importing_a_rule(tmp_path):
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     imported = set(done.stderr.split())
-    assert "pmapx.migrate.check" in imported
-    heavy = {"jax", "libcst", "rich", "pmapx.migrate.rules", "pmapx.migrate.interpret"}
+    assert "pmapx._src.lint.check" in imported
+    heavy = {"jax", "libcst", "rich", "pmapx._src.lint.rules", "pmapx._src.analysis.statements"}
     assert not imported & heavy
 
 

@@ -8,13 +8,13 @@ import sys
 import pytest
 
 import pmapx
-import pmapx.cli
-from pmapx import about
+import pmapx._src.cli
+from pmapx._src.cli import _about
 
 click = pytest.importorskip("click", reason="needs pmapx[tools]")
 from click.testing import CliRunner  # noqa: E402
 
-from pmapx.cli._group import group  # noqa: E402
+from pmapx._src.cli._group import group  # noqa: E402
 
 COMMANDS = group.list_commands(click.Context(group))
 
@@ -26,7 +26,7 @@ def run(*args, **environment):
 @pytest.fixture
 def failing(monkeypatch):
     """`pmapx explain` with a fault of its own in it."""
-    from pmapx.cli import explain
+    from pmapx._src.cli import explain
 
     def fail():
         raise ValueError("something\n  is wrong")
@@ -73,7 +73,7 @@ def test_a_traceback_is_shown_when_asked_for(monkeypatch):
 
 
 def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
-    from pmapx.cli import _group
+    from pmapx._src.cli import _group
 
     def fail(name):
         raise ModuleNotFoundError("No module named 'libcst'", name="libcst")
@@ -116,7 +116,10 @@ def test_explain_has_no_bold_where_colours_are_not_wanted(monkeypatch):
 def test_no_colour_when_piped(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nf = jax.pmap(g)\n")
     # In one process: what is piped is its output, whichever command writes there.
-    each = "from pmapx.cli._group import group\nfor line in {}: group(line, standalone_mode=False)"
+    each = (
+        "from pmapx._src.cli._group import group\n"
+        "for line in {}: group(line, standalone_mode=False)"
+    )
     lines = (["check", "."], ["migrate", "."], ["explain", "PMX501"])
     done = subprocess.run(
         [sys.executable, "-c", each.format(lines)],
@@ -156,7 +159,7 @@ def test_info_does_not_wait_for_devices_that_do_not_answer(monkeypatch):
     def hang(*args, timeout, **options):
         raise subprocess.TimeoutExpired("python", timeout)
 
-    monkeypatch.setattr(about.subprocess, "run", hang)
+    monkeypatch.setattr(_about.subprocess, "run", hang)
     assert "no answer in 5 seconds" in run("info", "--timeout", "5").stdout
 
 
@@ -165,10 +168,10 @@ def test_without_the_tools_there_is_info_and_a_line_for_all_else(args, monkeypat
     monkeypatch.setitem(sys.modules, "click", None)
     monkeypatch.setattr(sys, "argv", ["pmapx", *args])
     if args == ["info"]:
-        pmapx.cli.main()
+        pmapx._src.cli.main()
         first = capsys.readouterr().out.splitlines()[0]
         assert first.split() == ["pmapx", pmapx.__version__]
     else:
         with pytest.raises(SystemExit) as ended:
-            pmapx.cli.main()
+            pmapx._src.cli.main()
         assert 'pip install "pmapx[tools]"' in ended.value.code

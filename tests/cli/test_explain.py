@@ -6,15 +6,15 @@ import sys
 import pytest
 
 import pmapx
-from pmapx import cli, errors
-from pmapx.audit.findings import all_findings
-from pmapx.migrate.rules import all_rules
+from pmapx._src import cli, errors
+from pmapx._src.audit.findings import all_findings
+from pmapx._src.lint.rules import all_rules
 
 click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
 
 def run(*args):
-    from pmapx.cli._group import group
+    from pmapx._src.cli._group import group
 
     return click_testing.CliRunner().invoke(group, args, prog_name="pmapx")
 

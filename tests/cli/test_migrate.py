@@ -7,11 +7,11 @@ import subprocess
 import pytest
 
 pytest.importorskip("click.testing", reason="needs pmapx[tools]")
-pytest.importorskip("pmapx.migrate.writing", reason="needs pmapx[tools]")
+pytest.importorskip("pmapx._src.source.atomic_write", reason="needs pmapx[tools]")
 
 from migrating import migrate, written
 
-from pmapx.migrate import writing
+from pmapx._src.source import atomic_write
 
 PROGRAM = "import jax\nstep = jax.pmap(abs, axis_name='i')\n"
 CHANGED = "step = jax.jit(one_row_each(abs, axis_name='i'))\n"
@@ -91,7 +91,7 @@ def test_a_write_that_fails_leaves_the_file_and_nothing_beside_it(program, monke
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(writing.os, "replace", fail)
+    monkeypatch.setattr(atomic_write.os, "replace", fail)
     result = migrate(program, "--write")
     assert result.exit_code in (1, 2, 130)
     assert program.read_text() == PROGRAM
@@ -101,7 +101,7 @@ def test_a_write_that_fails_leaves_the_file_and_nothing_beside_it(program, monke
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(program, monkeypatch):
-    from pmapx.migrate import migration
+    from pmapx._src.codemod import migration
 
     read = migration.migrate
 
@@ -136,7 +136,7 @@ def test_a_report_says_which_file_was_not_written(program, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writing, "write", fail)
+    monkeypatch.setattr(atomic_write, "write", fail)
     page = program.parent / "out.html"
     assert migrate(program, "--write", "--report", page).exit_code == 2
     assert "the file was not written: no space left on device" in page.read_text()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-writing = pytest.importorskip("pmapx.migrate.writing", reason="needs pmapx[tools]")
+writing = pytest.importorskip("pmapx._src.source.atomic_write", reason="needs pmapx[tools]")
 click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
 HEAD = """\
@@ -40,7 +40,7 @@ def program(tmp_path, monkeypatch):
 
 
 def pmapx(*arguments):
-    from pmapx.cli._group import group
+    from pmapx._src.cli._group import group
 
     command = ["--devices", "2", "--", sys.executable, "train.py", "3"]
     return click_testing.CliRunner().invoke(group, [*map(str, arguments), *command])
@@ -65,7 +65,7 @@ def test_a_migration_is_verified_and_then_written(program, tmp_path):
 def test_a_migration_that_changes_a_result_is_not_written(program, monkeypatch):
     import dataclasses
 
-    from pmapx.migrate import migration
+    from pmapx._src.codemod import migration
 
     read = migration.migrate
 
@@ -111,7 +111,7 @@ def test_two_folders_as_json(program, tmp_path):
     ],
 )
 def test_what_is_missing_is_one_line(program, arguments, message):
-    from pmapx.cli._group import group
+    from pmapx._src.cli._group import group
 
     result = click_testing.CliRunner().invoke(group, arguments)
     assert (result.exit_code, message in result.stderr) == (2, True)

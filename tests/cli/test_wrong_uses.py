@@ -6,7 +6,7 @@ pytest.importorskip("click", reason="needs pmapx[tools]")
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
 from click.testing import CliRunner
 
-from pmapx.cli._group import group
+from pmapx._src.cli._group import group
 
 # What is typed after `pmapx`, and what the line must have in it. `code` is a folder with a program.
 WRONG = {

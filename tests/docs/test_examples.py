@@ -10,7 +10,7 @@ from notebooks import run, stored
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = {"mnist_flax.py": ("flax", "optax")}
-# examples/cluster is started in many processes, by tests/hosts/test_launch.py.
+# examples/cluster is started in many processes, by tests/multihost/test_launch.py.
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 SMALL = {"train_classifier.py": ["--steps", "60"], "ensemble.py": ["--steps", "1000"]}
 SLOW = ("mnist_flax.py", "train_classifier.py", "transformer.py")

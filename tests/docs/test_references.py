@@ -41,9 +41,9 @@ def test_a_name_on_the_page_of_the_api_is_there(name):
 
 
 def test_every_code_has_a_page():
-    from pmapx import errors
-    from pmapx.audit.findings import all_findings
-    from pmapx.migrate.rules import all_rules
+    from pmapx._src import errors
+    from pmapx._src.audit.findings import all_findings
+    from pmapx._src.lint.rules import all_rules
 
     pages = runpy.run_path(str(ROOT / "docs" / "make_code_pages.py"))["pages"]()
     assert pages.keys() == MADE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmapx.migrate.aligned import aligned
+from pmapx._src.codemod.report.side_by_side import aligned
 
 
 def rebuilt(before, after, steps):

@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from pmapx.audit import as_html
-from pmapx.audit.growth import Growth, Point, Scaling
-from pmapx.audit.report import (
+from pmapx._src.audit.report import as_html
+from pmapx._src.audit.report.data import (
     AuditedFunction,
     AuditReport,
     Donation,
@@ -18,6 +17,7 @@ from pmapx.audit.report import (
     Remark,
     RowRead,
 )
+from pmapx._src.audit.topology.growth import Growth, Point, Scaling
 
 STATE = Leaf("state['w']", (8, 4), "float32", (1, 4), (("i",), ()), 16, (), None, True, 112)
 BATCH = Leaf("batch", (8, 6), "float32", (1, 6), (("i",), ()), 24, ("i",), moved="it lies on cpu:0")

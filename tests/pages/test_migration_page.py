@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("libcst", reason="needs pmapx[tools]")
 
-from pmapx.migrate import report
-from pmapx.migrate.report import FileReport, MigrationReport, SiteReport, State
+from pmapx._src.codemod.report import page as report
+from pmapx._src.codemod.report.page import FileReport, MigrationReport, SiteReport, State
 
 LINES = [f"value_{n} = {n}" for n in range(200)]
 

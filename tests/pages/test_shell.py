@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from pmapx.pages import escaping, shell, writing
+from pmapx._src.pages import escaping, shell, writing
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "]]>", "&lt;", "\u2028\u2029", "\ud800"]
 
@@ -37,7 +37,7 @@ def test_a_page_allows_its_own_script_and_style_and_nothing_else():
 def test_files_of_a_page_do_not_end_its_elements():
     from importlib import resources
 
-    for file in resources.files("pmapx.pages").iterdir():
+    for file in resources.files("pmapx._src.pages").iterdir():
         if file.name.endswith((".js", ".css")):
             text = file.read_text("utf-8")
             assert "</" not in text, file.name

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pmapx
-from pmapx.pmap import MappedFunction
+from pmapx._src.map.pmap import MappedFunction
 
 HERE = Path(__file__).parent
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "migrate"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "codemod"))
 
 from migrated_programs import chunks, of_libraries, wrong_after_migration
 

@@ -1,0 +1,289 @@
+"""What a call gives, by what is called."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+
+from pmapx._src.analysis import expressions, known_calls, known_names, statements
+from pmapx._src.analysis.facts import Call, Invocation
+from pmapx._src.analysis.frame import Arguments, Frame
+from pmapx._src.analysis.values import (
+    UNKNOWN,
+    Bound,
+    Class,
+    Confidence,
+    Const,
+    Derivative,
+    Dict,
+    Donated,
+    Elements,
+    Fact,
+    Function,
+    Gradient,
+    Instance,
+    Invariant,
+    Items,
+    Lowered,
+    Mapped,
+    Method,
+    Named,
+    NotATuple,
+    Partial,
+    Place,
+    Result,
+    Sharded,
+    Stacked,
+    Value,
+    constant,
+    join,
+    value,
+)
+
+
+def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> Value:
+    """Returns what calling a value gives; ``node`` is the call, or the decorator that calls."""
+    outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
+    if outside:
+        frame.module.facts.add_call(
+            Call(node, outside, list(arguments.args), dict(arguments.keywords))
+        )
+    return join(*[_call_one(frame, fact, arguments, node) for fact in callee])
+
+
+def _call_one(frame: Frame, callee: Fact, arguments: Arguments, node: ast.expr) -> Value:
+    if isinstance(callee, Named):
+        return known_calls.call_named(frame, callee.name, arguments, node)
+    if isinstance(callee, Function):
+        return statements.call_function(frame, callee, arguments)
+    if isinstance(callee, Bound):
+        return _call_bound(frame, callee, arguments)
+    if isinstance(callee, Partial):
+        return _call_partial(frame, callee, arguments, node)
+    if isinstance(callee, Class):
+        return _make_instance(frame, callee, arguments)
+    if isinstance(callee, Mapped):
+        return call_mapped(frame, callee, arguments, node)
+    if isinstance(callee, Method):
+        return _call_method(frame, callee, arguments, node)
+    if isinstance(callee, Derivative):
+        return _call_derivative(frame, callee, arguments, node)
+    if isinstance(callee, Sharded):
+        return value(NotATuple())
+    if isinstance(callee, Instance):
+        dunder = expressions.attribute(frame, callee, "__call__")
+        return join(*[_call_one(frame, f, arguments, node) for f in dunder])
+    return UNKNOWN
+
+
+def _call_bound(frame: Frame, bound: Bound, arguments: Arguments) -> Value:
+    with_self = Arguments(
+        [value(bound.owner), *arguments.args],
+        arguments.keywords,
+        [None, *arguments.nodes],
+        arguments.is_open,
+    )
+    return statements.call_function(frame, bound.function, with_self)
+
+
+def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr) -> Value:
+    whole = Arguments(
+        [*partial.args, *arguments.args],
+        {**dict(partial.keywords), **arguments.keywords},
+        [*[None] * len(partial.args), *arguments.nodes],
+        arguments.is_open,
+    )
+    with known_calls.applied_through(frame, partial.place):
+        return call(frame, partial.function, whole, node)
+
+
+def _make_instance(frame: Frame, cls: Class, arguments: Arguments) -> Value:
+    init = expressions.attribute(frame, cls, "__init__")
+    instance = Instance(cls)
+    for fact in init:
+        if isinstance(fact, Function):
+            _call_bound(frame, Bound(fact, instance), arguments)
+    for name, held in arguments.keywords.items():
+        if not init:
+            # A dataclass or NamedTuple: its fields are the keywords.
+            before = cls.attributes.get(name, UNKNOWN)
+            cls.attributes[name] = join(before, held)
+    stacked = [
+        fact
+        for held in (*arguments.args, *arguments.keywords.values())
+        for fact in held
+        if isinstance(fact, Stacked)
+    ]
+    if stacked and not init:
+        return value(dataclasses.replace(stacked[0], doubt=Confidence.LOW))
+    return value(instance)
+
+
+def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> Value:
+    """Returns what a pmapped function gives: its result with an axis of devices in front."""
+    module = frame.module
+    module.facts.add_invocation(
+        Invocation(node, mapped, frame.env.is_under_jit, frame.env.is_under_map)
+    )
+    _donate(frame, mapped, arguments, node)
+    inner = known_calls.result_shape(frame, mapped.function)
+    place = module.place(node)
+    return _stack(inner, mapped.out_axes, _name_of(mapped), place)
+
+
+def _name_of(mapped: Mapped) -> str:
+    found = {name for name in _names(mapped.function) if name != "<lambda>"}
+    return f"the pmapped {min(found)}" if found else "a pmapped function"
+
+
+def _names(known_as: Value) -> Iterator[str]:
+    for fact in known_as:
+        if isinstance(fact, Function):
+            yield fact.name
+        elif isinstance(fact, Bound):
+            yield fact.function.name
+        elif isinstance(fact, Partial):
+            yield from _names(fact.function)
+
+
+def _stack(
+    inner: Value,
+    out_axes: Value,
+    origin: str,
+    place: Place,
+    doubt: Confidence = Confidence.HIGH,
+) -> Value:
+    axes = constant(out_axes)
+    if axes is None:
+        return inner
+    tuples = [fact for fact in inner if isinstance(fact, Items) and fact.is_tuple]
+    stacked: list[Value] = []
+    for fact in tuples:
+        is_listed = isinstance(axes, tuple) and len(axes) == len(fact.items)
+        parts = []
+        for position, item in enumerate(fact.items):
+            axis = axes[position] if is_listed else axes
+            own = value(Const(axis)) if axis is not ... else UNKNOWN
+            parts.append(_stack(item, own, origin, place, Confidence.MEDIUM))
+        stacked.append(value(Items(tuple(parts))))
+    if stacked and len(tuples) == len(inner):
+        return join(*stacked)
+    confidence = Confidence.MEDIUM if axes is ... and out_axes else Confidence.HIGH
+    is_known = any(
+        isinstance(fact, (NotATuple, Dict, Instance, Stacked))
+        or (isinstance(fact, Result) and known_names.is_array_function(fact.of))
+        for fact in inner
+    )
+    whole = Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt)
+    return join(value(whole), *stacked)
+
+
+def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
+    """Marks the names whose arrays the call takes."""
+    if arguments.is_open:
+        return
+    place = frame.module.place(node)
+    for position in mapped.donated:
+        if not 0 <= position < len(arguments.nodes):
+            continue
+        argument = arguments.nodes[position]
+        path = expressions.dotted(argument) if argument is not None else None
+        if path is None:
+            continue
+        found = frame.env.find(path)
+        held = found or UNKNOWN
+        # A name of an enclosing scope may be bound anew there at any time.
+        if found is None or path in frame.env.names or "." in path:
+            kept = frozenset(fact for fact in held if not isinstance(fact, Donated))
+            frame.env.names[path] = join(kept, value(Donated(place, position)))
+
+
+def _call_derivative(
+    frame: Frame, derivative: Derivative, arguments: Arguments, node: ast.expr
+) -> Value:
+    result = call(frame, derivative.function, arguments, node)
+    return derivative_result(derivative, result, arguments)
+
+
+def derivative_result(derivative: Derivative, result: Value, arguments: Arguments) -> Value:
+    """Returns what a derivative gives, by what its function gives."""
+    loss = result
+    if derivative.has_aux:
+        loss = join(*[f.items[0] for f in result if isinstance(f, Items) and f.items])
+    of_mean = any(
+        isinstance(fact, Result) and fact.of in known_names.MEAN_OVER_AXIS for fact in loss
+    )
+    gradients: list[Value] = []
+    for position in derivative.argnums:
+        held = arguments.args[position] if position < len(arguments.args) else UNKNOWN
+        gradients.append(
+            frozenset(
+                Gradient(fact.varying, fact.shard_map, of_mean)
+                for fact in held
+                if isinstance(fact, Invariant)
+            )
+        )
+    gradient = gradients[0] if len(gradients) == 1 else value(Items(tuple(gradients)))
+    if len(gradients) == 1 and not gradient:
+        gradient = value(NotATuple())
+    if not derivative.has_value and not derivative.has_aux:
+        return gradient
+    if not derivative.has_value:
+        return value(Items((gradient, UNKNOWN)))
+    aux = value(Items((value(NotATuple()), UNKNOWN)))
+    first = aux if derivative.has_aux else value(NotATuple())
+    return value(Items((first, gradient)))
+
+
+def _call_method(frame: Frame, method: Method, arguments: Arguments, node: ast.expr) -> Value:
+    owner, name = method.owner, method.name
+    if isinstance(owner, Mapped):
+        if name in ("lower", "trace"):
+            return value(Lowered(owner.site))
+        return UNKNOWN
+    if isinstance(owner, Lowered):
+        if name == "compile":
+            frame.module.facts.lowerings[node] = owner.site
+        return value(owner) if name in ("lower", "trace") else UNKNOWN
+    if isinstance(owner, Stacked):
+        return _call_tree_method(owner, name)
+    if isinstance(owner, Elements):
+        return _call_list_method(frame, owner, name, arguments, node)
+    if isinstance(owner, Items) and name == "append":
+        whole = Elements(join(*owner.items))
+        return _call_list_method(frame, whole, name, arguments, node)
+    if isinstance(owner, Dict):
+        return _call_dict_method(owner, name, arguments)
+    return UNKNOWN
+
+
+def _call_tree_method(stacked: Stacked, name: str) -> Value:
+    if name == "items":
+        return value(Elements(value(Items((UNKNOWN, value(stacked))))))
+    if name == "values":
+        return value(Elements(value(stacked)))
+    return value(stacked) if name in known_names.TREE_METHODS else UNKNOWN
+
+
+def _call_list_method(
+    frame: Frame, elements: Elements, name: str, arguments: Arguments, node: ast.expr
+) -> Value:
+    if name in ("append", "add", "insert") and arguments.args and isinstance(node, ast.Call):
+        path = expressions.dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        if path is not None:
+            grown = value(Elements(join(elements.element, arguments.args[-1])))
+            frame.env.names[path] = grown
+        return UNKNOWN
+    return elements.element if name == "pop" else UNKNOWN
+
+
+def _call_dict_method(mapping: Dict, name: str, arguments: Arguments) -> Value:
+    if name == "items":
+        return value(Elements(value(Items((UNKNOWN, join(*[v for _, v in mapping.items]))))))
+    if name == "values":
+        return value(Elements(join(*[held for _, held in mapping.items])))
+    if name in ("get", "pop"):
+        key = constant(arguments.get(0, "key"))
+        return dict(mapping.items).get(key, UNKNOWN) if isinstance(key, str) else UNKNOWN
+    return value(mapping) if name == "copy" else UNKNOWN

@@ -1,0 +1,266 @@
+"""Which file a module's name leads to, among the files that were given."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+from collections.abc import Iterable
+
+from pmapx._src.analysis import known_names as names
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
+from pmapx._src.source import files
+from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.files import Source
+
+
+class Project:
+    """All files of a run; a module is read when something asks for a name in it."""
+
+    def __init__(self, paths: Iterable[str], *, is_partial: bool = False, others: int = 0) -> None:
+        """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
+
+        So many ``others`` are read too that have no word of JAX in them, when a file imports them.
+        """
+        self.is_partial = is_partial
+        self.others_left = others
+        # Files that are not read from the disk, by their path: they will be other than there.
+        self.texts: dict[str, bytes] = {}
+        self._whole: set[str] = set()
+        # Modules that were read in part, and then again as a whole.
+        self.parts: list[Module] = []
+        self.paths = {os.path.normpath(path): path for path in paths}
+        self.modules: dict[str, Module | None] = {}
+        self.unreadable: dict[str, str] = {}
+        self.jitted: set[ast.AST] = set()
+        self.mapped: dict[ast.AST, Place] = {}
+        # Sites of pmaps other than jax.pmap.
+        self.other_pmaps: set[Place] = set()
+        self.meshes_mapped: dict[Mesh, Place] = {}
+        # Statements that may still be read; beyond that, calls are no longer followed.
+        self.statements_left = 0
+        # How often each function was read for the module that is being read.
+        self.readings: dict[ast.AST, int] = {}
+        # Where the partial stands that is being applied.
+        self.through: Place | None = None
+        self._module_paths: dict[tuple[str, str, int], str | None] = {}
+        self._exports: dict[tuple[str, str], Value] = {}
+        self._suffixes: dict[str, list[str]] = {}
+        self._parsed: dict[str, Source | Unreadable] = {}
+
+    def anew(self) -> Project:
+        """Returns a project of the same files that has read none of them.
+
+        What no reading changes is shared: where files lie, and their trees.
+        """
+        fresh = Project((), is_partial=self.is_partial)
+        fresh.paths = self.paths
+        fresh._module_paths = self._module_paths
+        fresh._suffixes = self._suffixes
+        fresh._parsed = self._parsed
+        fresh.__dict__["_words"] = self._words
+        return fresh
+
+    def module(self, path: str, *, data: bytes | None = None) -> Module | None:
+        """Returns the module of a file, read; None if it cannot be or has nothing to tell."""
+        path = os.path.normpath(path)
+        if path in self.modules:
+            return self.modules[path]
+        self.modules[path] = None
+        shown = self.paths.get(path, path)
+        must_report = data is not None
+        if data is None:
+            read = self.texts.get(path) or files.read_bytes(shown)
+            if isinstance(read, Unreadable):
+                return None
+            data = read
+            # A package's __init__ may only pass names on, with no word that we look for.
+            is_telling = files.may_pass_on(data) or os.path.basename(path) == "__init__.py"
+            if not is_telling and not self.others_left:
+                return None
+            self.others_left -= not is_telling
+        source = self._parse(path, data)
+        if isinstance(source, Unreadable):
+            if must_report or files.may_pass_on(data):
+                self.unreadable[shown] = source.reason
+            return None
+        # A file without a word is read because it uses a wrapper, and that is worth following.
+        is_followed = files.has_uses(data) or not files.may_pass_on(data)
+        module = Module(source, self, is_followed=is_followed)
+        self.modules[path] = module
+        try:
+            module.read()
+        except RecursionError:
+            self.modules[path] = None
+            self.unreadable[shown] = "nested too deeply to check"
+            return None
+        return module
+
+    def _parse(self, path: str, data: bytes) -> Source | Unreadable:
+        """Returns a file's tree; whole if it has to be."""
+        shown = self.paths.get(path, path)
+        if not self.is_partial or path in self._whole:
+            return files.parse(shown, data)
+        if path not in self._parsed:
+            self._parsed[path] = files.parse_in_part(shown, data, self._words)
+        return self._parsed[path]
+
+    def _read_whole(self, path: str) -> Module | None:
+        """Reads a file again of which another needs a part that was left out."""
+        path = os.path.normpath(path)
+        self._whole.add(path)
+        data = files.read_bytes(self.paths[path])
+        if isinstance(data, Unreadable):
+            return self.modules[path]
+        # What was seen in the part, as by calls from elsewhere, counts too.
+        before = self.modules.pop(path)
+        if before is not None:
+            self.parts.append(before)
+        return self.module(path, data=data)
+
+    @functools.cached_property
+    def compares_pmap(self) -> bool:
+        """Whether any module that was read compares something with pmap."""
+        return any(
+            isinstance(module.parent(reference.node), ast.Compare)
+            for module in self.modules.values()
+            if module is not None
+            for reference in module.facts.references.values()
+            if reference.name in names.PMAP and reference.by != "import"
+        )
+
+    def wrappers(self) -> set[tuple[str, str]]:
+        """Returns the names by which other files may reach a pmap, and each one's module."""
+        found: set[tuple[str, str]] = set()
+        for path, module in list(self.modules.items()):
+            if module is not None:
+                stem = os.path.basename(path).removesuffix(".py")
+                if stem == "__init__":
+                    stem = os.path.basename(os.path.dirname(path))
+                found |= {(name, stem) for name in module.ways_to_pmap()}
+        return found
+
+    def exported(self, path: str, name: str) -> Value:
+        """Returns what a name holds in a module of the project, or in one outside it."""
+        if os.path.normpath(path) not in self.paths:
+            return value(Named(f"{path}.{name}")) if path.partition(".")[0] == "jax" else UNKNOWN
+        stem = os.path.normpath(path).removesuffix(".py").replace(os.sep, ".")
+        for known in names.FUNCTIONS_BY_LEAF.get(name, ()):
+            # Flax's own checkout, or a copy of it: the function is what its name says.
+            if f".{stem}".endswith("." + known.rpartition(".")[0]):
+                return value(Named(known))
+        if (path, name) in self._exports:
+            return self._exports[path, name]
+        module = self.module(path)
+        if module is not None and name in module.source.left_out:
+            module = self._read_whole(path)
+        held = module.exported(name) if module is not None else UNKNOWN
+        # ``from flax import jax_utils`` in Flax's own __init__ says no more than we know.
+        held -= {Exported(path, name)}
+        if not held:
+            below = self._child(path, name)
+            held = value(Exported(below, "")) if below is not None else UNKNOWN
+        if module is None or module.is_read:
+            self._exports[path, name] = held
+        return held
+
+    def imported(self, importer: str, name: str) -> Value:
+        """Returns what ``import name as x`` binds."""
+        path = self.module_path(importer, name, 0)
+        return value(Exported(path, "")) if path is not None else value(Named(name))
+
+    def imported_from(self, importer: str, module: str, level: int, name: str) -> Value:
+        """Returns what ``from module import name`` binds."""
+        path = self.module_path(importer, module, level)
+        if path is not None:
+            return value(Exported(path, name))
+        if level:
+            folder = self._folder_above(importer, level)
+            below = self._file(os.path.join(folder, *module.split("."), name))
+            return value(Exported(below, "")) if below is not None else UNKNOWN
+        dotted = f"{module}.{name}"
+        path = self.module_path(importer, dotted, 0)
+        return value(Exported(path, "")) if path is not None else value(Named(dotted))
+
+    def module_path(self, importer: str, name: str, level: int) -> str | None:
+        """Returns the file of a module as another names it, or None if it is not given."""
+        # Most names lead outside, to JAX or NumPy.
+        if not level and name.partition(".")[0] not in self._words:
+            return None
+        key = (os.path.dirname(importer), name, level)
+        if key not in self._module_paths:
+            self._module_paths[key] = self._find_module(importer, name, level)
+        return self._module_paths[key]
+
+    def _find_module(self, importer: str, name: str, level: int) -> str | None:
+        if level:
+            folder = self._folder_above(importer, level)
+            return self._file(os.path.join(folder, *name.split(".")) if name else folder)
+        beside = self._file(os.path.join(os.path.dirname(importer), *name.split(".")))
+        if beside is not None and not _is_in_package(importer):
+            return beside
+        candidates = self._by_suffix().get(name, [])
+        if "." not in name:
+            # A bare name is a top-level module only where no package is around it.
+            candidates = [path for path in candidates if not _is_in_package(path, name)]
+            candidates = [path for path in candidates if self._is_top(path, importer, name)]
+        if not candidates:
+            return None
+        return max(candidates, key=lambda path: len(os.path.commonpath(_absolute(path, importer))))
+
+    def _is_top(self, path: str, importer: str, name: str) -> bool:
+        folder = os.path.dirname(os.path.abspath(path))
+        if os.path.basename(path) == "__init__.py":
+            folder = os.path.dirname(folder)
+        return os.path.commonpath([folder, os.path.abspath(importer)]) == folder
+
+    def _folder_above(self, importer: str, level: int) -> str:
+        folder = os.path.dirname(importer)
+        for _ in range(level - 1):
+            folder = os.path.join(folder, "..") if folder in ("", ".") else os.path.dirname(folder)
+        return folder
+
+    def _child(self, path: str, name: str) -> str | None:
+        if os.path.basename(path) != "__init__.py":
+            return None
+        return self._file(os.path.join(os.path.dirname(path), name))
+
+    def _file(self, stem: str) -> str | None:
+        for path in (stem + ".py", os.path.join(stem, "__init__.py")):
+            path = os.path.normpath(path)
+            if path in self.paths:
+                return path
+        return None
+
+    @functools.cached_property
+    def _words(self) -> frozenset[str]:
+        """Every folder and file name of the project, without endings."""
+        folders, names = set[str](), set[str]()
+        for path in self.paths:
+            folder, _, name = path.rpartition(os.sep)
+            folders.add(folder)
+            names.add(name)
+        names.update(part for folder in folders for part in folder.split(os.sep))
+        return frozenset(name.removesuffix(".py") for name in names)
+
+    def _by_suffix(self) -> dict[str, list[str]]:
+        if not self._suffixes:
+            for path in self.paths:
+                parts = path.removesuffix(".py").split(os.sep)
+                if parts[-1] == "__init__":
+                    parts.pop()
+                for start in range(len(parts)):
+                    self._suffixes.setdefault(".".join(parts[start:]), []).append(path)
+        return self._suffixes
+
+
+def _is_in_package(path: str, top: str = "") -> bool:
+    folder = os.path.dirname(path)
+    if os.path.basename(path) == "__init__.py" and os.path.basename(folder) == top:
+        folder = os.path.dirname(folder)
+    return os.path.exists(os.path.join(folder, "__init__.py"))
+
+
+def _absolute(*paths: str) -> list[str]:
+    return [os.path.abspath(path) for path in paths]

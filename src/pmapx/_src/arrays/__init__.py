@@ -1,0 +1,1 @@
+"""Arrays with a leading device axis: made, read and prefetched."""

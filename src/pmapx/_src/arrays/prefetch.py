@@ -1,0 +1,80 @@
+"""Batches put on their devices before they are asked for."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from pmapx._src import errors
+from pmapx._src.arrays import device_put
+from pmapx._src.mesh import placement
+from pmapx._src.trees import checked_leaves
+
+
+def prefetch(
+    iterator: Iterable[Any], size: int = 2, devices: device_put.Devices | None = None
+) -> Iterator[Any]:
+    """Yields what an iterator gives, put on the devices ``size`` items ahead.
+
+    Transfers run while the program computes on the item before. Row ``i`` of every leaf goes to
+    device ``i``. What the iterator raises is raised after the items that came before it. As with
+    ``jax.device_put``, a CPU device may share the memory of a numpy array: give new ones each time.
+
+    Example:
+      >>> import jax, numpy as np, pmapx
+      >>> batches = ({"x": np.full((jax.local_device_count(), 2), k)} for k in range(3))
+      >>> sum(int(batch["x"].max()) for batch in pmapx.prefetch(batches))
+      3
+
+    Args:
+      iterator: gives pytrees of arrays whose leading axis is as long as ``devices``.
+      size: how many items to put ahead; 2 is enough where transfers are quicker than steps.
+      devices: the devices, in the order of the rows; by default all of this process.
+
+    Returns:
+      An iterator over the same items, on the devices.
+    """
+    function = "prefetch"
+    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
+        raise errors.UnknownOption("size", size, "a positive integer", function)
+    listed = placement.check_devices(jax.local_devices() if devices is None else devices, function)
+    if not isinstance(iterator, Iterable):
+        raise errors.UnknownOption("iterator", iterator, "something to iterate over", function)
+    return _ahead(iter(iterator), operator.index(size), listed)
+
+
+def _ahead(source: Iterator[Any], size: int, devices: tuple[jax.Device, ...]) -> Iterator[Any]:
+    queue: collections.deque[Any] = collections.deque()
+    failure: Exception | None = None
+    exhausted = False
+    while True:
+        while not exhausted and len(queue) < size:
+            try:
+                queue.append(_put(next(source), devices))
+            except StopIteration:
+                exhausted = True
+            except Exception as error:
+                failure, exhausted = error, True
+        if not queue:
+            break
+        yield queue.popleft()
+    if failure is not None:
+        raise failure
+
+
+def _put(item: Any, devices: tuple[jax.Device, ...]) -> Any:
+    flat, structure = checked_leaves.concrete("prefetch", "item", item)
+    for index, leaf in enumerate(flat):
+        if np.shape(leaf)[:1] != (len(devices),):
+            name, kind = (
+                checked_leaves.name("item", item, index),
+                str(checked_leaves.abstract(leaf)),
+            )
+            raise errors.WrongLeadingAxis("prefetch", name, kind, len(devices))
+    with placement.neutral_context():
+        return jax.tree.unflatten(structure, jax.device_put(flat, device_put.rows_over(devices)))

@@ -1,0 +1,54 @@
+"""What a mapped function replicates, communicates and holds.
+
+``pmapx.audit`` is the function; the modules here are what it is made of. None of them but
+``replication`` is imported by a program that does not ask for an audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pmapx._src.audit.report.data import AuditReport
+
+
+def audit(
+    f: Callable[..., Any],
+    *args: Any,
+    topology: str | None = None,
+    scaling: str | Sequence[str] = (),
+    **kwargs: Any,
+) -> AuditReport:
+    """Says what a mapped function replicates, sends and holds, without running it.
+
+    It is traced and compiled for the arguments; then its jaxpr tells which values are equal on all
+    devices, and the compiled program which collectives it runs and how much memory it takes.
+
+    Example:
+      >>> import jax, numpy as np, pmapx
+      >>> def step(w, x):
+      ...     return w - jax.lax.pmean(x.mean() * w, "i")
+      >>> n = jax.device_count()
+      >>> report = pmapx.audit(pmapx.pmap(step, "i"), np.ones((n, 3)), np.ones((n, 5)))
+      >>> print(*(leaf.path for leaf in report.functions[0].arguments))
+      w x
+      >>> report.functions[0].outputs[0].is_equal
+      True
+
+    Args:
+      f: what ``pmapx.pmap``, ``jax.pmap`` under ``pmapx.install()``, or ``jax.jit`` of a
+        ``jax.shard_map`` returned. Any other function is audited as ``jax.jit`` of it.
+      *args: its arguments, or ``jax.ShapeDtypeStruct`` in their place.
+      topology: devices that are not there to compile for, such as ``"v5e:16x16"``; the mapped
+        axis then has one element for each of them. By default the devices of this process.
+      scaling: topologies for a table of what a device sends and holds on each, and of what grows
+        with their number: ``"v5e:8,64,256"``, or a list of names.
+      **kwargs: its keyword arguments.
+
+    Returns:
+      A report: print it, or use its ``to_dict``, ``to_json`` and ``to_html``.
+    """
+    from pmapx._src.audit import examine
+
+    return examine.report_on(f, args, kwargs, topology, scaling)

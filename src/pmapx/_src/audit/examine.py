@@ -1,0 +1,309 @@
+"""An audit from top to bottom: a function is made ready, its program read, findings drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+
+from pmapx._src import errors
+from pmapx._src.audit import findings
+from pmapx._src.audit import subject as subjects
+from pmapx._src.audit.hlo import collectives, dataflow, donation, parser
+from pmapx._src.audit.report.data import (
+    AuditedFunction,
+    AuditReport,
+    Exchange,
+    History,
+    Leaf,
+    Memory,
+    MovedInput,
+    RowRead,
+)
+from pmapx._src.audit.subject import Subject
+from pmapx._src.audit.topology import interconnect
+from pmapx._src.audit.topology.scaling import scaling as scaling_of
+from pmapx._src.audit.topology.target import several
+from pmapx._src.map.cache_info import CacheInfo
+from pmapx._src.mesh import placement
+from pmapx._src.replication import array_shardings, whole_program
+from pmapx._src.replication.shard_map_body import Origins
+
+COLLECTIVES = (
+    "psum", "psum2", "psum_invariant", "pmax", "pmin", "pmean", "all_gather",
+    "all_gather_invariant", "all_gather_reduced", "all_to_all", "ragged_all_to_all", "ppermute",
+    "pshuffle", "psum_scatter", "reduce_scatter", "pbroadcast", "pgather", "unreduced_psum",
+    "unreduced_reduce_scatter",
+)  # fmt: skip
+"""What JAX calls the collectives that users write."""
+PART = "part of one over slices"
+
+
+def report_on(
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    topology: str | None,
+    scaling: str | Sequence[str] = (),
+) -> AuditReport:
+    """Audits one function for one set of arguments."""
+    if not callable(f):
+        raise errors.CannotAudit(f)
+    topologies = several(scaling)
+    if topology is not None:
+        subject = subjects.of_topology(f, args, kwargs, topology)
+    elif subjects.is_pmapped(f):
+        subject = subjects.of_pmapped(f, args, kwargs)
+    else:
+        subject = subjects.of_jitted(f, args, kwargs)
+    if topologies:
+        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs)
+        subject = dataclasses.replace(subject, scaling=found)
+    history = History(traces=None)
+    if subjects.is_pmapped(f):
+        history = history_of(f.cache_info(), subject)
+    assumptions = interconnect.fabric_of(subject.devices).assumptions()
+    return assemble([examine(subject, history)], topology=topology, assumptions=assumptions)
+
+
+def examine(
+    subject: Subject, history: History, differs: Sequence[frozenset[str] | None] | None = None
+) -> AuditedFunction:
+    """Reads a compiled program.
+
+    ``differs`` says along which axes parts of its arguments differed, if they were compared before.
+    """
+    arguments, outputs = _leaves(subject, compared(subject) if differs is None else differs)
+    function = AuditedFunction(
+        name=subject.name,
+        kind=subject.kind,
+        place=subject.place,
+        axis_sizes=subject.axis_sizes,
+        device_kind=subject.device_kind,
+        arguments=tuple(arguments),
+        outputs=tuple(outputs),
+        exchanges=tuple(exchanges(subject)),
+        memory=_memory(subject.compiled),
+        donations=tuple(donation.donations(subject.donated, arguments, outputs)),
+        history=history,
+        compile_seconds=subject.compile_seconds,
+        scaling=subject.scaling,
+    )
+    return dataclasses.replace(function, findings=findings.about(function))
+
+
+def compared(subject: Subject) -> list[frozenset[str] | None]:
+    """Compares what devices hold of each argument that was passed; None for a shape."""
+    return [
+        array_shardings.axes_that_differ(value, sharding)
+        for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
+    ]
+
+
+def assemble(
+    functions: Sequence[AuditedFunction],
+    row_reads: Sequence[RowRead] = (),
+    topology: str | None = None,
+    skipped: Sequence[str] = (),
+    assumptions: Sequence[str] = (),
+) -> AuditReport:
+    """Puts what was found of each function together."""
+    report = AuditReport(
+        functions=tuple(functions),
+        row_reads=tuple(row_reads),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        jax_version=jax.__version__,
+        topology=topology,
+        skipped=tuple(skipped),
+    )
+    return dataclasses.replace(report, findings=findings.all_in(report))
+
+
+def history_of(info: CacheInfo, subject: Subject) -> History:
+    """Returns what ``cache_info()`` tells, in the report's words."""
+    known = dict(zip(subject.in_names, range(len(subject.in_names)), strict=True))
+    moved = []
+    for move in info.moved:
+        path, size, index = move.argument, None, known.get(move.argument)
+        if index is not None:
+            path, kind = subject.in_paths[index], subject.in_types[index]
+            size = array_shardings.size_in_bytes(kind.shape, kind.dtype)
+        moved.append(MovedInput(path, move.reason, move.count, size))
+    return History(info.calls, info.traces, info.compiles, info.reasons, tuple(moved))
+
+
+def exchanges(subject: Subject) -> Iterator[Exchange]:
+    """Yields the collectives of the compiled program, each with an estimate of its time."""
+    fabric = interconnect.fabric_of(subject.devices)
+    module = parser.parse(subject.compiled.as_text() or "")
+    sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
+    numbers = dataflow.order(module)
+    all_found = collectives.collectives_of(module, subject.axis_sizes, fabric.slice_of)
+    ordered = sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers)))
+    # What runs over slices of TPUs was taken apart by the compiler, and its parts have no origin.
+    is_taken_apart = any(found.between == found.sent for found in ordered)
+    for found in ordered:
+        is_part = is_taken_apart and found.operation is None
+        origin = dataflow.NOWHERE if is_part else dataflow.origin(module, found.name)
+        names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
+        told = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        told |= {
+            "name": "",  # Two compilations of one program need not name it alike.
+            "place": origin.place,
+            "operation": PART if is_part else ", ".join(dict.fromkeys(names)) or None,
+        }
+        yield Exchange(
+            **told,
+            # XLA puts collectives together; one of them may be nobody's.
+            is_written=is_part or (bool(names) and all(name in COLLECTIVES for name in names)),
+            seconds=fabric.seconds(
+                found.kind, found.sent, found.group_size, found.between, found.slices
+            ),
+            argument=sources.get(found.name),
+            merges_with=together.get(found.name),
+        )
+
+
+def _leaves(
+    subject: Subject, differs: Sequence[frozenset[str] | None]
+) -> tuple[list[Leaf], list[Leaf]]:
+    pairs = donation.carried(subject.arguments, subject.out_types)
+    carried = dict(pairs)
+    out_paths = subjects.output_paths(subject.out_types)
+    given = [
+        whole_program.Argument(
+            path, sharding, axes, None if subject.varying is None else subject.varying[index]
+        )
+        for index, (path, sharding, axes) in enumerate(
+            zip(subject.in_paths, subject.in_shardings, differs, strict=True)
+        )
+    ]
+    # What was passed tells more than types do; shapes alone tell what stays equal if it starts so.
+    kept = whole_program.kept_equal(subject.jaxpr, given, pairs)
+    split = whole_program.of_program(subject.jaxpr, given).inputs
+    has_batch = any(axes and index not in kept for index, axes in enumerate(split))
+    assumed = [k for k in kept if has_batch and differs[k] is None]
+    given = whole_program.with_equal(given, assumed)
+    found = whole_program.of_program(subject.jaxpr, given).outputs
+    # A state that varies since it varied says nothing; what made it vary in a first call does.
+    first = whole_program.of_program(
+        subject.jaxpr, whole_program.with_equal(given, carried)
+    ).outputs
+    arguments = [
+        dataclasses.replace(
+            _argument(subject, index, split[index], given[index].differs),
+            is_compared=differs[index] is not None,
+            carried=out_paths[carried[index]] if index in carried else None,
+            is_kept_equal=index in kept,
+        )
+        for index in range(len(subject.in_types))
+    ]
+    out_types = jax.tree.leaves(subject.out_types)
+    out_shardings = subjects.shardings_on(
+        subject.mesh,
+        subjects.flat_shardings(subject.compiled.output_shardings, len(out_types)),
+        [kind.shape for kind in out_types],
+    )
+    outputs = [
+        _output(*of_one)
+        for of_one in zip(out_paths, out_types, out_shardings, found, first, strict=True)
+    ]
+    return arguments, outputs
+
+
+def _argument(
+    subject: Subject, index: int, axes_of_specs: frozenset[Any], differs: frozenset[Any] | None
+) -> Leaf:
+    kind, sharding = subject.in_types[index], subject.in_shardings[index]
+    leaf = _leaf(subject.in_paths[index], kind, sharding)
+    named = tuple(axis for axes in leaf.axes_by_dimension for axis in axes)
+    if subject.varying is not None:
+        axes_of_specs = subject.varying[index]
+    if differs is None:
+        varies = named or tuple(map(str, axes_of_specs))
+    else:
+        varies = tuple(sorted(map(str, differs)))
+    value = subject.values[index] if index < len(subject.values) else None
+    moved = reason_to_move(value, sharding)
+    return _with_copies(dataclasses.replace(leaf, varies_over=varies, moved=moved))
+
+
+def reason_to_move(x: Any, wanted: Any) -> str | None:
+    """Says why an array has to be moved to where a program wants it; None if it has not.
+
+    What comes from the host has to be sent in any case.
+    """
+    if not isinstance(x, jax.Array) or wanted is None or x.is_deleted():
+        return None
+    if not placement.is_placed(x, wanted):
+        return placement.reason_to_move(x, wanted)
+    found = x.sharding
+    if found.num_devices == 1 < wanted.num_devices and not found.is_equivalent_to(wanted, x.ndim):
+        (device,) = found.device_set
+        return f"it lies on {device} alone"
+    return None
+
+
+def _output(
+    path: str, kind: Any, sharding: Any, held: whole_program.Held, first: whole_program.Held
+) -> Leaf:
+    leaf = _leaf(path, kind, sharding)
+    found, in_first = _axes_as(leaf, held, sharding), _axes_as(leaf, first, sharding)
+    since = [origin for origin in (*in_first.values(), *found.values()) if origin]
+    return _with_copies(
+        dataclasses.replace(
+            leaf,
+            varies_over=tuple(sorted(map(str, found))),
+            since=since[0] if found and since else None,
+            made_at=held.made_at if found else None,
+        )
+    )
+
+
+def _axes_as(leaf: Leaf, held: whole_program.Held, sharding: Any) -> Origins:
+    """Returns the axes along which devices hold different values of an output, as it lies."""
+    if isinstance(sharding, NamedSharding):
+        return held.axes_under(sharding.mesh, sharding.spec)
+    split = [axis for axes in leaf.axes_by_dimension for axis in axes]
+    return {**dict.fromkeys(split, ""), **held.unlike_copies}
+
+
+def _leaf(path: str, kind: Any, sharding: Any) -> Leaf:
+    held = array_shardings.shard_shape(kind.shape, sharding)
+    return Leaf(
+        path=path,
+        shape=tuple(kind.shape),
+        dtype=str(kind.dtype),
+        shard_shape=held,
+        axes_by_dimension=array_shardings.axes_by_dimension(kind.shape, sharding),
+        bytes_a_device=array_shardings.size_in_bytes(held, kind.dtype),
+    )
+
+
+def _with_copies(leaf: Leaf) -> Leaf:
+    if not leaf.is_stacked_copies:
+        return leaf
+    parts = math.prod(
+        whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
+    )
+    return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
+
+
+def _memory(compiled: jax.stages.Compiled) -> Memory | None:
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, RuntimeError, ValueError):  # Not every backend counts.
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
+    )

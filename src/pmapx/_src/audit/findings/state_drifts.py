@@ -1,0 +1,59 @@
+"""State that is equal on all devices before a step and not after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pmapx._src.audit.findings import Finding
+from pmapx._src.audit.report.data import AuditedFunction, Leaf, Remark
+from pmapx._src.audit.report.units import arrays, listed
+
+
+class StateDrifts(Finding):
+    """A part of the state starts equal on all devices, and differs between them after the step.
+
+    Where the rest of the state is reduced and stays equal, this is most often a reduction that was
+    forgotten: batch statistics, a moving average or a counter that each device updates from its own
+    batch. ``x[0]`` then keeps one device's value, and a checkpoint loses the others.
+
+    What to do: reduce what it is updated with, ``jax.lax.pmean(x, axis_name)``. If it is meant to
+    differ, as a random state is, nothing is wrong.
+    """
+
+    code = "PMX609"
+
+    def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
+        """One remark for each cause."""
+        outputs = {leaf.path: leaf for leaf in function.outputs}
+        pairs = [
+            (leaf, outputs[leaf.carried])
+            for leaf in function.arguments
+            if leaf.carried in outputs and leaf.dtype.startswith(("float", "bfloat", "complex"))
+        ]
+        stays = {_argument(leaf) for leaf, after in pairs if after.is_equal and leaf.is_split}
+        drifting: dict[str | None, list[tuple[Leaf, Leaf]]] = {}
+        for leaf, after in pairs:
+            starts_equal = leaf.is_equal or not leaf.is_compared
+            # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
+            is_tree = leaf.path != _argument(leaf)
+            is_state = _argument(leaf) in stays or (stays and is_tree and leaf.is_compared)
+            if leaf.is_split and starts_equal and is_state and not after.is_equal:
+                drifting.setdefault(after.since, []).append((leaf, after))
+        for since, several in drifting.items():
+            lines = [after.made_at for _, after in several if after.lacks_a_reduction]
+            before = listed([line for line in dict.fromkeys(lines) if line])
+            yield self.remark(
+                f"{arrays([leaf.path for leaf, _ in several])} "
+                f"{'differs' if len(several) == 1 else 'differ'} between devices after a call"
+                f"{f': varies since {since}' if since else ''}"
+                f"{f', no pmean before {before}' if before else ''}",
+                "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
+                function,
+                function.place,
+            )
+
+
+def _argument(leaf: Leaf) -> str:
+    """Returns the name of the argument that a leaf belongs to."""
+    return re.split(r"[\[.]", leaf.path, maxsplit=1)[0]

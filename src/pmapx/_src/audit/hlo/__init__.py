@@ -1,0 +1,1 @@
+"""The text of a compiled program: its instructions, collectives, dataflow and donations."""

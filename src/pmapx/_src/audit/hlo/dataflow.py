@@ -1,0 +1,145 @@
+"""What flows where in a compiled program: arguments into collectives, those into others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pmapx._src.audit.hlo.parser import Instruction, Module
+
+
+class Origin(NamedTuple):
+    """Where an instruction comes from: the line, and JAX's name for it."""
+
+    place: str | None
+    operation: str | None
+
+
+NOWHERE = Origin(None, None)
+
+
+def origin(module: Module, name: str) -> Origin:
+    """Says where a collective comes from; one that XLA added, where what it sends comes from."""
+    instructions = next(
+        (each for each in module.computations.values() if any(i.name == name for i in each)), ()
+    )
+    by_name = {instruction.name: instruction for instruction in instructions}
+    near = [name]
+    for _ in range(_STEPS_BACK):
+        for at in filter(None, map(by_name.get, near)):
+            inside = [i for called in at.called for i in module.computations.get(called, ())]
+            for instruction in [at, *reversed(inside if at.opcode == "fusion" else [])]:
+                if operation := module.operation(instruction):
+                    return Origin(module.place(instruction), operation)
+        near = [operand for at in filter(None, map(by_name.get, near)) for operand in at.operands]
+    return NOWHERE
+
+
+def order(module: Module) -> dict[str, int]:
+    """Numbers instructions as they run: what a loop or a branch calls, where that stands.
+
+    >>> from pmapx._src.audit.hlo.parser import parse
+    >>> list(order(parse('''
+    ... %inner (a: f32[]) -> f32[] {
+    ...   ROOT %b = f32[] negate(%a)
+    ... }
+    ... ENTRY %main (x: f32[]) -> f32[] {
+    ...   %x = f32[] parameter(0)
+    ...   %y = f32[] call(%x), to_apply=%inner
+    ...   ROOT %z = f32[] add(%x, %y)
+    ... }''')))
+    ['x', 'y', 'b', 'z']
+    """
+    numbers: dict[str, int] = {}
+    left = list(reversed(module.computations.get(module.entry, ())))
+    while left:
+        instruction = left.pop()
+        if instruction.name not in numbers:
+            numbers[instruction.name] = len(numbers)
+            inside = [i for name in instruction.called for i in module.computations.get(name, ())]
+            left += reversed(inside)
+    return numbers
+
+
+_STEPS_BACK = 4
+_UNCHANGED = ("bitcast", "copy", "reshape", "transpose", "convert", "broadcast", "opt-barrier")
+
+
+def gathered_arguments(module: Module) -> dict[str, str]:
+    """Returns the collectives of the entry that take an argument as it came in, and which.
+
+    >>> from pmapx._src.audit.hlo.parser import parse
+    >>> gathered_arguments(parse('''
+    ... ENTRY %main (p: f32[4]) -> f32[32] {
+    ...   %p = f32[4]{0} parameter(0), metadata={op_name="params[\\\\'w\\\\']"}
+    ...   %c = f32[4]{0} copy(%p)
+    ...   ROOT %y = f32[32]{0} all-gather(%c), dimensions={0}
+    ... }'''))
+    {'y': "params['w']"}
+    """
+    entry = module.computations.get(module.entry, ())
+    by_name = {instruction.name: instruction for instruction in entry}
+    found = {}
+    for instruction in entry:
+        if instruction.opcode.removesuffix("-start") != "all-gather":
+            continue
+        at: Instruction | None = instruction
+        while at is not None and at.opcode != "parameter":
+            is_plain = at is instruction or at.opcode in _UNCHANGED or _only_reshapes(module, at)
+            at = by_name.get(at.operands[0]) if is_plain and len(at.operands) == 1 else None
+        name = None if at is None else module.operation(at)
+        if name:
+            found[instruction.name] = name.replace("\\'", "'")
+    return found
+
+
+def _only_reshapes(module: Module, fusion: Instruction) -> bool:
+    inside = [i for name in fusion.called for i in module.computations.get(name, ())]
+    known = (*_UNCHANGED, "parameter")
+    return fusion.opcode == "fusion" and bool(inside) and all(i.opcode in known for i in inside)
+
+
+def mergeable(module: Module) -> dict[str, int]:
+    """Numbers the all-reduces so that those of one number could run as one.
+
+    They are in one computation, talk in the same groups, reduce by the same operation, and none
+    needs the result of another.
+    """
+    numbers: dict[str, int] = {}
+    for name in module.executions:
+        instructions = module.computations.get(name, ())
+        needs = _needs(instructions)
+        sets: list[tuple[tuple[str, ...], int, list[str]]] = []
+        for instruction in instructions:
+            if instruction.opcode.removesuffix("-start") != "all-reduce":
+                continue
+            kind = _kind(module, instruction)
+            for other, number, members in sets:
+                if other == kind and not needs[instruction.name] & set(members):
+                    members.append(instruction.name)
+                    numbers[instruction.name] = number
+                    break
+            else:
+                number = len(numbers)
+                sets.append((kind, number, [instruction.name]))
+                numbers[instruction.name] = number
+    return numbers
+
+
+def _kind(module: Module, instruction: Instruction) -> tuple[str, ...]:
+    """Returns what two all-reduces must share to be one: the groups, and the operation."""
+    groups = instruction.attributes.get("replica_groups", "")
+    applied = instruction.attributes.get("to_apply", "").lstrip("%")
+    roots = [i.opcode for i in module.computations.get(applied, ()) if i.is_root]
+    return (re.sub(r"\s", "", groups), *roots)
+
+
+def _needs(instructions: Sequence[Instruction]) -> Mapping[str, frozenset[str]]:
+    """Returns, for each instruction, the all-reduces whose results it needs, itself left out."""
+    reduces = {i.name for i in instructions if i.opcode.startswith("all-reduce")}
+    needs: dict[str, frozenset[str]] = {}
+    for instruction in instructions:  # XLA prints operands before what takes them.
+        taken = (needs.get(name, frozenset()) | ({name} & reduces) for name in instruction.operands)
+        needs[instruction.name] = frozenset().union(*taken)
+    return needs

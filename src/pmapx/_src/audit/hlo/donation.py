@@ -1,0 +1,99 @@
+"""Which donated arguments a program reuses, and why not the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from pmapx._src.audit.report.data import Donation, Leaf
+
+
+def donations(
+    donated: Sequence[bool], arguments: Sequence[Leaf], outputs: Sequence[Leaf]
+) -> Iterator[Donation]:
+    """Pairs donated arguments with outputs that can lie in their place, as JAX does: in order.
+
+    >>> x = Leaf("x", (8, 4), "float32", (1, 4), (("i",), ()), 16)
+    >>> y = Leaf("out", (8,), "float32", (1,), (("i",),), 4)
+    >>> [found.reason for found in donations([True], [x], [y])]
+    ['no output has its type, float32[8,4]']
+    """
+    free = Counter((leaf.dtype, leaf.shard_shape) for leaf in outputs)
+    made = frozenset(free)
+    for is_donated, leaf in zip(donated, arguments, strict=True):
+        if not is_donated:
+            continue
+        wanted = (leaf.dtype, leaf.shard_shape)
+        if free[wanted] > 0:
+            free[wanted] -= 1
+            yield Donation(leaf.path, leaf.bytes_a_device, True, _moved(leaf))
+        else:
+            yield Donation(leaf.path, leaf.bytes_a_device, False, _reason(leaf, outputs, made))
+
+
+def _moved(leaf: Leaf) -> str | None:
+    return None if leaf.moved is None else f"a copy was: {leaf.moved}"
+
+
+def _reason(leaf: Leaf, outputs: Sequence[Leaf], made: frozenset[Any]) -> str:
+    if (leaf.dtype, leaf.shard_shape) in made:
+        return f"every output of its type, {leaf.type}, has the place of another argument"
+    same_shape = next((out for out in outputs if out.shape == leaf.shape), None)
+    if same_shape is None:
+        return f"no output has its type, {leaf.type}"
+    if same_shape.dtype != leaf.dtype:
+        return f"the output of its shape, {same_shape.path}, is {same_shape.dtype}"
+    return f"the output of its type, {same_shape.path}, lies as {same_shape.spec}, not {leaf.spec}"
+
+
+def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
+    """Pairs the leaves of arguments with those of outputs that can take their place in a next call.
+
+    An argument is carried when some part of the result has its structure, shapes and types.
+
+    >>> import numpy as np
+    >>> state, batch = {"w": np.ones(2)}, np.ones(3)
+    >>> carried(((state, batch), {}), ({"w": np.ones(2)}, np.ones(())))
+    [(0, 0)]
+    """
+    args, kwargs = arguments
+    parts = list(_parts(result, 0))
+    taken: set[int] = set()
+    pairs: list[tuple[int, int]] = []
+    start = 0
+    for argument in [*args, *(kwargs[key] for key in sorted(kwargs))]:
+        leaves = jax.tree.leaves(argument)
+        for part, first in parts if leaves else ():
+            is_free = first not in taken
+            if is_free and _structure(part) == _structure(argument):
+                ends = jax.tree.leaves(part)
+                if all(map(_same_type, leaves, ends)):
+                    pairs += [(start + k, first + k) for k in range(len(leaves))]
+                    taken.update(range(first, first + len(leaves)))
+                    break
+        start += len(leaves)
+    return pairs
+
+
+def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
+    """Yields a tree and its parts, each with the index of its first leaf."""
+    yield tree, first
+    children = _structure(tree).children()
+    if depth and children:
+        leaves = jax.tree.leaves(tree)
+        for child in children:
+            part = jax.tree.unflatten(child, leaves[: child.num_leaves])
+            yield from _parts(part, first, depth - 1)
+            leaves, first = leaves[child.num_leaves :], first + child.num_leaves
+
+
+def _same_type(a: Any, b: Any) -> bool:
+    shape, dtype = getattr(a, "shape", ()), getattr(a, "dtype", None)
+    return tuple(shape) == tuple(b.shape) and (dtype is None or str(dtype) == str(b.dtype))
+
+
+def _structure(tree: Any) -> Any:
+    return jax.tree.structure(tree)

@@ -1,0 +1,1 @@
+"""What an audit found, as data, as text and as a page."""

@@ -1,0 +1,180 @@
+"""A report as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pmapx._src.audit.report.data import AuditedFunction, AuditReport, Leaf
+from pmapx._src.audit.report.units import arrays, counted, in_bytes, in_seconds, place, table
+
+SHOWN_LEAVES = 12
+"""Leaves of a function that are listed; the rest are summed up."""
+SHOWN_EXCHANGES = 20
+
+
+def render(report: AuditReport) -> str:
+    """Writes a report: each function, lines that take rows, findings, assumptions."""
+    sections = ["\n".join(_function(function)) for function in report.functions]
+    if not report.functions:
+        sections.append(_nothing(report))
+    if report.skipped:
+        sections.append("\n".join(["not audited:", *(f"  {line}" for line in report.skipped)]))
+    if report.row_reads:
+        sections.append("\n".join(_row_reads(report)))
+    if report.functions or report.findings:
+        sections.append("\n".join(_findings(report)))
+    if report.assumptions and any(function.exchanges for function in report.functions):
+        lines = ["what the times assume:", *(f"  {line}" for line in report.assumptions)]
+        sections.append("\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _nothing(report: AuditReport) -> str:
+    what = report.command or "the program"
+    if report.skipped:
+        return f"{what}: none of what it maps could be audited."
+    return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
+
+
+def _function(function: AuditedFunction) -> Iterator[str]:
+    mesh = ", ".join(f"{name}={size}" for name, size in function.axis_sizes.items()) or "no mesh"
+    where = f" ({place(function.place)})" if function.place else ""
+    if function.mapped_at and function.mapped_at != function.place:
+        where += f", mapped at {place(function.mapped_at)}"
+    yield f"{function.name}{where}: {function.kind} on {mesh} ({function.device_kind})"
+    yield f"  {_history(function)}"
+    for reason in function.history.reasons[1:]:
+        yield f"  compiled again: {reason}"
+    for move in function.history.moved:
+        yield f"  moved: {move.path}, {counted(move.count, 'time')}: {move.reason}"
+    yield ""
+    yield from _indented(_leaf_table("argument", function.arguments))
+    yield ""
+    yield from _indented(_leaf_table("output", function.outputs))
+    if function.exchanges:
+        yield ""
+        yield from _indented(_exchange_table(function))
+    else:
+        yield "  no collectives"
+    yield ""
+    yield from _indented(_memory(function))
+    if function.scaling is not None:
+        yield ""
+        yield "  on more devices, a device:"
+        yield from _indented([*function.scaling.rows(), *function.scaling.words()])
+
+
+def _history(function: AuditedFunction) -> str:
+    history = function.history
+    said = [counted(history.calls, "call")]
+    if history.traces is not None:
+        said.append(counted(history.traces, "trace"))
+    said.append(counted(history.compiles, "compile"))
+    if not history.calls and not history.compiles:
+        return "not called before the audit"
+    return ", ".join(said)
+
+
+def _leaf_table(kind: str, leaves: Sequence[Leaf]) -> list[str]:
+    if not leaves:
+        return [f"no {kind}s"]
+    shown = sorted(range(len(leaves)), key=lambda k: -leaves[k].bytes_a_device)[:SHOWN_LEAVES]
+    rows = [
+        [leaf.path, leaf.type, leaf.spec, in_bytes(leaf.bytes_a_device), across(leaf)]
+        for leaf in (leaves[k] for k in sorted(shown))
+    ]
+    if len(leaves) > SHOWN_LEAVES:
+        rest = [leaf for k, leaf in enumerate(leaves) if k not in shown]
+        size = sum(leaf.bytes_a_device for leaf in rest)
+        rows.append([f"{len(rest)} more", "", "", in_bytes(size), ""])
+    return table([kind, "type", "spec", "a device", "across devices"], rows, right=(3,))
+
+
+def across(leaf: Leaf) -> str:
+    """Says in a few words what devices hold of an array.
+
+    >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, varies_over=("i",), since="y"))
+    'varies since y'
+    >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, ("i",), "y", made_at="train.py:88"))
+    'varies since y, made at train.py:88'
+    """
+    if leaf.is_stacked_copies:
+        return f"equal rows: {in_bytes(leaf.stacked_copies)} of copies"
+    if leaf.is_equal:
+        return "replicated"
+    at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
+    return f"varies since {leaf.since}{at}" if leaf.since else "varies"
+
+
+def _exchange_table(function: AuditedFunction) -> list[str]:
+    rows = []
+    crosses = any(exchange.between for exchange in function.exchanges)
+    for exchange in function.exchanges[:SHOWN_EXCHANGES]:
+        origin = place(exchange.place)
+        if exchange.operation:
+            origin += f" ({exchange.operation})"
+        rows.append(
+            [
+                exchange.kind,
+                exchange.along,
+                in_bytes(exchange.payload),
+                "?" if exchange.times is None else str(exchange.times),
+                in_bytes(exchange.sent_in_a_call),
+                *([in_bytes(exchange.between_in_a_call)] if crosses else []),
+                in_seconds(exchange.seconds_in_a_call),
+                origin,
+            ]
+        )
+    left = function.exchanges[SHOWN_EXCHANGES:]
+    if left:
+        sent = sum(exchange.sent_in_a_call for exchange in left)
+        between = sum(exchange.between_in_a_call for exchange in left)
+        sums = [in_bytes(sent), *([in_bytes(between)] if crosses else [])]
+        rows.append([f"{len(left)} more", "", "", "", *sums, "", ""])
+    to_others = ["to other slices"] if crosses else []
+    head = ["collective", "axis", "bytes", "times", "a device sends", *to_others, "time", "from"]
+    return table(head, rows, right=range(2, len(head) - 1))
+
+
+def _memory(function: AuditedFunction) -> Iterator[str]:
+    memory = function.memory
+    if memory is None:
+        yield "memory a device: not told by this backend"
+    else:
+        yield (
+            f"memory a device: {in_bytes(memory.total)} = {in_bytes(memory.arguments)} arguments + "
+            f"{in_bytes(memory.outputs)} outputs + {in_bytes(memory.temporaries)} temporaries - "
+            f"{in_bytes(memory.aliases)} reused"
+        )
+    used = [donation.path for donation in function.donations if donation.is_used]
+    if used:
+        yield f"donated and reused: {arrays(used)}"
+    for donation in function.donations:
+        if not donation.is_used:
+            yield f"donated, not reused: {donation.path}: {donation.reason}"
+
+
+def _row_reads(report: AuditReport) -> Iterator[str]:
+    yield "rows taken of arrays over several devices"
+    rows = [
+        [place(read.place), f"[{read.index}]", str(read.count), read.type, in_bytes(read.bytes)]
+        for read in report.row_reads
+    ]
+    head = ["line", "index", "times", "of", "JAX alone sends"]
+    yield from _indented(table(head, rows, right=(2, 4)))
+
+
+def _findings(report: AuditReport) -> Iterator[str]:
+    if not report.findings:
+        yield "nothing to point out"
+        return
+    yield f"{counted(len(report.findings), 'finding')} (pmapx explain CODE says more)"
+    for remark in report.findings:
+        of = f"{remark.function}: " if remark.function else ""
+        yield f"  {remark.code} {of}{remark.message}"
+        yield f"         fix: {remark.fix}"
+
+
+def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"  {line}" if line else ""

@@ -1,0 +1,88 @@
+"""The reports of a program's processes, put together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pmapx._src.audit import findings
+from pmapx._src.audit.report.data import AuditedFunction, AuditReport, History, Leaf, RowRead
+
+
+def of_records(
+    records: str | os.PathLike[str], command: str | None = None, status: int | None = None
+) -> AuditReport:
+    """Reads what ``watching`` left in a folder, one file a process, as one report.
+
+    A function that several processes ran with the same arguments is in it once, with the calls of
+    all of them.
+    """
+    reports = [
+        AuditReport.from_dict(json.loads(path.read_text("utf-8")))
+        for path in sorted(Path(records).glob("audit-*.json"))
+    ]
+    functions = once_each([function for report in reports for function in report.functions])
+    rows: dict[tuple[str, str], RowRead] = {}
+    for report in reports:
+        for read in report.row_reads:
+            before = rows.get((read.place, read.index))
+            rows[read.place, read.index] = read if before is None else dataclasses.replace(
+                before, count=before.count + read.count, bytes=before.bytes + read.bytes
+            )  # fmt: skip
+    merged = AuditReport(
+        functions=tuple(functions),
+        row_reads=tuple(rows.values()),
+        assumptions=tuple(dict.fromkeys(line for r in reports for line in r.assumptions)),
+        jax_version=next((report.jax_version for report in reports), ""),
+        topology=next((report.topology for report in reports), None),
+        command=command,
+        status=status,
+        skipped=tuple(dict.fromkeys(line for r in reports for line in r.skipped)),
+    )
+    return dataclasses.replace(merged, findings=findings.all_in(merged))
+
+
+def once_each(
+    functions: Sequence[AuditedFunction], reason_for_more: str | None = None
+) -> list[AuditedFunction]:
+    """Returns functions of one name, line, signature and traffic as one, their histories added up.
+
+    ``reason_for_more`` says why the second of them was compiled; without it that counts as nothing
+    to explain, as with processes that compile one program each.
+    """
+    kept: dict[Any, AuditedFunction] = {}
+    for function in functions:
+        leaves = (_types(function.arguments), _types(function.outputs))
+        key = (function.name, function.place, function.mapped_at, *leaves, function.exchanges)
+        if key not in kept:
+            kept[key] = function
+            continue
+        history = _added(kept[key].history, function.history, reason_for_more)
+        added = dataclasses.replace(kept[key], history=history)
+        kept[key] = dataclasses.replace(added, findings=findings.about(added))
+    return list(kept.values())
+
+
+def _types(leaves: Sequence[Leaf]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((leaf.path, leaf.type, leaf.spec) for leaf in leaves)
+
+
+def _added(one: History, other: History, reason_for_more: str | None) -> History:
+    moved = {(move.path, move.reason): move for move in one.moved}
+    for move in other.moved:
+        before = moved.get((move.path, move.reason))
+        count = move.count + (before.count if before else 0)
+        moved[move.path, move.reason] = dataclasses.replace(move, count=count)
+    traces = None if one.traces is None or other.traces is None else one.traces + other.traces
+    first = (reason_for_more,) if reason_for_more and other.reasons else ()
+    return History(
+        calls=one.calls + other.calls,
+        traces=traces,
+        compiles=one.compiles + other.compiles,
+        reasons=(*one.reasons, *first, *other.reasons[1:]),
+        moved=tuple(moved.values()),
+    )

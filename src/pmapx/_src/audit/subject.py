@@ -1,0 +1,311 @@
+"""A mapped function made ready to be audited: traced, lowered and compiled, its leaves named."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+from jax.sharding import Mesh, NamedSharding
+
+from pmapx._src.audit.topology.growth import Scaling
+from pmapx._src.map import multiprocess_call
+from pmapx._src.map.cache_info import Record
+from pmapx._src.map.program import Executable
+from pmapx._src.map.program_builder import Programs
+from pmapx._src.map.program_cache import sole
+from pmapx._src.replication import array_shardings, whole_program
+from pmapx._src.spmd import nesting
+from pmapx._src.trees import names as describe
+from pmapx._src.trees.signature import Call, Reader
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What an audit looks at.
+
+    Attributes:
+      name: the function's name.
+      kind: what made it, e.g. ``pmapx.pmap``.
+      place: where the function is defined.
+      jaxpr: the program as JAX traced it.
+      compiled: the program as XLA compiled it.
+      mesh: the mesh that it runs on, if it has one.
+      values: the leaves that were passed, arrays or shapes.
+      arguments: the same as ``(args, kwargs)``.
+      in_paths: what the caller calls them, e.g. ``state['w']``.
+      in_names: what records and warnings call them, e.g. ``argument 0 'state' at ['w']``.
+      in_types: their shapes and types, as the program takes them.
+      in_shardings: where the program wants them; None where that is not said.
+      donated: which of them are donated.
+      out_types: the result, as shapes and types.
+      compile_seconds: how long XLA took; None when it was compiled before.
+      varying: the mesh axes that each argument varies over, where specs do not tell.
+      scaling: what it costs on other numbers of devices, if that was asked for.
+    """
+
+    name: str
+    kind: str
+    place: str | None
+    jaxpr: Any
+    compiled: Any
+    mesh: Any
+    values: Sequence[Any]
+    arguments: Any
+    in_paths: Sequence[str]
+    in_names: Sequence[str]
+    in_types: Sequence[Any]
+    in_shardings: Sequence[Any]
+    donated: Sequence[bool]
+    out_types: Any
+    compile_seconds: float | None = None
+    varying: Sequence[frozenset[Any]] | None = None
+    scaling: Scaling | None = None
+
+    @property
+    def axis_sizes(self) -> dict[str, int]:
+        """The axes of its mesh."""
+        mesh = self.mesh
+        return {} if mesh is None else {str(name): size for name, size in mesh.shape.items()}
+
+    @property
+    def devices(self) -> list[Any]:
+        """Its devices, in the order of its mesh."""
+        return list(self.mesh.devices.flat) if isinstance(self.mesh, Mesh) else jax.devices()
+
+    @property
+    def device_kind(self) -> str:
+        """What its devices are."""
+        return str(self.devices[0].device_kind)
+
+
+def is_pmapped(f: Any) -> bool:
+    """Says whether ``pmapx.pmap`` returned a function, and not a wrapper of one."""
+    programs = getattr(f, "_pmapx", None)
+    return isinstance(programs, Programs) and programs.user_function() is f
+
+
+def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
+    """Compiles what ``pmapx.pmap`` returned anew, so that its own counts stay as they are."""
+    theirs: Programs = f._pmapx
+    options = theirs.options
+    call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
+    programs = Programs(theirs.fun, options, Record(theirs.parameters))
+    programs.shared = sole(theirs.fun)  # What is traced here is nobody else's.
+    programs.shared.has_inner_pmaps = theirs.shared.has_inner_pmaps
+    with nesting.entered(None):
+        if programs.spans_processes():
+            call = multiprocess_call.over_all_processes(programs, call)
+        signature = call.signature
+        program, traced = programs.traced(signature, programs.mesh_around(signature))
+        started = time.perf_counter()
+        executable = Executable(program.lower(traced).compile(), program, ())
+    seconds = time.perf_counter() - started
+    return of_executable(theirs, call, executable, traced, compile_seconds=seconds)
+
+
+def of_executable(
+    programs: Programs,
+    call: Call,
+    executable: Executable,
+    traced: jax.stages.Traced,
+    *,
+    compile_seconds: float | None = None,
+) -> Subject:
+    """Makes a program of a pmapped function ready, as it was compiled."""
+    program, mesh = executable.program, executable.mesh
+    levels = program.mapping.levels
+    varying = [
+        frozenset(level.mesh_axis for level in levels if level.in_axes[index] is not None)
+        for index in range(len(program.mapping.leaves))
+    ]
+    return Subject(
+        name=programs.function,
+        kind="pmapx.pmap",
+        place=definition(programs.fun),
+        jaxpr=traced.jaxpr,
+        compiled=executable.compiled,
+        mesh=mesh,
+        values=call.leaves,
+        arguments=(call.args, call.kwargs),
+        in_paths=leaf_paths((call.args, call.kwargs), call.signature.positions,
+                            programs.parameters),
+        in_names=[program.mapping.names[index] for index in range(len(varying))],
+        in_types=[jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in program.mapping.leaves],
+        in_shardings=executable.in_shardings,
+        donated=programs.donated(call.signature),
+        out_types=traced.out_info,
+        compile_seconds=compile_seconds,
+        varying=varying if program.layout.as_shards else None,
+    )  # fmt: skip
+
+
+def of_jitted(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
+    """Compiles what ``jax.jit`` returned; any other function as ``jax.jit`` of it."""
+    jitted = f if hasattr(f, "trace") and hasattr(f, "lower") else jax.jit(f)
+    return of_traced(f, jitted.trace(*args, **kwargs), args, kwargs)
+
+
+def of_traced(
+    f: Any, traced: jax.stages.Traced, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Subject:
+    """Compiles a traced function."""
+    lowered = traced.lower()
+    started = time.perf_counter()
+    compiled = lowered.compile()
+    seconds = time.perf_counter() - started
+    return _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
+
+
+def of_topology(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str) -> Subject:
+    """Compiles a function for devices that are not there, its mapped axis grown to them."""
+    from pmapx._src.audit.topology.pmap_on_topology import compile_for
+
+    there = compile_for(f, args, topology, kwargs=kwargs)
+    subject = _of_stages(
+        f,
+        there.traced,
+        there.lowered,
+        there.compiled,
+        there.args,
+        dict(there.kwargs),
+        there.compile_seconds,
+    )
+    return dataclasses.replace(subject, kind="pmapx.pmap") if is_pmapped(f) else subject
+
+
+def _of_stages(
+    f: Any,
+    traced: jax.stages.Traced,
+    lowered: jax.stages.Lowered,
+    compiled: jax.stages.Compiled,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    compile_seconds: float,
+) -> Subject:
+    infos, tree = jax.tree.flatten(lowered.args_info)
+    dynamic, positions = _dynamic(args, kwargs, tree)
+    in_shardings = flat_shardings(compiled.input_shardings, len(infos))
+    mesh = _mesh_of(traced.jaxpr, in_shardings)
+    paths = leaf_paths(dynamic, positions, describe.parameter_names(f))
+    has_maps = any(True for _ in whole_program.shard_maps(traced.jaxpr.jaxpr))
+    return Subject(
+        name=describe.function_name(f),
+        kind="jit of shard_map" if has_maps else "jit",
+        place=definition(f),
+        jaxpr=traced.jaxpr,
+        compiled=compiled,
+        mesh=mesh,
+        values=jax.tree.leaves(dynamic),
+        arguments=dynamic,
+        in_paths=paths,
+        in_names=paths,
+        in_types=[jax.ShapeDtypeStruct(info.shape, info.dtype) for info in infos],
+        in_shardings=shardings_on(mesh, in_shardings, [info.shape for info in infos]),
+        donated=[info.donated for info in infos],
+        out_types=traced.out_info,
+        compile_seconds=compile_seconds,
+    )
+
+
+def leaf_paths(arguments: Any, positions: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Names the leaves of ``(args, kwargs)`` as the caller would write them.
+
+    >>> leaf_paths((({"w": 1}, 2), {"key": 3}), (0, 2), ("state", "mode", "batch"))
+    ["state['w']", 'batch', 'key']
+    """
+    paths = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]:
+        where, which, *rest = path
+        if where.idx == 1:
+            root = str(which.key)
+        else:
+            position = positions[which.idx]
+            root = names[position] if position < len(names) else f"argument {position}"
+        paths.append(root + jax.tree_util.keystr(tuple(rest)))
+    return paths
+
+
+def output_paths(result: Any) -> list[str]:
+    """Names the leaves of a result by where they are in it.
+
+    >>> output_paths(({"w": 1}, 2))
+    ["out[0]['w']", 'out[1]']
+    """
+    with_paths = jax.tree_util.tree_flatten_with_path(result)[0]
+    return [f"out{jax.tree_util.keystr(path)}" for path, _ in with_paths]
+
+
+def definition(fun: Any) -> str | None:
+    """Says where a function is written, as ``file.py:12``; None for one that is not Python's."""
+    fun = inspect.unwrap(fun)
+    while hasattr(fun, "func") or hasattr(fun, "__func__"):  # A partial, or a method.
+        fun = inspect.unwrap(fun.func if hasattr(fun, "func") else fun.__func__)
+    code = getattr(fun, "__code__", None)
+    if code is None and callable(fun):
+        code = getattr(type(fun).__call__, "__code__", None)
+    return f"{os.path.abspath(code.co_filename)}:{code.co_firstlineno}" if code else None
+
+
+def _dynamic(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tree: jax.tree_util.PyTreeDef
+) -> tuple[Any, tuple[int, ...]]:
+    """Leaves out static arguments, which ``jax.jit`` keeps to itself; those are no arrays."""
+    positions = tuple(range(len(args)))
+    if jax.tree.structure((args, kwargs)) != tree:
+        count = len(tree.children()[0].children())
+        arrays = [i for i in positions if all(map(_is_array, jax.tree.leaves(args[i])))]
+        if len(arrays) != count:
+            arrays = list(positions[:count])
+        positions = tuple(arrays)
+        named = {k: v for k, v in kwargs.items() if all(map(_is_array, jax.tree.leaves(v)))}
+        candidate = (tuple(args[i] for i in positions), named)
+        if jax.tree.structure(candidate) == tree:
+            return candidate, positions
+        return jax.tree.unflatten(tree, [None] * tree.num_leaves), positions
+    return (args, kwargs), positions
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
+
+
+def flat_shardings(shardings: Any, count: int) -> list[Any]:
+    """Returns the shardings of as many leaves; None for each where they do not match.
+
+    >>> flat_shardings(((None,), {}), 1)
+    [None]
+    """
+    # None may be an argument that is not used, or an empty part of the tree.
+    for is_leaf in (_is_sharding, lambda x: x is None or _is_sharding(x)):
+        flat = jax.tree.leaves(shardings, is_leaf=is_leaf)
+        if len(flat) == count:
+            return [each if _is_sharding(each) else None for each in flat]
+    return [None] * count
+
+
+def _is_sharding(x: Any) -> bool:
+    return isinstance(x, jax.sharding.Sharding)
+
+
+def _mesh_of(jaxpr: ClosedJaxpr, shardings: Sequence[Any]) -> Any:
+    """Returns the mesh that a program runs on: the largest that it or its inputs name."""
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+    meshes += [eqn.params["mesh"] for eqn in whole_program.shard_maps(jaxpr.jaxpr)]
+    return max(meshes, key=lambda m: (math.prod(m.axis_sizes), isinstance(m, Mesh)), default=None)
+
+
+def shardings_on(
+    mesh: Any, shardings: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> list[Any]:
+    """Returns shardings by the names of a mesh's axes, also those that XLA chose without names."""
+    return [
+        array_shardings.named(sharding, mesh, shape) if isinstance(mesh, Mesh) else sharding
+        for sharding, shape in zip(shardings, shapes, strict=True)
+    ]

@@ -1,0 +1,372 @@
+"""A jitted function traced again with its mesh laid on other devices.
+
+The function has its mesh from somewhere: a closure, a global, a ``NamedSharding``, the
+``shard_map`` around its body. ``on_mesh`` copies the functions that lead to one, with the other
+mesh in its place; everything else is shared with the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import math
+import os
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Jaxpr, Literal, Var
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from pmapx._src import errors
+from pmapx._src.audit.topology import jit_options
+from pmapx._src.replication.jaxprs import subjaxprs
+from pmapx._src.trees import names as describe
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+
+
+def traced_on(
+    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: Sequence[jax.Device]
+) -> tuple[jax.stages.Traced, Mesh, tuple[Any, ...], dict[str, Any]]:
+    """Traces a function of ``jax.jit`` for other devices, with its arguments grown to them.
+
+    Returns the trace, the mesh, and the arguments' shapes and types there.
+    """
+    function = describe.function_name(jitted)
+    here = jitted.trace(*args, **kwargs)
+    infos, _ = here.args_info
+    dynamic = _dynamic_positions(args, infos)
+    asked = jit_options.shardings_asked_for(jitted, args, dynamic, kwargs)
+    old = _mesh_here(here, (args, kwargs), asked, function)
+    mesh = grown(old, devices, function)
+    taken = tuple(args[position] for position in dynamic)
+    leaves, tree = jax.tree.flatten((taken, kwargs))
+    there = [
+        _grown_leaf(leaf, _own_spec(leaf, wanted), spec, old.shape, mesh, function)
+        for leaf, wanted, spec in zip(
+            leaves, asked.arguments, specs_in_shard_maps(here.jaxpr.jaxpr), strict=True
+        )
+    ]
+    dynamic_args, named = jax.tree.unflatten(tree, there)
+    fun = on_mesh(jitted.__wrapped__, mesh)
+
+    def with_static(*dynamic_args: Any, **kwargs: Any) -> Any:
+        positional = list(args)
+        for position, value in zip(dynamic, dynamic_args, strict=True):
+            positional[position] = value
+        return fun(*positional, **kwargs)
+
+    with_static.__name__ = with_static.__qualname__ = function
+    donated = [
+        index
+        for index, info in enumerate(infos)
+        if any(leaf.donated for leaf in jax.tree.leaves(info))
+    ]
+    outputs = [
+        None if wanted is None else _on(mesh, wanted.spec, function) for wanted in asked.outputs
+    ]
+    out_tree = jax.tree.structure(here.out_info)
+    again = jax.jit(
+        with_static,
+        donate_argnums=tuple(donated),
+        out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
+    )
+    with _in_place_of_context(mesh):
+        traced = again.trace(*dynamic_args, **named)
+    for found in _meshes(traced.jaxpr.jaxpr):
+        if dict(found.shape) != dict(mesh.shape):
+            problem = f"a shard_map in it is still over the mesh {dict(found.shape)}"
+            raise errors.CannotRebuild(function, problem)
+    positional = list(args)
+    for position, value in zip(dynamic, dynamic_args, strict=True):
+        positional[position] = value
+    return traced, mesh, tuple(positional), named
+
+
+def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context with ``mesh`` in the place of the one that is set around, if any is."""
+    is_set = not jax.sharding.get_abstract_mesh().empty
+    return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
+
+
+def mesh_of(traced: jax.stages.Traced, arguments: Any, function: str) -> Mesh:
+    """Returns the mesh of the ``shard_map`` that a trace holds, or that its arguments lie on."""
+    for mesh in _meshes(traced.jaxpr.jaxpr):
+        if isinstance(mesh, Mesh):
+            return mesh
+    for leaf in jax.tree.leaves(arguments):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+    raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
+
+
+def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str) -> Mesh:
+    """Returns a mesh of the same axes on other devices, of which the first takes what is left."""
+    names = old.axis_names
+    inner = [old.shape[name] for name in names[1:]]
+    if len(devices) % math.prod(inner):
+        raise errors.UnevenTopology(function, math.prod(inner), len(devices))
+    chosen = np.empty(len(devices), dtype=object)
+    chosen[:] = devices
+    return Mesh(chosen.reshape(-1, *inner), names, axis_types=old.axis_types)
+
+
+def on_mesh(value: Any, mesh: Mesh) -> Any:
+    """Returns a function, or what else may lead to a mesh, with ``mesh`` in the mesh's place.
+
+    >>> here = Mesh(np.array(jax.devices()[:1]), ("i",))
+    >>> there = Mesh(np.array(jax.devices("cpu")[:1])[None], ("j", "i"))
+    >>> def axis_names():
+    ...     return here.axis_names
+    >>> on_mesh(axis_names, there)()
+    ('j', 'i')
+    """
+    return _Copies(mesh).of(value)
+
+
+class _Copies:
+    """Copies of functions that lead to a mesh."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._leads: dict[int, bool] = {}
+        self._made: dict[int, Any] = {}
+        self._kept: list[Any] = []  # What an id stands for must not go away.
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, Mesh):
+            return self._mesh
+        if isinstance(value, AbstractMesh):
+            return self._mesh.abstract_mesh
+        if isinstance(value, NamedSharding):
+            return NamedSharding(self._mesh, value.spec, memory_kind=value.memory_kind)
+        if not self._leads_to_mesh(value):
+            return value
+        if id(value) not in self._made:
+            self._made[id(value)] = self._copy(value)
+        return self._made[id(value)]
+
+    def _leads_to_mesh(self, value: Any) -> bool:
+        """Says whether a mesh can be reached from a value, by a walk that meets each value once."""
+        known = self._leads.get(id(value))
+        if known is not None:
+            return known
+        reached, seen, stack = {id(value): value}, {id(value)}, [value]
+        parents: dict[int, list[int]] = {}
+        holders: list[int] = []
+        while stack:
+            item = stack.pop()
+            for part in _parts(item):
+                if isinstance(part, Mesh | AbstractMesh | NamedSharding):
+                    holders.append(id(item))
+                    continue
+                if not isinstance(part, _FOLLOWED) and not _is_jitted(part):
+                    continue
+                parents.setdefault(id(part), []).append(id(item))
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    reached[id(part)] = part
+                    stack.append(part)
+        self._kept += reached.values()
+        leading: set[int] = set()
+        while holders:
+            holder = holders.pop()
+            if holder not in leading:
+                leading.add(holder)
+                holders += parents.get(holder, [])
+        self._leads.update((key, key in leading) for key in reached)
+        return id(value) in leading
+
+    def _copy(self, value: Any) -> Any:
+        if isinstance(value, types.FunctionType):
+            return self._copy_function(value)
+        if isinstance(value, types.MethodType):
+            owner = copy.copy(value.__self__)
+            for name, item in _attributes(owner).items():
+                object.__setattr__(owner, name, self.of(item))  # It may be frozen.
+            return types.MethodType(self.of(value.__func__), owner)
+        if isinstance(value, functools.partial):
+            keywords = {key: self.of(item) for key, item in value.keywords.items()}
+            return functools.partial(self.of(value.func), *map(self.of, value.args), **keywords)
+        if isinstance(value, dict):
+            return type(value)((key, self.of(item)) for key, item in value.items())
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self.of, value))
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.of, value))
+        return self.of(value.__wrapped__)  # Of a jit: the program is the same without it.
+
+    def _copy_function(self, function: types.FunctionType) -> types.FunctionType:
+        cells = tuple(types.CellType() for _ in function.__closure__ or ())
+        own_globals = dict(function.__globals__)
+        copied = types.FunctionType(
+            function.__code__, own_globals, function.__name__, function.__defaults__, cells
+        )
+        self._made[id(function)] = copied  # Before its parts: a function may know itself.
+        copied.__dict__.update(function.__dict__)
+        copied.__qualname__, copied.__module__ = function.__qualname__, function.__module__
+        copied.__doc__ = function.__doc__
+        for cell, original in zip(cells, function.__closure__ or (), strict=True):
+            if _is_filled(original):
+                cell.cell_contents = self.of(original.cell_contents)
+        for name in _global_names(function):
+            own_globals[name] = self.of(own_globals[name])
+        copied.__defaults__ = self.of(function.__defaults__)
+        copied.__kwdefaults__ = self.of(function.__kwdefaults__)
+        return copied
+
+
+_FOLLOWED = (types.FunctionType, types.MethodType, functools.partial, dict, tuple, list)
+
+
+def _is_jitted(value: Any) -> bool:
+    return callable(getattr(type(value), "lower", None)) and hasattr(value, "__wrapped__")
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields what a value may lead to a mesh by."""
+    if isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            if _is_filled(cell):
+                yield cell.cell_contents
+        for name in _global_names(value):
+            yield value.__globals__[name]
+        yield value.__defaults__
+        yield value.__kwdefaults__
+    elif isinstance(value, types.MethodType):
+        yield value.__func__
+        yield from _attributes(value.__self__).values()
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, dict):
+        yield from list(value.values())
+    elif isinstance(value, tuple | list):
+        yield from value
+    elif _is_jitted(value):
+        yield value.__wrapped__
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # A name that has no value yet.
+        return False
+
+
+def _global_names(function: types.FunctionType) -> list[str]:
+    """Returns the globals that a function uses, and those inside it; none of JAX's own."""
+    if function.__code__.co_filename.startswith(_JAX):
+        return []
+    names: dict[str, None] = {}
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(dict.fromkeys(code.co_names))
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return [name for name in names if name in function.__globals__]
+
+
+def _mesh_here(
+    here: jax.stages.Traced, arguments: Any, asked: jit_options.Asked, function: str
+) -> Mesh | AbstractMesh:
+    """Returns the mesh that a function runs on here."""
+    for mesh in _meshes(here.jaxpr.jaxpr):
+        return mesh
+    passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    for sharding in [*passed, *asked.arguments, *asked.outputs]:
+        if isinstance(sharding, NamedSharding):
+            return sharding.mesh
+    raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
+
+
+def _dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:
+    """Returns the positions of the arguments that a jit does not take for static."""
+    positions: list[int] = []
+    for position, arg in enumerate(args):
+        if len(positions) < len(infos) and _fits(arg, infos[len(positions)]):
+            positions.append(position)
+    return positions
+
+
+def _fits(arg: Any, info: Any) -> bool:
+    trees: list[Any] = [jax.tree.structure(arg), jax.tree.structure(info)]
+    if trees[0] != trees[1]:
+        return False
+    pairs = zip(jax.tree.leaves(arg), jax.tree.leaves(info), strict=True)
+    return all(np.shape(a) == i.shape if not hasattr(a, "shape") else a.shape == i.shape
+               for a, i in pairs)  # fmt: skip
+
+
+def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
+    """Returns a sharding on the other mesh."""
+    try:
+        return NamedSharding(mesh, spec)
+    except ValueError:
+        problem = f"it has a sharding {spec}, whose axes its mesh {dict(mesh.shape)} has not"
+        raise errors.CannotRebuild(function, problem) from None
+
+
+def _own_spec(leaf: Any, wanted: NamedSharding | None) -> PartitionSpec | None:
+    sharding = getattr(leaf, "sharding", None) if wanted is None else wanted
+    return sharding.spec if isinstance(sharding, NamedSharding) else None
+
+
+def _grown_leaf(
+    leaf: Any,
+    own: PartitionSpec | None,
+    taken: PartitionSpec | None,
+    sizes: Any,
+    mesh: Mesh,
+    function: str,
+) -> jax.ShapeDtypeStruct:
+    """Returns an argument's shape there: ``own`` is how it comes in, ``taken`` by a shard_map."""
+    aval = leaf if hasattr(leaf, "dtype") else jax.typeof(leaf)
+    shape = list(aval.shape)
+    for dimension, names in enumerate((own if taken is None else taken) or ()):
+        for name in (names,) if isinstance(names, str) else names or ():
+            shape[dimension] = shape[dimension] // sizes[name] * mesh.shape[name]
+    spec = taken if own is None else own
+    return jax.ShapeDtypeStruct(
+        tuple(shape),
+        aval.dtype,
+        weak_type=bool(getattr(aval, "weak_type", False)),
+        sharding=None if spec is None else _on(mesh, spec, function),
+    )
+
+
+def specs_in_shard_maps(jaxpr: Jaxpr) -> list[PartitionSpec | None]:
+    """Returns for each input of a jaxpr the spec by which a ``shard_map`` takes it, if any does."""
+    found: dict[Var, PartitionSpec] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "shard_map":
+            specs: Sequence[PartitionSpec | None] = eqn.params["in_specs"]
+        else:
+            specs = next(
+                (
+                    specs_in_shard_maps(sub)
+                    for sub in subjaxprs(eqn.params)
+                    if len(sub.invars) == len(eqn.invars)
+                ),
+                [],
+            )
+        for var, spec in zip(eqn.invars, specs, strict=False):
+            if spec is not None and not isinstance(var, Literal):
+                found.setdefault(var, spec)
+    return [found.get(var) for var in jaxpr.invars]
+
+
+def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "shard_map":
+            yield eqn.params["mesh"]
+        for sub in subjaxprs(eqn.params):
+            yield from _meshes(sub)

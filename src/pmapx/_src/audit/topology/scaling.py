@@ -1,0 +1,101 @@
+"""What a mapped function costs a device, from a few devices to a pod, and what grows on the way.
+
+A function whose devices each keep their share of the work should cost every device the same on 8
+of them as on 4,096: what it holds, and what it sends. What does not is named.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pmapx._src.audit.hlo import collectives
+from pmapx._src.audit.topology import interconnect
+from pmapx._src.audit.topology.growth import Point, Scaling, growth_of
+from pmapx._src.audit.topology.pmap_on_topology import Build, Elsewhere, compile_for
+from pmapx._src.audit.topology.target import topology_of
+from pmapx._src.trees import names
+
+COUNTS = (8, 64, 256, 1024, 4096)
+"""The numbers of devices that are looked at unless others are named."""
+
+
+def scaling(
+    mapped: Any,
+    args: Sequence[Any] = (),
+    counts: Iterable[int] = COUNTS,
+    family: str = "v5p",
+    *,
+    topologies: Sequence[str] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    build: Build | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Scaling:
+    """Compiles a mapped function for several numbers of devices and says what grows with them.
+
+    Each device keeps what it has: the batch grows with the devices, as ``compile_for`` says.
+
+    Args:
+      mapped: the function, as ``compile_for`` takes it.
+      args: its arguments here, or their shapes and types.
+      counts: the numbers of devices.
+      family: the devices: ``v4``, ``v5e``, ``v5p``, ``v6e``, ``tpu7x`` or ``cpu``.
+      topologies: the topologies by their names, in the place of ``counts`` and ``family``.
+      kwargs: its keyword arguments.
+      build: builds the function for the devices, as ``compile_for`` takes it.
+      progress: is told before each compilation.
+
+    >>> import jax, numpy as np, pmapx
+    >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
+    >>> found = scaling(step, [np.ones((1, 4), np.float32)], counts=[1], family="cpu")
+    >>> found.points[0].arguments, found.growing
+    (16, ())
+    """
+    if topologies is None:
+        topologies = [topology_of(count, family) for count in sorted(counts)]
+    points = []
+    for topology in topologies:
+        progress(f"compiling for {topology}")
+        there = compile_for(mapped, args, topology, kwargs=kwargs, build=build)
+        points.append(point_of(there, topology))
+    points.sort(key=lambda point: point.devices)
+    name = names.function_name(mapped if build is None else build)
+    return Scaling(name, tuple(points), tuple(growth_of(points)))
+
+
+def point_of(there: Elsewhere, topology: str) -> Point:
+    """Reads what a compiled function costs a device."""
+    fabric = interconnect.fabric_of(there.devices)
+    text = there.compiled.as_text() or ""
+    found = collectives.collectives(text, there.axis_sizes, fabric.slice_of)
+    payloads: collections.Counter[str] = collections.Counter()
+    for collective in found:
+        payloads[_name(collective)] += collective.payload * collective.times_at_least
+    memory = there.compiled.memory_analysis()
+    if memory is None:
+        arguments = outputs = temporaries = 0
+    else:
+        arguments = memory.argument_size_in_bytes
+        outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
+        temporaries = memory.temp_size_in_bytes
+    return Point(
+        topology=topology,
+        devices=len(there.devices),
+        collectives=sum(collective.times_at_least for collective in found),
+        sent=sum(collective.sent_in_a_call for collective in found),
+        between=sum(collective.between_in_a_call for collective in found),
+        payloads=dict(payloads),
+        arguments=arguments,
+        outputs=outputs,
+        temporaries=temporaries,
+        compile_seconds=there.compile_seconds,
+        slices=fabric.slices,
+    )
+
+
+def _name(collective: collectives.Collective) -> str:
+    if collective.place is None:
+        return collective.kind
+    return f"{collective.kind} at {os.path.basename(collective.place)}"

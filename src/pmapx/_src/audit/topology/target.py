@@ -1,0 +1,291 @@
+"""Devices that are not there: a pod by its name, to compile for on a machine that has none.
+
+JAX's compilers do not need the devices that they compile for, only a description of them. TPUs are
+described by the ``libtpu`` wheel of JAX's ``tpu`` extra, GPUs by its CUDA plugin, and CPU devices
+are virtual anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import jax
+from jax.experimental import topologies
+
+from pmapx._src import errors, fastpath
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A kind of TPU.
+
+    Attributes:
+      shapes: slices that can be had of it, in chips, smallest first.
+      options: what libtpu has to be told.
+    """
+
+    shapes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions a slice has."""
+        return self.shapes[0].count("x") + 1
+
+    @property
+    def largest(self) -> int:
+        """How many chips its largest slice has."""
+        return _chips(self.shapes[-1])
+
+
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = (
+    *("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16"),
+    *("8x16x16", "16x16x16"),
+)
+FAMILIES = {
+    # Each chip of a v4 is one device to JAX, of two cores.
+    "v4": Family(_CUBES, options=(("chip_config_name", "megacore"),)),
+    "v5e": Family(_FLAT),
+    "v5p": Family((*_CUBES, "16x16x24")),
+    "v6e": Family(_FLAT),
+    "tpu7x": Family(_CUBES),
+}
+"""The TPUs that pmapx knows by name; ``libtpu`` may know others."""
+
+EXAMPLES = ("v5e:16x16", "v6e:8x8", "v4:4x4x4", "v5p:8x8x16", "4x v5e:16x16", "cpu:64")
+
+_NAME = re.compile(r"(?:(\d+)\s*x\s+)?([a-z][a-z0-9]*):(\d+(?:x\d+)*)", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A name, read.
+
+    Attributes:
+      name: the name, in the one way to write it.
+      family: ``v5e``, say, or ``cpu`` or ``gpu``.
+      shape: the shape of a slice: chips, or machines and the GPUs of each.
+      slices: how many slices there are, connected by the data center's network.
+    """
+
+    name: str
+    family: str
+    shape: tuple[int, ...]
+    slices: int = 1
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether it is made of TPUs."""
+        return self.family not in ("cpu", "gpu")
+
+
+def parse(name: str) -> Topology:
+    """Reads a topology's name.
+
+    >>> parse("4x v5e:16x16")
+    Topology(name='4x v5e:16x16', family='v5e', shape=(16, 16), slices=4)
+    >>> parse("cpu:64").shape
+    (64,)
+    """
+    found = _NAME.fullmatch(name.strip()) if isinstance(name, str) else None
+    if found is None:
+        problem = "a topology is written as family:shape, several slices as 4x family:shape"
+        raise errors.UnknownTopology(name, problem, EXAMPLES)
+    slices, family, shape = int(found[1] or 1), found[2].lower(), found[3]
+    sizes = tuple(map(int, shape.split("x")))
+    written = f"{family}:{shape}" if slices == 1 else f"{slices}x {family}:{shape}"
+    topology = Topology(written, family, sizes, slices)
+    wrong = _problem(topology)
+    if wrong is not None:
+        valid = [f"{family}:{shape}" for shape in FAMILIES[family].shapes] if (
+            family in FAMILIES
+        ) else list(EXAMPLES)  # fmt: skip
+        raise errors.UnknownTopology(name, wrong, valid)
+    return topology
+
+
+def _problem(topology: Topology) -> str | None:
+    """Says what is wrong with a topology before a compiler is asked."""
+    shape, slices = topology.shape, topology.slices
+    if 0 in (*shape, slices):
+        return "there is nothing in it"
+    if topology.family == "cpu":
+        return None if len(shape) == 1 and slices == 1 else "CPU devices are only counted, as cpu:8"
+    if topology.family == "gpu":
+        is_known = len(shape) <= 2 and slices == 1
+        return None if is_known else "GPUs are counted by machine and in each, as gpu:2x8"
+    family = FAMILIES.get(topology.family)
+    if family is None:
+        return (
+            f"{topology.family} is no kind of device known here ({', '.join(FAMILIES)}, cpu, gpu)"
+        )
+    if len(shape) != family.rank:
+        return f"a slice of {topology.family} has {family.rank} dimensions"
+    if math.prod(shape) > family.largest:
+        return (
+            f"a slice of {topology.family} has at most {family.largest} chips; "
+            f"several slices are written as 4x {topology.family}:{family.shapes[-1]}"
+        )
+    return None
+
+
+def topology_of(device_count: int, family: str = "v5p") -> str:
+    """Returns the name of a topology with so many devices, several slices if one is too small.
+
+    >>> topology_of(256, "v5e"), topology_of(1024, "v5e"), topology_of(1024), topology_of(8, "cpu")
+    ('v5e:16x16', '4x v5e:16x16', 'v5p:8x8x16', 'cpu:8')
+    """
+    if family in ("cpu", "gpu"):
+        return f"{family}:{device_count}"
+    if family not in FAMILIES:
+        problem = f"it is no kind of device known here ({', '.join(FAMILIES)}, cpu, gpu)"
+        raise errors.UnknownTopology(family, problem, EXAMPLES)
+    known = FAMILIES[family]
+    per_chip = 2 if family == "tpu7x" else 1
+    for shape in known.shapes:
+        if _chips(shape) * per_chip == device_count:
+            return f"{family}:{shape}"
+    slices, rest = divmod(device_count, known.largest * per_chip)
+    if rest or not slices:
+        problem = f"no slice of {family} has {device_count} devices"
+        valid = [f"{family}:{shape} ({_chips(shape) * per_chip})" for shape in known.shapes]
+        raise errors.UnknownTopology(f"{family} of {device_count}", problem, valid)
+    return f"{slices}x {family}:{known.shapes[-1]}"
+
+
+def several(names: str | Sequence[str]) -> list[str]:
+    """Reads the topologies of a scaling table, each by its name or by a number of devices.
+
+    >>> several("v5e:8, 64, 256, 4x v5e:16x16")
+    ['v5e:2x4', 'v5e:8x8', 'v5e:16x16', '4x v5e:16x16']
+    >>> several(["cpu:8", "cpu:16"])
+    ['cpu:8', 'cpu:16']
+    """
+    found: list[str] = []
+    family = ""
+    for name in names.split(",") if isinstance(names, str) else names:
+        name = name.strip()
+        if not name:
+            continue
+        if name.isdecimal() and family:
+            name = f"{family}:{name}"
+        kind, _, shape = name.partition(":")
+        if shape.isdecimal() and kind in FAMILIES:
+            name = topology_of(int(shape), kind)
+        topology = parse(name)
+        family = topology.family
+        found.append(topology.name)
+    return list(dict.fromkeys(found))
+
+
+def _chips(shape: str) -> int:
+    return math.prod(map(int, shape.split("x")))
+
+
+def devices_of(topology: str) -> tuple[jax.Device, ...]:
+    """Returns the devices of a topology: to lower and compile for, not to run on.
+
+    Args:
+      topology: ``v5e:16x16`` and the like for a slice of TPUs (v4, v5e, v5p, v6e, tpu7x),
+        ``4x v5e:16x16`` for several slices, ``cpu:64`` for virtual CPU devices, ``gpu:2x8`` for
+        machines of GPUs such as this one has.
+
+    >>> len(devices_of("cpu:1"))
+    1
+    """
+    return _devices(parse(topology))
+
+
+@functools.lru_cache(maxsize=64)
+def _devices(topology: Topology) -> tuple[jax.Device, ...]:
+    if topology.family == "cpu":
+        return _cpu_devices(topology.shape[0])
+    if topology.family == "gpu":
+        return _gpu_devices(topology)
+    return _tpu_devices(topology)
+
+
+def _cpu_devices(count: int) -> tuple[jax.Device, ...]:
+    try:
+        here = jax.local_devices(backend="cpu")
+    except RuntimeError:  # JAX_PLATFORMS leaves them out.
+        here = []
+    if len(here) >= count:
+        return tuple(here[:count])
+    more = fastpath.more_cpu_devices(count)
+    if more is None:
+        raise errors.TooFewCpuDevices(count, len(here))
+    return more
+
+
+def _tpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
+    if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
+        raise errors.NoCompiler(topology.name, "libtpu", "pip install 'pmapx[tpu]'")
+    name = f"{topology.family}:{'x'.join(map(str, topology.shape))}"
+    options: dict[str, object] = dict(FAMILIES[topology.family].options)
+    if topology.slices > 1:
+        options["num_slices"] = topology.slices
+    if math.prod(topology.shape) < 4:
+        # A host has four chips unless told otherwise.
+        options["chips_per_host_bounds"] = [*topology.shape, *[1] * (3 - len(topology.shape))]
+    try:
+        with _alone_on_this_machine():
+            found = topologies.get_topology_desc(name, platform="tpu", **options)
+    except Exception as error:  # Whatever the compiler raises; it is quoted.
+        said = str(error).splitlines()[0]
+        if "INVALID_ARGUMENT" in said or "NOT_FOUND" in said:
+            shapes = FAMILIES[topology.family].shapes
+            valid = [f"{topology.family}:{shape}" for shape in shapes]
+            raise errors.UnknownTopology(topology.name, f"libtpu said: {said}", valid) from None
+        fix = "set ALLOW_MULTIPLE_LIBTPU_LOAD=1, or wait until the other process is done."
+        raise errors.NoTopologyFromCompiler(topology.name, said, fix) from error
+    return tuple(found.devices)
+
+
+_WITHOUT_TPU = {
+    # Else libtpu asks Google's metadata server who it is, and writes that nobody answered.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    # Else a second process that describes a topology is turned away.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@contextlib.contextmanager
+def _alone_on_this_machine() -> Iterator[None]:
+    """Tells libtpu, while it loads, that there is no TPU here, unless there may be one."""
+    # JAX sets this when it is imported where there is none.
+    if os.environ.get("TPU_SKIP_MDS_QUERY") != "1":
+        yield
+        return
+    unset = {key: value for key, value in _WITHOUT_TPU.items() if key not in os.environ}
+    os.environ.update(unset)
+    try:
+        yield
+    finally:
+        for key in unset:
+            os.environ.pop(key, None)
+
+
+def _gpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
+    machines, gpus = (1, *topology.shape) if len(topology.shape) == 1 else topology.shape
+    try:
+        # Slices (of fast links between machines), machines in each, and GPUs in each of those.
+        found = topologies.get_topology_desc("", platform="cuda", topology=f"1x{machines}x{gpus}")
+    except NotImplementedError:
+        package = "JAX's CUDA plugin"
+        raise errors.NoCompiler(topology.name, package, "pip install 'jax[cuda12]'") from None
+    except Exception as error:
+        said = str(error).splitlines()[0]
+        fix = "run it where a GPU of that kind is."
+        raise errors.NoTopologyFromCompiler(topology.name, said, fix) from error
+    return tuple(found.devices)

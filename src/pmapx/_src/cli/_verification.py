@@ -1,0 +1,74 @@
+"""A verification as people read it: a line a site, and what to look at first."""
+
+from __future__ import annotations
+
+import collections
+
+import click
+
+from pmapx._src.verify.compare.calls import GIVEN
+from pmapx._src.verify.compare.result import (
+    DIFFERENT,
+    UNVERIFIED,
+    VERIFIED,
+    SiteResult,
+    Verification,
+)
+
+# Lines of what a command that failed printed.
+_SHOWN = 15
+_COLOURS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
+
+
+def as_text(found: Verification) -> str:
+    """Returns the table, with colours, and the totals.
+
+    >>> from pmapx._src.verify.compare.result import EQUAL
+    >>> site = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
+    >>> print(click.unstyle(as_text(Verification((site,)))))
+    site         function  state     calls  detail
+    train.py:12  step      verified      3  equal to the bit
+    1 verified, 0 different, 0 unverified
+    """
+    lines = [click.style(f"  {line}", dim=True) for line in found.output.splitlines()[-_SHOWN:]]
+    lines += [click.style(f"error: {text}", fg="red") for text in found.errors]
+    lines += [click.style(f"different: {text}", fg="red") for text in found.differences]
+    if found.sites:
+        lines += _table(found.sites)
+    first = found.first
+    if first is not None and len(found.sites) > 1:
+        lines.append(f"First to differ: {first.function} at {_place(first)}: {first.detail}")
+    if first is not None and GIVEN in first.detail:
+        lines.append(
+            "No call before it differs: does the program draw its data without a seed, or read "
+            "what the other run wrote?"
+        )
+    counts = collections.Counter(site.state for site in found.sites)
+    lines.append(", ".join(f"{counts[state]} {state}" for state in _COLOURS))
+    if not found.sites and not found.errors:
+        lines.append("No map was called: nothing was verified.")
+    if any(site.agreement.startswith("equal within") for site in found.sites):
+        lines.append(f"Tolerance: {found.tolerance}.")
+    return "\n".join([*lines, *found.notes])
+
+
+def _table(sites: tuple[SiteResult, ...]) -> list[str]:
+    rows = [(_place(site), site.function, site.state, str(site.calls or "-")) for site in sites]
+    heads = ("site", "function", "state", "calls")
+    wide = [max(len(row[column]) for row in [heads, *rows]) for column in range(4)]
+    head = "  ".join(f"{word:<{width}}" for word, width in zip(heads, wide, strict=True))
+    lines = [click.style(f"{head}  detail", bold=True)]
+    for site, (place, function, state, calls) in zip(sites, rows, strict=True):
+        shown = click.style(f"{state:<{wide[2]}}", fg=_COLOURS[state])
+        detail = "; ".join(part for part in (site.agreement, site.detail) if part)
+        lines.append(
+            f"{place:<{wide[0]}}  {function:<{wide[1]}}  {shown}  {calls:>{wide[3]}}  {detail}"
+        )
+        lines += [f"{'':<{wide[0]}}    note: {note}" for note in site.notes[:3]]
+        if len(site.notes) > 3:
+            lines.append(f"{'':<{wide[0]}}    note: and {len(site.notes) - 3} more like these")
+    return lines
+
+
+def _place(site: SiteResult) -> str:
+    return f"{site.path}:{site.line}"

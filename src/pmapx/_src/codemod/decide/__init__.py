@@ -1,0 +1,1 @@
+"""What becomes of each use of pmap, and why."""

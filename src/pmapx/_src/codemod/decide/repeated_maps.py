@@ -1,0 +1,91 @@
+"""Whether a function is mapped more than once, so that what it was compiled to must be kept.
+
+``jax.pmap`` remembered by the function; ``jax.jit`` of a new function each time compiles each time.
+"""
+
+from __future__ import annotations
+
+import ast
+import weakref
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.values import Exported, Function, Named
+from pmapx._src.codemod.decide.nested_pmaps import bound
+from pmapx._src.codemod.decide.sites import Site
+
+
+def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
+    """Tells whether a function that outlives the site is mapped there more than once."""
+    if site.kind == "wrapper":
+        return True
+    if site.kind != "call" or not (
+        _is_repeated(module, node) or _is_for_others(module, site, node)
+    ):
+        return False
+    call: ast.AST = node
+    while module.place(call) != site.whole:
+        call = module.parent(call)
+    assert isinstance(call, ast.Call)
+    function = call.args[0] if call.args else None
+    root = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or any(
+        root.id in bound(part for part in ast.walk(around) if part is not around)
+        for around in module.functions_around(node)
+    ):
+        return False
+    held = module.env.find(root.id) or frozenset()
+    lasting = (Function, Named, Exported) if root is function else (Named, Exported)
+    return any(isinstance(fact, lasting) for fact in held)
+
+
+_REPEATING = (
+    ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
+    ast.GeneratorExp,
+)  # fmt: skip
+_Use = tuple[Module, ast.AST]
+_USES: weakref.WeakKeyDictionary[Project, dict[str, list[_Use]]] = weakref.WeakKeyDictionary()
+
+
+def _is_repeated(module: Module, node: ast.AST, inside: frozenset[ast.AST] = frozenset()) -> bool:
+    """Tells whether a place may be reached twice in one run of the program."""
+    while not isinstance(node, ast.Module):
+        if isinstance(node, _REPEATING) or node in inside:
+            return True
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            uses = _uses(module.project).get(_called_by(module, node), [])
+            return len(uses) > 1 or any(_is_repeated(*use, inside | {node}) for use in uses)
+        node = module.parent(node)
+    return False
+
+
+def _is_for_others(module: Module, site: Site, node: ast.AST) -> bool:
+    """Tells whether a map is made and called in a function that only others call, and often."""
+    return site.is_called_at_once and any(
+        isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not _uses(module.project).get(_called_by(module, each))
+        for each in module.functions_around(node)
+    )
+
+
+def _called_by(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    parent = module.parent(function)
+    is_first = function.name in ("__init__", "__post_init__", "setup")
+    return parent.name if is_first and isinstance(parent, ast.ClassDef) else function.name
+
+
+def _uses(project: Project) -> dict[str, list[_Use]]:
+    """Returns where each name is used that may be a function's, in all files that were read."""
+    if project not in _USES:
+        found: dict[str, list[_Use]] = {}
+        for module in project.modules.values():
+            for node in ast.walk(module.source.tree) if module is not None else ():
+                assert module is not None
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    found.setdefault(node.id, []).append((module, node))
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    found.setdefault(node.func.attr, []).append((module, node))
+        _USES[project] = found
+    return _USES[project]

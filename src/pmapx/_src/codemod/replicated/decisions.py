@@ -1,0 +1,231 @@
+"""Which values lose their axis of devices: those whose every place agrees, with proof.
+
+The proof is an induction. What ``replicate`` makes is equal on all devices. A result of a pmap is,
+if the analysis of its program says that it differs by nothing but arguments which are equal. So the
+largest set of groups is looked for in which each result rests on arguments of the set.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator, Set
+
+from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.replicated.flow import Flow
+from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
+from pmapx._src.codemod.replicated.maps import Map, SiteKey
+from pmapx._src.codemod.replicated.passing import passed_on
+
+NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
+NOT_REACHED = "the command never called it"
+NOT_SETTLED = "where its values go could not be followed to the end"
+COUNTS = "it is called with different numbers of arguments"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stay:
+    """Something that keeps a row a device, where, and why; ``site`` has its ``jax.pmap``."""
+
+    place: Place
+    what: str
+    reason: str
+    site: Place
+
+
+@dataclasses.dataclass(slots=True)
+class Decisions:
+    """What changes, and what stays as it is."""
+
+    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    changes: list[tuple[Change, bool]] = dataclasses.field(default_factory=list)
+    stays: list[Stay] = dataclasses.field(default_factory=list)
+
+
+def decide(flow: Flow, named: Set[Position]) -> Decisions:
+    """Returns the changes of all groups that have a proof, or that the user named."""
+    judge = _Judge(flow, named)
+    groups = [group for group in flow.graph.groups() if any(each.position for each in group)]
+    open_groups, refused = [], []
+    for group in groups:
+        reason = judge.first_reason(group)
+        refused.append((group, reason)) if reason else open_groups.append(group)
+    while True:
+        converted = {
+            each.position for group in open_groups for each in group if each.position is not None
+        }
+        kept = []
+        for group in open_groups:
+            found = judge.proof_fails(group, converted)
+            refused.append((group, found)) if found else kept.append(group)
+        if len(kept) == len(open_groups):
+            break
+        open_groups = kept
+    decisions = Decisions()
+    for group in open_groups:
+        _convert(flow, group, decisions)
+    decisions.stays = list(_stays(flow, judge, refused, decisions))
+    return decisions
+
+
+Reason = tuple[Place, str]
+
+
+class _Judge:
+    def __init__(self, flow: Flow, named: Set[Position]) -> None:
+        self.flow = flow
+        self.named = named
+        self.passed_on = passed_on(flow)
+
+    def first_reason(self, group: list[Element]) -> Reason | None:
+        """Returns why a group stays, from where its values go."""
+        if not self.flow.is_settled:
+            return self._site(group).made_at, NOT_SETTLED
+        found = [(place, why) for each in group for place, why in each.reasons.items()]
+        found += [self.passed_on[each] for each in group if each in self.passed_on]
+        found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
+        return found[0] if found else None
+
+    def _site(self, group: list[Element]) -> Map:
+        position = next(each.position for each in group if each.position is not None)
+        return self.flow.maps.by_key(position.site)
+
+    def proof_fails(self, group: list[Element], converted: Set[Position]) -> Reason | None:
+        """Returns why a group stays, from what its pmaps do with it."""
+        positions = [each.position for each in group if each.position is not None]
+        # A result that differs tells more than the argument that it becomes.
+        positions.sort(key=lambda position: (not position.is_output, position))
+        is_named = any(position in self.named for position in positions)
+        for position in positions:
+            each = self.flow.maps.by_key(position.site)
+            asked = next((p for p in positions if p.site == each.key and not p.is_output), position)
+            reason = self._obstacle(each) or self._unproven(
+                each, position, converted, is_named, asked
+            )
+            if reason:
+                return each.made_at, reason
+        return None
+
+    def _obstacle(self, each: Map) -> str:
+        if each.obstacle:
+            return each.obstacle
+        if each.reasons:
+            return next(iter(each.reasons.values()))
+        if len(each.counts) > 1 or -1 in each.counts:
+            return COUNTS
+        return ""
+
+    def _unproven(
+        self,
+        each: Map,
+        position: Position,
+        converted: Set[Position],
+        is_named: bool,
+        asked: Position,
+    ) -> str:
+        record = each.record
+        if record is None or record.problem:
+            element = self.flow.graph.element(position)
+            if is_named and position.index == WHOLE and element.is_taken_apart:
+                # Of a result that is more than the state, only that part is vouched for.
+                return "" if position in self.named else NOT_NAMED.format(each.name)
+            if is_named:
+                return ""
+            if record is not None:
+                return record.problem
+            if self.flow.maps.evidence.has_run:
+                return NOT_REACHED
+            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
+        if not position.is_output:
+            unequal = {each.index_of(name): text for name, text in record.unequal.items()}
+            return _said(unequal.get(position.index), "its rows differed at ")
+        key = "whole" if position.index == WHOLE else str(position.index)
+        if key in record.varies:
+            return record.varies[key]
+        for argument, outputs in record.with_.items():
+            index = each.index_of(argument)
+            is_equal = index is not None and (
+                Position.of(each.made_at, index, is_output=False) in converted
+            )
+            if key in outputs and not is_equal:
+                return outputs[key]
+        return ""
+
+
+def _said(text: str | None, before: str) -> str:
+    return f"{before}{text}" if text else ""
+
+
+def argument_name(each: Map, position: Position) -> str:
+    """Returns how the user names an argument or a result.
+
+    Results are ``return``, or ``return[1]`` of several.
+    """
+    if position.is_output:
+        return "return" if position.index == WHOLE else f"return[{position.index}]"
+    names = each.parameters
+    return names[position.index] if position.index < len(names) else str(position.index)
+
+
+def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
+    is_donated = False
+    for each in group:
+        if each.position is not None:
+            site = flow.maps.by_key(each.position.site)
+            into = decisions.results if each.position.is_output else decisions.arguments
+            into.setdefault(site.key, set()).add(each.position.index)
+            is_donated |= not each.position.is_output and each.position.index in site.donated
+    seen: dict[ast.AST, Change] = {}
+    for each in group:
+        seen.update(each.changes)
+    decisions.changes += [(change, is_donated) for change in seen.values()]
+
+
+def _stays(
+    flow: Flow,
+    judge: _Judge,
+    refused: list[tuple[list[Element], Reason]],
+    decisions: Decisions,
+) -> Iterator[Stay]:
+    """Returns what a reader would ask about: state that stays, and pmaps where nothing changed."""
+    told: set[SiteKey] = set()
+    for group, (place, reason) in refused:
+        positions = sorted(each.position for each in group if each.position is not None)
+        is_made = any(each.is_made for each in group) or any(p in judge.named for p in positions)
+        taken, given = (
+            {p.site for p in positions if p.is_output is kind} for kind in (False, True)
+        )
+        # State is also what a step gives and takes again.
+        if not is_made and not taken & given:
+            continue
+        told |= {position.site for position in positions}
+        site = flow.maps.by_key(positions[0].site)
+        words = [
+            argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
+        ]
+        what = f"{site.name}: {', '.join(words)}"
+        yield Stay(site.made_at, what, reason + _where(place, site.made_at), site.site)
+    for each in flow.maps:
+        if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
+            continue
+        yield Stay(each.made_at, each.name, _why(flow, each, refused), each.site)
+
+
+def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
+    if each.record is None and flow.maps.evidence.has_run:
+        return NOT_REACHED
+    if each.record is not None and each.record.problem:
+        return each.record.problem
+    for group, (place, reason) in refused:
+        if any(one.position is not None and one.position.site == each.key for one in group):
+            return reason + _where(place, each.made_at)
+    return "nothing that it takes or gives is followed here"
+
+
+def _where(place: Place, near: Place) -> str:
+    """Returns where a reason was seen, if that is elsewhere."""
+    if place == near:
+        return ""
+    return f" (line {place.line})" if place.path == near.path else f" ({place.path}:{place.line})"

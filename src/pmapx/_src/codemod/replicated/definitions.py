@@ -1,0 +1,56 @@
+"""The functions that a pmap maps: which these are, and how many results they give."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from pmapx._src.analysis.values import Bound, Function, Partial, Value
+
+
+def functions(known: Value) -> Iterator[tuple[Function, int]]:
+    """Returns the functions that a value may be, each with how many arguments it has already."""
+    for fact in known:
+        if isinstance(fact, Function):
+            yield fact, 0
+        elif isinstance(fact, Bound):
+            yield fact.function, 1
+        elif isinstance(fact, Partial):
+            for function, taken in functions(fact.function):
+                yield function, taken + len(fact.args)
+
+
+def one_arity(several: Iterable[Function], depth: int = 0) -> int:
+    """Returns how many results functions give, -1 if they differ or do not tell."""
+    found = {_arity(function, depth) for function in several}
+    return found.pop() if len(found) == 1 else -1
+
+
+def _arity(function: Function, depth: int) -> int:
+    def of(result: ast.expr | None) -> int:
+        if isinstance(result, ast.Tuple):
+            return -1 if any(isinstance(e, ast.Starred) for e in result.elts) else len(result.elts)
+        callees = function.module.facts.callees.get(result) if result is not None else None
+        if callees and depth < 8 and all(isinstance(fact, (Function, Bound)) for fact in callees):
+            return one_arity((each for each, _ in functions(callees)), depth + 1)
+        return -1
+
+    node = function.node
+    if isinstance(node, ast.AsyncFunctionDef):
+        return -1
+    if isinstance(node, ast.Lambda):
+        return of(node.body)
+    if depth and node.decorator_list:
+        # What a decorator makes of the results is not known.
+        return -1
+    found: set[int] = set()
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (ast.Yield, ast.YieldFrom)):
+            return -1
+        if isinstance(part, ast.Return):
+            found.add(of(part.value))
+        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(part)
+    return found.pop() if len(found) == 1 else -1

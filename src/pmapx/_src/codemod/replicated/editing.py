@@ -1,0 +1,224 @@
+"""The texts of what loses its axis: pmaps with ``None`` among their axes, and calls that go."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Mapping
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide import axis_names
+from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
+from pmapx._src.codemod.replicated.decisions import Decisions
+from pmapx._src.codemod.replicated.groups import WHOLE, Change
+from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.wrappers import Wrapper
+from pmapx._src.codemod.write import pmapx_imports
+from pmapx._src.codemod.write.edits import Edit, between, ends, keeping, replacing, starts
+
+HELPER = "on_every_device"
+TEXT = '''\
+def on_every_device(tree, devices=None, axis_name="rows"):
+    """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
+    mesh = jax.sharding.Mesh(jax.local_devices() if devices is None else devices, (axis_name,))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    # Of copies: a step that reuses the memory of its state must not take it from another's.
+    return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
+'''
+# What these make of an array holds none of its memory.
+_READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
+_READING_OUTSIDE = ("jax.device_get", "numpy.")
+_SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
+
+
+def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
+    """Returns the changes to each file, by its path."""
+    found: dict[Module, list[Edit]] = {}
+    gone: dict[Module, set[ast.AST]] = {}
+    placing: set[Module] = set()
+    lacking: dict[Wrapper, set[str]] = {}
+    ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
+    is_donated = {change.node: donated for change, donated in decisions.changes}
+    changes = [change for change, _ in decisions.changes]
+    for change in one_liners.in_makers(changes, maps.modules):
+        made = _changed(change, is_donated.get(change.node, False))
+        found.setdefault(change.module, []).extend(made)
+        gone.setdefault(change.module, set()).add(change.node)
+        if change.kind == "place":
+            placing.add(change.module)
+    for key in sorted({*decisions.arguments, *decisions.results}):
+        each = maps.by_key(key)
+        taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
+        texts = _options(each, taken, given)
+        for module, call in ((each.module, each.node), *each.again):
+            assert isinstance(call, ast.Call)
+            found.setdefault(module, []).extend(_with_options(module, call, texts))
+        if each.wrapper is not None:
+            lacking.setdefault(each.wrapper, set()).update(filter(each.wrapper.lacks, texts))
+        if taken:
+            ordered.update(each.by_keyword)
+    for call, (module, wanted) in ordered.items():
+        found.setdefault(module, []).extend(keywords.edits(module, call, wanted))
+    for wrapper, options in lacking.items():
+        found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
+    for module, replaced in gone.items():
+        found[module] += pmapx_imports.edits(module, replaced, {}, needs=False)
+    for module, made in found.items():
+        if module in placing and not has_helper(module):
+            made.append(_helper(module))
+        elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
+            line = pmapx_imports.end_of_imports(module)
+            made.append(pmapx_imports.inserted(module, line, "import jax\n"))
+    return {os.path.normpath(module.path): made for module, made in found.items()}
+
+
+def _changed(change: Change, is_donated: bool) -> list[Edit]:
+    module, node = change.module, change.node
+    whole = module.place(node)
+    if change.kind == "index":
+        assert isinstance(node, ast.Subscript)
+        return _without_index(module, node, is_donated)
+    assert change.kept is not None
+    kept = module.place(change.kept)
+    if change.kind == "place":
+        devices = "" if change.devices is None else f", {_text(module, change.devices)}"
+        return [*keeping(whole, kept, f"{HELPER}(", f"{devices})")]
+    before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
+    if change.around:
+        before, after = f"{change.around}(", ")"
+    elif is_donated and _is_kept(module, node):
+        before, after = "jax.tree.map(jax.numpy.copy, ", ")"
+    return [*keeping(whole, kept, before, after)]
+
+
+def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> list[Edit]:
+    """Takes the index off ``x[0]``."""
+    whole, value = module.place(node), module.place(node.value)
+    line, column = whole.end_line, whole.end_column
+    # Between the value and its index may be brackets that close around it.
+    while True:
+        text = module.source.line(line)[:column]
+        found = text.rfind("[")
+        if found >= 0 and (line, found) >= ends(value):
+            break
+        line, column = line - 1, len(module.source.line(line - 1))
+    index = between((line, found), ends(whole))
+    if is_donated and _is_kept(module, node):
+        copy = between(starts(whole), starts(whole), "jax.numpy.copy(")
+        return [copy, between((line, found), ends(whole), ")")]
+    return [index]
+
+
+def _needs_brackets(module: Module, node: ast.expr) -> bool:
+    place = module.place(node)
+    return place.line != place.end_line or not isinstance(node, _SIMPLE)
+
+
+def _is_kept(module: Module, node: ast.AST) -> bool:
+    """Tells whether what a row was taken for may outlive the state that it was taken of."""
+    parent = module.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)):
+        node, parent = parent, module.parent(parent)
+    if isinstance(parent, ast.FormattedValue | ast.Compare | ast.BinOp | ast.UnaryOp):
+        return False
+    if isinstance(parent, ast.Call) and node in parent.args:
+        if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
+            return False
+        called = module.facts.calls.get(parent)
+        names = called.names if called is not None else frozenset()
+        return not names or not all(name.startswith(_READING_OUTSIDE) for name in names)
+    is_method = isinstance(parent, ast.Call) and parent.func is node
+    return not is_method
+
+
+def _options(each: Map, taken: set[int], given: set[int]) -> dict[str, str]:
+    """Returns ``in_axes`` and ``out_axes`` with None for what is replicated."""
+    call = each.node
+    assert isinstance(call, ast.Call)
+    texts: dict[str, str] = {}
+    if taken:
+        count = next(iter(each.counts))
+        axes = [
+            None if index in taken or index in each.static else each.in_axis(index)
+            for index in range(count)
+        ]
+        texts["in_axes"] = repr(tuple(axes))
+        given_already = {keyword.arg for keyword in call.keywords}
+        if set(axes) == {None} and not each.has_keywords and "axis_size" not in given_already:
+            # Nothing is left that has as many rows as there are devices.
+            devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
+            texts["axis_size"] = (
+                "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
+            )
+    if WHOLE in given:
+        texts["out_axes"] = "None"
+    elif given:
+        results = range(each.arity or 0)
+        axes = [None if index in given else each.out_axis(index) for index in results]
+        texts["out_axes"] = "None" if set(axes) == {None} else repr(tuple(axes))
+    return texts
+
+
+def _with_options(module: Module, call: ast.Call, texts: Mapping[str, str]) -> list[Edit]:
+    """Gives a call options, in the place of those that it has."""
+    found = []
+    new = dict(texts)
+    for keyword in call.keywords:
+        if keyword.arg in new:
+            found.append(replacing(module.place(keyword.value), new.pop(keyword.arg)))
+    if new:
+        last = [*call.args, *(keyword.value for keyword in call.keywords)][-1]
+        end = _after_brackets(module, call, last)
+        added = "".join(f", {name}={text}" for name, text in new.items())
+        found.append(between(end, end, added))
+    return found
+
+
+def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
+    """Lets the users of a wrapper give it options, which it hands on."""
+    if not options:
+        return []
+    module = wrapper.module
+    arguments = wrapper.definition.args
+    parts = [*arguments.args, *arguments.kwonlyargs, arguments.vararg, *arguments.defaults,
+             *arguments.kw_defaults]  # fmt: skip
+    end = max(ends(module.place(part)) for part in parts if part is not None)
+    names = [name for name in wrappers.DEFAULTS if name in options]
+    new = "".join(f", {name}={wrappers.DEFAULTS[name]}" for name in names)
+    handed = _with_options(module, wrapper.call, {name: name for name in names})
+    return [between(end, end, new), *handed]
+
+
+def _after_brackets(module: Module, call: ast.Call, last: ast.expr) -> tuple[int, int]:
+    """Returns the point behind the last argument, and the brackets that close around it."""
+    place, end = module.place(last), ends(module.place(last))
+    whole = module.place(call)
+    if place.end_line != whole.end_line:
+        return end
+    rest = module.source.line(place.end_line)[place.end_column : whole.end_column - 1]
+    closed = len(rest) - len(rest.lstrip(") "))
+    return (place.end_line, place.end_column + len(rest[:closed].rstrip()))
+
+
+def _text(module: Module, node: ast.AST) -> str:
+    return module.source.segment(module.place(node))
+
+
+def has_helper(module: Module) -> bool:
+    """Tells whether a file has the function that puts a tree on all devices."""
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == HELPER
+        for node in module.source.tree.body
+    )
+
+
+def _helper(module: Module) -> Edit:
+    """Puts the function behind the imports at the top."""
+    line = pmapx_imports.end_of_imports(module)
+    is_imported = module.env.find("jax") is not None
+    text = axis_names.with_name(TEXT, axis_names.of_maps(module))
+    text = text if is_imported else f"import jax\n\n\n{text}"
+    below = module.source.lines[line : line + 2]
+    blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
+    before = "\n\n" if line and is_imported else ""
+    return pmapx_imports.inserted(module, line, before + text + "\n" * (2 - blank))

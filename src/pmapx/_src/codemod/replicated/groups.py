@@ -1,0 +1,216 @@
+"""Values that hold together: what flows from one place to another keeps its axis, or loses it.
+
+Every place that makes, passes or holds a stacked value is an ``Element``; a flow from one to
+another joins their groups. A group with a reason, anywhere in it, stays stacked.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pmapx._src.analysis.values import Function, Place
+
+if TYPE_CHECKING:
+    from pmapx._src.analysis.module import Module
+
+WHOLE = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """An argument or a result of a pmap, by where that is applied; ``index`` may be ``WHOLE``."""
+
+    path: str
+    line: int
+    column: int
+    is_output: bool
+    index: int
+
+    @classmethod
+    def of(cls, made_at: Place, index: int, *, is_output: bool) -> Position:
+        """Returns an argument's or a result's position."""
+        return cls(made_at.path, made_at.line, made_at.column, is_output, index)
+
+    @property
+    def site(self) -> tuple[str, int, int]:
+        """Where the pmap stands."""
+        return self.path, self.line, self.column
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of a node once its value has no axis of devices.
+
+    ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays)
+    or ``place`` (the call puts its ``kept`` argument on all devices instead). What the call did
+    besides is written ``around`` the argument.
+    """
+
+    module: Module
+    kind: str
+    node: ast.expr
+    kept: ast.expr | None = None
+    devices: ast.expr | None = None
+    around: str = ""
+    # Of a call of a small function that does no more than make such a value: that function.
+    maker: Function | None = None
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Element:
+    """One place of a value; the members of a group lead to the same ``root``."""
+
+    key: Hashable
+    above: Element | None = None
+    position: Position | None = None
+    reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
+    changes: dict[ast.AST, Change] = dataclasses.field(default_factory=dict)
+    is_made: bool = False
+    # Whether parts of it go their own ways, as of a tuple that is unpacked.
+    is_taken_apart: bool = False
+
+    @property
+    def root(self) -> Element:
+        """The element that stands for the group."""
+        element = self
+        while element.above is not None:
+            element = element.above
+        if element is not self:
+            self.above = element
+        return element
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ref:
+    """A value that is of a group: stacked now, without the axis if the group loses it.
+
+    ``is_leaf`` if it is surely an array, so that an index takes a row.
+    """
+
+    element: Element
+    is_leaf: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """A tuple or list of the program with such parts."""
+
+    items: tuple[Abstract, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pairs:
+    """What ``.items()`` of a stacked dict gives."""
+
+    ref: Ref
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Other:
+    """A value that no pmap's axis is followed in; ``is_nothing`` for None and what is unbound."""
+
+    is_nothing: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mixed:
+    """A value of these groups on some ways to here, and none on others; any use of it is lost."""
+
+    found: frozenset[Ref]
+
+
+Abstract = Ref | Parts | Pairs | Other | Mixed
+OTHER = Other()
+NOTHING = Other(is_nothing=True)
+MIXED = "it has a row a device on some ways to here, and not on others"
+
+
+class Graph:
+    """All elements, by what they stand for."""
+
+    def __init__(self) -> None:
+        """Starts without any."""
+        self._elements: dict[Hashable, Element] = {}
+
+    def element(self, key: Hashable, position: Position | None = None) -> Element:
+        """Returns the element of a key, made when it is first asked for."""
+        if key not in self._elements:
+            self._elements[key] = Element(key, position=position)
+        return self._elements[key]
+
+    def forget(self) -> None:
+        """Drops reasons and changes, which are found anew in each round; groups stay joined."""
+        for element in self._elements.values():
+            element.reasons.clear()
+            element.changes.clear()
+            element.is_taken_apart = False
+
+    def join(self, first: Element, second: Element) -> None:
+        """Makes one group of two."""
+        one, other = first.root, second.root
+        if one is not other:
+            other.above = one
+
+    def groups(self) -> list[list[Element]]:
+        """Returns the members of each group."""
+        found: dict[Element, list[Element]] = {}
+        for element in self._elements.values():
+            found.setdefault(element.root, []).append(element)
+        return list(found.values())
+
+    def merge(self, first: Abstract, second: Abstract, place: Place) -> Abstract:
+        """Returns what a value is that comes from either of two places."""
+        if first == second or (isinstance(second, Other) and second.is_nothing):
+            return first
+        if isinstance(first, Other):
+            if first.is_nothing:
+                return second
+            return Mixed(frozenset(refs(second)))
+        if isinstance(first, Mixed) or isinstance(second, Mixed):
+            return Mixed(frozenset([*refs(first), *refs(second)]))
+        if isinstance(first, Ref) and isinstance(second, Ref):
+            self.join(first.element, second.element)
+            return Ref(first.element.root, first.is_leaf and second.is_leaf)
+        if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
+            if len(first.items) == len(second.items):
+                pairs = zip(first.items, second.items, strict=True)
+                return Parts(tuple(self.merge(one, other, place) for one, other in pairs))
+        if isinstance(second, Other):
+            return self.merge(second, first, place)
+        whole = self.joined([first, second], place)
+        return OTHER if whole is None else whole
+
+    def joined(self, several: Iterable[Abstract], place: Place) -> Ref | None:
+        """Makes one value of several, which then hold together; None if none has an axis."""
+        found = list(several)
+        all_refs = [ref for each in found for ref in refs(each)]
+        if not all_refs:
+            return None
+        for ref in all_refs[1:]:
+            self.join(all_refs[0].element, ref.element)
+        if any(has_other(each) for each in found):
+            all_refs[0].element.reasons.setdefault(place, MIXED)
+        return Ref(all_refs[0].element.root)
+
+
+def refs(held: Abstract) -> Iterator[Ref]:
+    """Returns the values of groups in a value."""
+    if isinstance(held, Ref):
+        yield held
+    elif isinstance(held, Pairs):
+        yield held.ref
+    elif isinstance(held, Mixed):
+        yield from held.found
+    elif isinstance(held, Parts):
+        for item in held.items:
+            yield from refs(item)
+
+
+def has_other(held: Abstract) -> bool:
+    """Tells whether any part of a value has no axis that is followed."""
+    if isinstance(held, Parts):
+        return any(has_other(item) for item in held.items)
+    return isinstance(held, Mixed) or (isinstance(held, Other) and not held.is_nothing)

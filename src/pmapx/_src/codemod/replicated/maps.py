@@ -1,0 +1,327 @@
+"""The pmaps of a program as they are called: their axes, their arguments, and where options go."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from pmapx._src.analysis.facts import Making
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Class, Mapped, Place, Value, constant, integers
+from pmapx._src.codemod.replicated import wrappers
+from pmapx._src.codemod.replicated.definitions import functions, one_arity
+from pmapx._src.codemod.replicated.evidence import Evidence, Record
+from pmapx._src.codemod.replicated.wrappers import Wrapper
+
+SiteKey = tuple[str, int, int]
+WRAPPER = "it is mapped through a wrapper, whose other users would change too"
+BARE = "it is mapped by a decorator without options: write functools.partial(jax.pmap, ...)"
+UNPACKED = "its options are unpacked, and cannot be seen"
+AXES = "its in_axes or out_axes are not written out"
+STATIC = "its static_broadcasted_argnums are not written out"
+DEVICES = "its devices are chosen by what it is mapped through"
+SEVERAL = "several functions are mapped here"
+CLASS_BODY = "it is mapped in the body of a class"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Map:
+    """One use of pmap: ``node`` applies it, ``site`` is where ``jax.pmap`` is written."""
+
+    made_at: Place
+    site: Place
+    module: Module
+    node: ast.AST
+    function: Value
+    in_axes: object
+    out_axes: object
+    static: frozenset[int]
+    donated: frozenset[int]
+    obstacle: str
+    record: Record | None
+    counts: set[int] = dataclasses.field(default_factory=set)
+    has_keywords: bool = False
+    reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
+    # The function of the user's that it is mapped through, and where else that maps it just so.
+    wrapper: Wrapper | None = None
+    again: tuple[tuple[Module, ast.Call], ...] = ()
+    # Calls whose keywords would become positions: how many positions they have, and the order.
+    by_keyword: dict[ast.Call, tuple[Module, list[ast.keyword]]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    @property
+    def key(self) -> SiteKey:
+        """What tells it from others."""
+        return self.made_at.path, self.made_at.line, self.made_at.column
+
+    @property
+    def name(self) -> str:
+        """The mapped function's name."""
+        if self.record is not None and self.record.function:
+            return self.record.function
+        for function, _ in functions(self.function):
+            return function.name
+        first = self.node.args[0] if isinstance(self.node, ast.Call) and self.node.args else None
+        if isinstance(first, (ast.Name, ast.Attribute)):
+            return first.id if isinstance(first, ast.Name) else first.attr
+        return "a pmapped function"
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the arguments by position, as far as the definition tells them."""
+        for function, taken in functions(self.function):
+            arguments = function.node.args
+            return [each.arg for each in (*arguments.posonlyargs, *arguments.args)][taken:]
+        if self.record is not None:
+            found = self.record.names
+            return [found.get(str(i), str(i)) for i in range(len(found))]
+        return []
+
+    @property
+    def is_method(self) -> bool:
+        """Whether a call on an object passes that as the first argument."""
+        function = self.module.parent(self.node)
+        return (
+            isinstance(function, ast.FunctionDef)
+            and self.node in function.decorator_list
+            and isinstance(self.module.parent(function), ast.ClassDef)
+            and not any(isinstance(d, ast.Name) and d.id == "staticmethod"
+                        for d in function.decorator_list)
+        )  # fmt: skip
+
+    def index_of(self, argument: str) -> int | None:
+        """Returns the position of an argument, by the name or number that a run knows it by."""
+        if argument.isdigit():
+            return int(argument)
+        names = self.parameters
+        return names.index(argument) if argument in names else None
+
+    @property
+    def arity(self) -> int | None:
+        """How many results it gives: None if it is one that is no tuple, -1 if nobody knows."""
+        if self.record is not None and self.record.arity != "unknown":
+            return self.record.arity  # type: ignore[return-value]
+        return one_arity(function for function, _ in functions(self.function))
+
+    def in_axis(self, index: int) -> object:
+        """Returns the axis of an argument, ``...`` if it is not known."""
+        if isinstance(self.in_axes, (tuple, list)):
+            return self.in_axes[index] if index < len(self.in_axes) else ...
+        return self.in_axes
+
+    def out_axis(self, index: int) -> object:
+        """Returns the axis of a result, ``...`` if it is not known."""
+        if isinstance(self.out_axes, (tuple, list)) and index >= 0:
+            return self.out_axes[index] if index < len(self.out_axes) else ...
+        return self.out_axes
+
+
+# What a wrapper made: by which pmap, of which functions, and with which options.
+Identity = tuple[Place, frozenset[object], str]
+
+
+def _identity(mapped: Mapped) -> Identity:
+    """Returns what tells it from others, in whichever reading of the file it was seen."""
+    nodes: set[object] = {function.node for function, _ in functions(mapped.function)}
+    axes = [constant(held) for held in (mapped.in_axes, mapped.out_axes)]
+    return mapped.made_at, frozenset(nodes or mapped.function), f"{axes} {mapped.donated}"
+
+
+class Maps:
+    """All pmaps of a program, by where they are applied."""
+
+    def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
+        """Finds where each is applied."""
+        self.evidence = evidence
+        self.modules = list(modules)
+        self._makings: dict[Place, tuple[Module, Making]] = {}
+        self._wrappers: dict[Place, Wrapper] = {}
+        for module in self.modules:
+            for making in module.facts.makings.values():
+                place = module.place(making.node)
+                self._makings[place] = (module, making)
+                found = wrappers.wrapper(module, making.node)
+                if found is not None:
+                    self._wrappers[place] = found
+        self._made: dict[Place, dict[Identity, Making]] = {place: {} for place in self._wrappers}
+        for module in self.modules:
+            for mapped, making in module.facts.made.items():
+                if mapped.made_at in self._made:
+                    self._made[mapped.made_at][_identity(mapped)] = making
+        self._identities: dict[SiteKey, Identity] = {}
+        self._uses = self._find_uses()
+        self._maps: dict[SiteKey, Map] = {}
+        self._classes = {
+            node.name: node
+            for module in self.modules
+            for node in ast.walk(module.source.tree)
+            if isinstance(node, ast.ClassDef)
+        }
+
+    @property
+    def through_wrappers(self) -> set[str]:
+        """The names of functions that are mapped, though not by a pmap that names them."""
+        own = {function.node for each in self for function, _ in functions(each.function)}
+        mapped = self.modules[0].project.mapped if self.modules else {}
+        return {getattr(node, "name", "") for node in mapped if node not in own} - {""}
+
+    def __iter__(self) -> Iterator[Map]:
+        """Gives those that are called, and those that are only made."""
+        for identity in self._uses:
+            self._through(identity)
+        used = {made_at for made_at, *_ in self._uses}
+        for made_at in self._makings:
+            if made_at not in used:
+                self._of(made_at)
+        return iter(sorted(self._maps.values(), key=lambda each: each.key))
+
+    def forget(self) -> None:
+        """Drops what calls showed, which is found anew in each round."""
+        for each in self._maps.values():
+            each.counts.clear()
+            each.reasons.clear()
+            each.has_keywords = False
+            each.by_keyword.clear()
+
+    def get(self, mapped: Mapped) -> Map | None:
+        """Returns the use of pmap that made a function."""
+        identity = _identity(mapped)
+        return self._through(identity) if identity in self._uses else self._of(mapped.made_at)
+
+    def by_key(self, key: SiteKey) -> Map:
+        """Returns a use of pmap that was seen before."""
+        return self._maps[key]
+
+    def family(self, module: Module, node: ast.ClassDef) -> str:
+        """Returns the name of the first class that a class derives from, as far as it is known."""
+        seen = {node.name}
+        while True:
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            known = [name for name in bases if name in self._classes and name not in seen]
+            if not known:
+                return node.name
+            seen.add(known[0])
+            node = self._classes[known[0]]
+
+    def family_of(self, cls: Class) -> str:
+        """Returns the same for a class that was followed."""
+        return self.family(cls.module, cls.node)
+
+    def _of(self, made_at: Place) -> Map | None:
+        key = (made_at.path, made_at.line, made_at.column)
+        if key not in self._maps:
+            if made_at not in self._makings:
+                return None
+            module, making = self._makings[made_at]
+            record = self.evidence.record(module, making.node)
+            self._maps[key] = _make(made_at, module, making.node, making, record)
+        return self._maps[key]
+
+    def _find_uses(self) -> dict[Identity, list[tuple[Module, ast.Call]]]:
+        """Returns the calls of wrappers, by what they made."""
+        found: dict[Identity, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules:
+            for node, held in module.facts.holders.items():
+                if not isinstance(node, ast.Call):
+                    continue
+                callees = module.facts.callees.get(node, frozenset())
+                called = {function.node for function, _ in functions(callees)}
+                for fact in held:
+                    if not isinstance(fact, Mapped) or fact.made_at not in self._wrappers:
+                        continue
+                    uses = found.setdefault(_identity(fact), [])
+                    is_use = self._wrappers[fact.made_at].definition in called
+                    if is_use and (module, node) not in uses:
+                        uses.append((module, node))
+        return {
+            identity: uses
+            for identity, uses in found.items()
+            if uses and identity in self._made[identity[0]]
+        }
+
+    def _through(self, identity: Identity) -> Map:
+        """Returns what a wrapper made for one of its users."""
+        (module, use), *others = self._uses[identity]
+        wrapper = self._wrappers[identity[0]]
+        making = self._made[identity[0]][identity]
+        made_at = module.place(use)
+        key = (made_at.path, made_at.line, made_at.column)
+        seen = self._maps.get(key)
+        if seen is None:
+            record = self.evidence.record_through(
+                wrapper.module, wrapper.call, self._uses[identity]
+            )
+            seen = _make(made_at, module, use, making, record)
+            seen.wrapper, seen.again = wrapper, tuple(others)
+            for _, each in self._uses[identity]:
+                seen.obstacle = seen.obstacle or wrapper.obstacle(each)
+            self._maps[key] = seen
+            self._identities[key] = identity
+        elif self._identities[key] != identity:
+            seen.obstacle = seen.obstacle or SEVERAL
+        return seen
+
+
+def _make(
+    made_at: Place, module: Module, node: ast.AST, making: Making, record: Record | None
+) -> Map:
+    options = making.options
+    in_axes, out_axes = _axes(options, "in_axes"), _axes(options, "out_axes")
+    static = options.get("static_broadcasted_argnums")
+    obstacle = _obstacle(module, node)
+    if not obstacle and not (_is_plain(in_axes) and _is_plain(out_axes)):
+        obstacle = AXES
+    if not obstacle and static is not None and constant(static) is ...:
+        obstacle = STATIC
+    given = [keyword.arg for keyword in getattr(node, "keywords", ())]
+    if not obstacle and "devices" in options and "devices" not in given:
+        obstacle = DEVICES
+    return Map(
+        made_at,
+        making.site,
+        module,
+        node,
+        making.function,
+        in_axes,
+        out_axes,
+        frozenset(integers(static) if static is not None else ()),
+        _donated(making),
+        obstacle,
+        record,
+    )
+
+
+def _donated(making: Making) -> frozenset[int]:
+    donated = making.options.get("donate_argnums")
+    if donated is None:
+        return frozenset()
+    # What is donated in a way that is not seen may be any argument.
+    return frozenset(range(64) if constant(donated) is ... else integers(donated))
+
+
+def _axes(options: Mapping[str, Value], name: str) -> object:
+    return constant(options[name]) if name in options else 0
+
+
+def _is_plain(axes: object) -> bool:
+    if isinstance(axes, (tuple, list)):
+        return all(axis is None or type(axis) is int for axis in axes)
+    return axes is None or type(axes) is int
+
+
+def _obstacle(module: Module, node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return BARE
+    if any(keyword.arg is None for keyword in node.keywords):
+        return UNPACKED
+    first = node.args[0] if node.args else None
+    if isinstance(first, ast.Name) and wrappers.mapped_parameter_of(module, node, first.id):
+        return WRAPPER
+    above = module.parent(module.parent(node))
+    if isinstance(above, ast.ClassDef) and isinstance(module.parent(node), ast.Assign):
+        return CLASS_BODY
+    if any(isinstance(arg, ast.Starred) for arg in node.args):
+        return UNPACKED
+    return ""

@@ -1,0 +1,130 @@
+"""Functions that are passed on as values, so that not all of their calls are seen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Place
+from pmapx._src.codemod.replicated.flow import Flow
+from pmapx._src.codemod.replicated.groups import Element, Position, refs
+from pmapx._src.codemod.replicated.maps import Map
+
+Reason = tuple[Place, str]
+
+
+def passed_on(flow: Flow) -> dict[Element, Reason]:
+    """Returns the elements that code which is not seen may give or take, and where."""
+    found: dict[Element, Reason] = {}
+    for module in flow.modules:
+        for element, reason in _maps_passed_on(flow, module):
+            found.setdefault(element, reason)
+    for element, reason in (*_functions_passed_on(flow), *_imported_elsewhere(flow)):
+        found.setdefault(element, reason)
+    return found
+
+
+def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
+    """A module's name may be read by another module, where it is not followed."""
+    held: dict[str, list[tuple[ast.AST, Element]]] = {}
+    for (scope, name), sent in flow.known.bindings.items():
+        if isinstance(scope, ast.Module):
+            elements = [(scope, ref.element) for one, _ in sent for ref in refs(one)]
+            held.setdefault(name, []).extend(elements)
+    for module in flow.modules:
+        for node in ast.walk(module.source.tree):
+            name = ""
+            if isinstance(node, ast.alias):
+                name = node.name
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                known = module.env.find(node.value.id) or frozenset()
+                name = node.attr if any(isinstance(f, Exported) for f in known) else ""
+            for scope, element in held.get(name, ()):
+                if scope is not module.source.tree:
+                    yield element, (module.place(node), f"{name} is used in another module")
+
+
+def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reason]]:
+    for node, held in module.facts.holders.items():
+        mapped = [fact for fact in held if isinstance(fact, Mapped)]
+        if not mapped or _is_followed(flow, module, node):
+            continue
+        for fact in mapped:
+            site = flow.maps.get(fact)
+            if site is None or _is_replaced(module, node, site):
+                continue
+            reason = (module.place(node), f"{site.name} is used in a way that is not followed")
+            count = max([*site.counts, 0])
+            for index in range(count):
+                position = Position.of(site.made_at, index, is_output=False)
+                yield flow.graph.element(position, position), reason
+            for index in range(-1, max(site.arity or 0, 0)):
+                position = Position.of(site.made_at, index, is_output=True)
+                yield flow.graph.element(position, position), reason
+
+
+def _is_replaced(module: Module, node: ast.AST, site: Map) -> bool:
+    """Tells whether a name is the method that is mapped, before the map takes its place."""
+    return (
+        isinstance(site.node, ast.Call) and site.node.args[:1] == [node] and module is site.module
+    )
+
+
+def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
+    """Tells whether what is done with a mapped function is seen: called, named, passed inside."""
+    parent = module.parent(node)
+    if isinstance(parent, ast.keyword):
+        parent = module.parent(parent)
+    if isinstance(parent, ast.Call):
+        if parent.func is node:
+            return parent.func in flow.resolved
+        callees = module.facts.callees.get(parent, frozenset())
+        inside = all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
+        return bool(callees) and inside
+    if isinstance(parent, (ast.Tuple, ast.List)):
+        above = module.parent(parent)
+        return isinstance(above, ast.Return) or (
+            isinstance(above, ast.Assign)
+            and all(isinstance(target, (ast.Tuple, ast.List)) for target in above.targets)
+        )
+    if isinstance(parent, ast.Assign):
+        return all(isinstance(target, (ast.Name, ast.Attribute)) for target in parent.targets)
+    # A decorator's name is bound by its function.
+    is_decorator = isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef))
+    return is_decorator or isinstance(
+        parent, (ast.AnnAssign, ast.Return, ast.Expr, ast.NamedExpr, ast.Compare)
+    )
+
+
+def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
+    """A function that is passed on may be called with anything."""
+    concerned: dict[ast.AST, list[Element]] = {}
+    for (function, _), sent in flow.known.parameters.items():
+        concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
+    for function, sent in flow.known.returns.items():
+        concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
+        if function not in flow.called:
+            for held, place in sent:
+                for ref in refs(held):
+                    yield ref.element, (place, "it is returned to code that is not seen")
+    by_name: dict[str, list[Element]] = {}
+    for function, elements in concerned.items():
+        if elements:
+            by_name.setdefault(getattr(function, "name", ""), []).extend(elements)
+    for module in flow.modules:
+        for node in ast.walk(module.source.tree):
+            name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+            if name not in by_name or node in flow.resolved or _is_bound_here(node):
+                continue
+            parent = module.parent(node)
+            is_call = isinstance(parent, ast.Call) and parent.func is node
+            if isinstance(node, ast.Attribute) and is_call:
+                # What goes into such a call is followed there.
+                continue
+            for element in by_name[name]:
+                yield element, (module.place(node), f"{name} is used in a way that is not followed")
+
+
+def _is_bound_here(node: ast.AST) -> bool:
+    return not isinstance(getattr(node, "ctx", None), ast.Load)

@@ -1,0 +1,111 @@
+"""``--style replicated`` from end to end: from modules and evidence to the texts of files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.replicated import decisions, editing, naming
+from pmapx._src.codemod.replicated.decisions import Stay
+from pmapx._src.codemod.replicated.evidence import Evidence
+from pmapx._src.codemod.replicated.flow import Flow
+from pmapx._src.codemod.replicated.groups import Position
+from pmapx._src.codemod.replicated.maps import Maps
+from pmapx._src.codemod.write.edits import Edit, applied
+from pmapx._src.source import files
+from pmapx._src.source.discovery import Unreadable
+
+__all__ = ["Gain", "Restyled", "Stay", "restyle"]
+
+TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gain:
+    """A pmap with arguments or results that are replicated now; ``site`` has its ``jax.pmap``."""
+
+    place: Place
+    what: str
+    site: Place
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restyled:
+    """The changes to each file, what is replicated after them, and what stays stacked."""
+
+    edits: dict[str, list[Edit]]
+    gains: tuple[Gain, ...] = ()
+    stays: tuple[Stay, ...] = ()
+
+
+def restyle(
+    modules: Sequence[Module],
+    evidence: Evidence,
+    named: Sequence[str] = (),
+    left: Mapping[Place, str] | None = None,
+) -> Restyled:
+    """Returns what becomes of the state of a program, file by file.
+
+    Args:
+      modules: all modules that were read.
+      evidence: what a run of the program showed.
+      named: arguments that the user calls replicated, as ``function:argument``.
+      left: the uses of pmap that will not be rewritten, and why.
+
+    Raises:
+      NamingError: if a name leads to nothing.
+    """
+    maps = Maps(modules, evidence)
+    for each in maps:
+        for place, reason in (left or {}).items():
+            if place.is_inside(each.made_at) or place.is_inside(each.site):
+                each.obstacle = each.obstacle or reason
+        if not each.obstacle and _is_taken(each.module):
+            each.obstacle = TAKEN
+    positions = naming.positions(maps, named)
+    flow = Flow(modules, maps)
+    flow.follow()
+    decided = decisions.decide(flow, positions)
+    edits = editing.edits(maps, decided)
+    for module in modules:
+        reason = _broken(module, edits.get(os.path.normpath(module.path), []))
+        if reason:
+            stays = [Stay(each.made_at, each.name, reason, each.site) for each in maps]
+            return Restyled({}, (), tuple(_in_order(stays)))
+    return Restyled(edits, tuple(_gains(maps, decided)), tuple(_in_order(decided.stays)))
+
+
+def _broken(module: Module, edits: Sequence[Edit]) -> str:
+    """Returns why a file cannot be changed so, if it cannot."""
+    if not edits:
+        return ""
+    try:
+        after = applied(module.source.text.encode(), edits)
+    except ValueError as error:
+        return f"{module.path} cannot be rewritten: {error}"
+    broken = files.parse(module.path, after)
+    return broken.reason if isinstance(broken, Unreadable) else ""
+
+
+def _gains(maps: Maps, decided: decisions.Decisions) -> Collection[Gain]:
+    found = []
+    for key in sorted({*decided.arguments, *decided.results}):
+        each = maps.by_key(key)
+        words = [
+            decisions.argument_name(each, Position.of(each.made_at, index, is_output=is_output))
+            for table, is_output in ((decided.arguments, False), (decided.results, True))
+            for index in sorted(table.get(key, ()))
+        ]
+        found.append(Gain(each.made_at, f"{each.name}: {', '.join(words)}", each.site))
+    return found
+
+
+def _in_order(stays: Sequence[Stay]) -> list[Stay]:
+    return sorted(stays, key=lambda stay: (stay.place.path, stay.place.line, stay.place.column))
+
+
+def _is_taken(module: Module) -> bool:
+    return module.env.find(editing.HELPER) is not None and not editing.has_helper(module)

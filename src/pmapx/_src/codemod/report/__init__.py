@@ -1,0 +1,1 @@
+"""The page of ``pmapx migrate --report``."""

@@ -1,0 +1,171 @@
+"""The small step: the same code, with pmapx's functions in the place of JAX's and Flax's."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence, Named, Place
+from pmapx._src.codemod.replicated.copies import takes_first
+from pmapx._src.codemod.write import notebook_edits, pmapx_imports
+from pmapx._src.codemod.write.edits import Edit, keeping, replacing, starts
+from pmapx._src.codemod.write.rewrite import Outcome, Rewriting
+from pmapx._src.source import suppressions
+from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.files import parse
+
+# Each with the keywords that ours takes too.
+OURS: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    **dict.fromkeys(known_names.PMAP, ("pmap", None)),
+    "jax.device_put_replicated": ("device_put_replicated", ("x", "devices")),
+    "jax.device_put_sharded": ("device_put_sharded", ("shards", "devices")),
+    "flax.jax_utils.replicate": ("replicate", ("tree", "devices")),
+    "flax.jax_utils.unreplicate": ("unreplicate", ("tree",)),
+    "flax.jax_utils.prefetch_to_device": ("prefetch", ("iterator", "size", "devices")),
+    "flax.training.common_utils.shard": ("shard_batch", ()),
+}
+GUARDED = "its absence is looked after here: drop that first"
+REMOVED_OPTION = "global_arg_shapes was removed from JAX: drop it first"
+OTHER_OPTION = "pmapx's has no option {}"
+TAKEN = "the name pmapx means something else in this file"
+CHANGED = "compared with or changed, not called: nothing takes its place"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Use:
+    node: ast.AST
+    what: str
+    edits: tuple[Edit, ...]
+    reason: str = ""
+    imported: str = ""
+
+
+def rewrite(module: Module, data: bytes) -> Rewriting:
+    """Returns the file with pmapx's functions, and what became of each use.
+
+    >>> from pmapx._src.analysis.project import Project
+    >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
+    >>> print(rewrite(project.module("a.py", data=data), data).after.decode())
+    import pmapx
+    f = pmapx.pmap(abs, axis_name='i')
+    <BLANKLINE>
+    """
+    comments = suppressions.suppressed(module.source.text)
+    uses = [
+        use
+        for use in [*_references(module), *_rows(module)]
+        if not suppressions.is_suppressed("PMX501", _lines(module.place(use.node)), comments)
+    ]
+    reason = _obstacle(module)
+    if reason:
+        uses = [dataclasses.replace(use, reason=use.reason or reason) for use in uses]
+    done = [use for use in uses if not use.reason]
+    after = data
+    if done:
+        gone = {use.node for use in done}
+        edits = [edit for use in done for edit in use.edits]
+        moved = {use.node: use.imported for use in done if use.imported}
+        needs = any("pmapx." in edit.text for edit in edits)
+        edits += pmapx_imports.edits(module, gone, moved, needs=needs)
+        after = notebook_edits.applied(module.source, data, edits)
+        parsed = parse(module.path, after)
+        why = ""
+        if isinstance(parsed, Unreadable):
+            why = f"the rewritten file would not parse: {parsed.reason}"
+        elif parsed.problems != module.source.problems:
+            why = "a rewritten cell would not parse"
+        if why:
+            after = data
+            uses = [dataclasses.replace(use, reason=use.reason or why) for use in uses]
+    outcomes = [_outcome(module, use) for use in uses if not use.imported]
+    outcomes.sort(key=lambda each: (each.place.line, each.place.column))
+    return Rewriting(module.path, data, after, tuple(outcomes))
+
+
+def _outcome(module: Module, use: _Use) -> Outcome:
+    place = module.place(use.node)
+    return Outcome(place, use.what, use.reason, cell=module.source.cell_of(place.line))
+
+
+def _lines(place: Place) -> range:
+    return range(place.line, place.end_line + 1)
+
+
+def _obstacle(module: Module) -> str:
+    held = module.env.find("pmapx")
+    is_other = held is not None and held != frozenset({Named("pmapx")})
+    return TAKEN if is_other or _is_bound(module, "pmapx", imports=False) else ""
+
+
+def _is_bound(module: Module, name: str, *, imports: bool = True) -> bool:
+    """Tells whether anything in the file binds a name, in whatever scope."""
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, ast.arg) and node.arg == name:
+            return True
+        if isinstance(node, ast.alias) and imports and (node.asname or node.name) == name:
+            return True
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+            return True
+    return False
+
+
+def _references(module: Module) -> list[_Use]:
+    found = [ref for ref in module.facts.references.values() if ref.name in OURS]
+    # One that is used where its absence is looked after is left altogether.
+    guarded = {ref.name for ref in found if ref.is_guarded and ref.name not in known_names.PMAP}
+    return [_use(module, ref, guarded) for ref in found if ref.is_certain]
+
+
+def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
+    node, (ours, keywords) = ref.node, OURS[ref.name]
+    what = ref.name if ref.name not in known_names.PMAP else "jax.pmap"
+    reason = GUARDED if ref.name in guarded else ""
+    if isinstance(node, ast.alias):
+        return _Use(node, what, (), reason, imported=ours)
+    parent = module.parent(node)
+    is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+    if not is_read or isinstance(parent, (ast.Compare, ast.Attribute)):
+        reason = CHANGED
+    elif isinstance(parent, ast.Call) and parent.func is node:
+        given = [keyword.arg for keyword in parent.keywords if keyword.arg is not None]
+        if "global_arg_shapes" in given:
+            reason = REMOVED_OPTION
+        elif keywords is not None and set(given) - set(keywords):
+            reason = OTHER_OPTION.format(min(set(given) - set(keywords)))
+    # A name stays: what it is bound by, an import or an assignment, changes.
+    if isinstance(node, ast.Name) and _is_bound(module, node.id):
+        return _Use(node, what, (), reason)
+    return _Use(node, what, (replacing(module.place(node), f"pmapx.{ours}"),), reason)
+
+
+def _rows(module: Module) -> list[_Use]:
+    """First rows of what came out of a pmap, taken by an index or a tree_map."""
+    uses = []
+    for node, row in module.facts.indexings.items():
+        if row.stacked.confidence < Confidence.HIGH or _is_traced(module, node):
+            continue
+        place = module.place(node)
+        if row.how == "index" and isinstance(node, ast.Subscript) and _is_zero(node.slice):
+            value = module.place(node.value)
+            edits = keeping(place, value, "pmapx.unreplicate(", ")")
+            if starts(place) == starts(value):
+                uses.append(_Use(node, "x[0]", edits))
+        elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node, only=0):
+            tree = module.place(node.args[1])
+            edits = keeping(place, tree, "pmapx.unreplicate(", ")")
+            uses.append(_Use(node, "tree_map of x[0]", edits))
+    return uses
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
+
+
+def _is_traced(module: Module, node: ast.AST) -> bool:
+    traced = module.project.jitted | module.project.mapped.keys()
+    return any(function in traced for function in module.functions_around(node))

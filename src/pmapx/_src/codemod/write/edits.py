@@ -1,0 +1,130 @@
+"""Changes to a file as new texts for stretches of it; all else stays to the byte."""
+
+from __future__ import annotations
+
+import bisect
+import codecs
+import dataclasses
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+
+from pmapx._src.analysis.values import Place
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """A stretch, in lines from 1 and columns from 0, and the text that takes its place."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str = ""
+
+
+def replacing(place: Place, text: str) -> Edit:
+    """Returns the edit that puts a text in a place."""
+    return Edit(place.line, place.column, place.end_line, place.end_column, text)
+
+
+def between(start: tuple[int, int], end: tuple[int, int], text: str = "") -> Edit:
+    """Returns the edit of what lies between two points, each a line and a column."""
+    return Edit(*start, *end, text)
+
+
+def starts(place: Place) -> tuple[int, int]:
+    """Returns the point where a place begins."""
+    return place.line, place.column
+
+
+def ends(place: Place) -> tuple[int, int]:
+    """Returns the point where a place ends."""
+    return place.end_line, place.end_column
+
+
+def keeping(whole: Place, kept: Place, before: str = "", after: str = "") -> tuple[Edit, Edit]:
+    """Returns the edits that leave only a part of a place, between two texts."""
+    return (
+        between(starts(whole), starts(kept), before),
+        between(ends(kept), ends(whole), after),
+    )
+
+
+def applied(data: bytes, edits: Iterable[Edit]) -> bytes:
+    r"""Returns a file with its edits, in its own encoding and with its own line ends.
+
+    >>> applied(b"a = f(b)\r\n", [Edit(1, 4, 1, 6), Edit(1, 7, 1, 8, "\n")])
+    b'a = b\r\n\r\n'
+
+    Raises:
+      ValueError: if two edits overlap.
+      UnicodeEncodeError: if a new text has no place in the file's encoding.
+    """
+    encoding, text = _decoded(data)
+    found = re.search(_LINE_END, text)
+    newline = found[0] if found else "\n"
+    parts, done = [], 0
+    for start, end, edit in _offsets(text, edits):
+        if start < done:
+            raise ValueError(f"two changes overlap at line {edit.line}")
+        parts += [text[done:start], edit.text.replace("\n", newline)]
+        done = end
+    return "".join([*parts, text[done:]]).encode(encoding)
+
+
+class Origins:
+    """Where each point of a changed file was before."""
+
+    def __init__(self, data: bytes, edits: Iterable[Edit]) -> None:
+        """Knows the file as it was, and what was changed."""
+        _, text = _decoded(data)
+        _, after = _decoded(applied(data, edits))
+        found = re.search(_LINE_END, text)
+        newline = found[0] if found else "\n"
+        self._before, self._after = _begins(text), _begins(after)
+        # The old offset, the new one and the new length of each changed stretch.
+        self._changed: list[tuple[int, int, int]] = [(0, 0, 0)]
+        # Where the old stretch of each ends.
+        self._ends = [0]
+        shift = 0
+        for start, end, edit in _offsets(text, edits):
+            length = len(edit.text.replace("\n", newline))
+            self._changed.append((start, start + shift, length))
+            self._ends.append(end)
+            shift += length - (end - start)
+
+    def place(self, place: Place) -> Place:
+        """Returns a place of the new file where it was in the old."""
+        start = self._point(place.line, place.column)
+        return Place(place.path, *start, *self._point(place.end_line, place.end_column))
+
+    def _point(self, line: int, column: int) -> tuple[int, int]:
+        offset = self._after[min(line, len(self._after)) - 1] + column
+        number = bisect.bisect_right([new for _, new, _ in self._changed], offset) - 1
+        old, new, length = self._changed[number]
+        was = old if offset < new + length else self._ends[number] + offset - new - length
+        found = bisect.bisect_right(self._before, was)
+        return found, was - self._before[found - 1]
+
+
+_LINE_END = "\r\n|\r|\n"
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return encoding, data.decode(encoding).removeprefix(codecs.BOM_UTF8.decode("utf-8"))
+
+
+def _begins(text: str) -> list[int]:
+    return [0, *(found.end() for found in re.finditer(_LINE_END, text))]
+
+
+def _offsets(text: str, edits: Iterable[Edit]) -> list[tuple[int, int, Edit]]:
+    # The line behind the last is the end, also where no newline ends the last.
+    begins = [*_begins(text), len(text)]
+    return [
+        (begins[edit.line - 1] + edit.column, begins[edit.end_line - 1] + edit.end_column, edit)
+        for edit in sorted(set(edits))
+    ]

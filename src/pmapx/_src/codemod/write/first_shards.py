@@ -1,0 +1,75 @@
+"""Where ``x[0]`` of a rewritten map's result goes straight to the host: its row is read there.
+
+``x[0]`` of a sharded array is a program in which all devices take part. What reads the row where it
+lies has it on one device, which is the same to ``float``, ``print`` or NumPy, but not to a function
+that takes it together with arrays on all devices; so that only the former is changed.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence, Place
+
+_TO_HOST = frozenset(
+    {
+        "builtins.float", "builtins.int", "builtins.bool", "builtins.print", "builtins.str",
+        "builtins.repr", "builtins.format", "builtins.round", "numpy.asarray", "numpy.array",
+        "numpy.save", "jax.device_get",
+    }
+)  # fmt: skip
+_METHODS_TO_HOST = ("item", "tolist")
+
+
+def first_rows(module: Module) -> frozenset[Place]:
+    """Returns the places to change."""
+    found: set[Place] = set()
+    traced = module.project.jitted | module.project.mapped.keys()
+    for node, indexing in module.facts.indexings.items():
+        stacked = indexing.stacked
+        if stacked.confidence < Confidence.HIGH or not stacked.from_map:
+            continue
+        if not _takes_first(module, node) or not _goes_to_host(module, node):
+            continue
+        if traced.isdisjoint(module.functions_around(node)):
+            found.add(module.place(node))
+    return frozenset(found)
+
+
+def _takes_first(module: Module, node: ast.AST) -> bool:
+    """Tells whether this is ``x[0]`` or ``tree_map(lambda x: x[0], x)``."""
+    if isinstance(node, ast.Subscript):
+        return _is_zero(node.slice)
+    call = module.facts.calls.get(node)
+    if call is None or not isinstance(node, ast.Call) or not call.names <= known_names.TREE_MAP:
+        return False
+    if len(node.args) != 2 or node.keywords or not isinstance(node.args[0], ast.Lambda):
+        return False
+    parameters, body = node.args[0].args, node.args[0].body
+    return (
+        not isinstance(node.args[1], ast.Starred)
+        and isinstance(body, ast.Subscript)
+        and _is_zero(body.slice)
+        and isinstance(body.value, ast.Name)
+        and [each.arg for each in parameters.args] == [body.value.id]
+    )
+
+
+def _is_zero(index: ast.expr) -> bool:
+    return isinstance(index, ast.Constant) and index.value == 0 and type(index.value) is int
+
+
+def _goes_to_host(module: Module, node: ast.AST) -> bool:
+    parent = module.parent(node)
+    if isinstance(parent, ast.FormattedValue):
+        # Before Python 3.12, places within an f-string are not to be relied on.
+        return False
+    if isinstance(parent, ast.Attribute) and parent.attr in _METHODS_TO_HOST:
+        above = module.parent(parent)
+        return isinstance(above, ast.Call) and above.func is parent
+    if not isinstance(parent, ast.Call) or node not in parent.args:
+        return False
+    call = module.facts.calls.get(parent)
+    return call is not None and bool(call.names) and call.names <= _TO_HOST

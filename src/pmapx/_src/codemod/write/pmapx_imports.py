@@ -1,0 +1,181 @@
+"""Imports of a file whose functions come from pmapx: moved, added, and dropped where unused."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.write.edits import Edit, between, ends, replacing, starts
+
+
+def edits(
+    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str], *, needs: bool
+) -> list[Edit]:
+    """Returns the changes to a file's imports.
+
+    ``gone`` are the nodes whose text was replaced; ``moved`` the names in ``from ... import``
+    that are to come from pmapx, each with its name there; ``needs`` tells whether the new texts
+    name pmapx itself.
+    """
+    found: list[Edit] = []
+    unused = _unused(module, gone, moved)
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.ImportFrom):
+            here = {alias: moved[alias] for alias in node.names if alias in moved}
+            if here or any(alias in unused for alias in node.names):
+                found += _changed(module, node, here, unused)
+    plain = [node for node in module.source.tree.body if isinstance(node, ast.Import)]
+    dropped = [node for node in plain if all(alias in unused for alias in node.names)]
+    is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
+    if needs and not is_there:
+        if dropped and _stands_alone(module, dropped[0]):
+            found.append(replacing(module.place(dropped.pop(0)), "import pmapx"))
+        else:
+            found.append(_added(module))
+    for node in dropped:
+        if _stands_alone(module, node):
+            found.append(between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0)))
+    return found
+
+
+def _changed(
+    module: Module,
+    node: ast.ImportFrom,
+    moved: Mapping[ast.alias, str],
+    unused: Collection[ast.AST],
+) -> list[Edit]:
+    """Takes names out of a ``from ... import``, and imports them from pmapx below it."""
+    taken = [alias for alias in node.names if alias in moved or alias in unused]
+    texts = [_text(alias, moved[alias]) for alias in node.names if alias in moved]
+    whole = module.place(node)
+    line = f"from pmapx import {', '.join(texts)}" if texts else ""
+    if len(taken) == len(node.names):
+        if line:
+            return [replacing(whole, line)]
+        if _stands_alone(module, node) and isinstance(module.parent(node), ast.Module):
+            return [between((whole.line, 0), (whole.end_line + 1, 0))]
+        return [replacing(whole, "pass")]
+    found = []
+    kept = [alias for alias in node.names if alias not in taken]
+    for alias, following in zip(node.names, node.names[1:], strict=False):
+        if alias in taken and any(later in kept for later in _after(node, alias)):
+            found.append(between(starts(module.place(alias)), starts(module.place(following))))
+    if node.names[-1] in taken:
+        found.append(between(ends(module.place(kept[-1])), ends(module.place(node.names[-1]))))
+    if line and _stands_alone(module, node):
+        text = module.source.line(whole.end_line)
+        indent = module.source.line(whole.line)[: whole.column]
+        end = (whole.end_line, len(text))
+        found.append(between(end, end, f"\n{indent}{line}"))
+    elif line:
+        found.append(between(ends(whole), ends(whole), f"; {line}"))
+    return found
+
+
+def _after(node: ast.ImportFrom, alias: ast.alias) -> list[ast.alias]:
+    return node.names[node.names.index(alias) + 1 :]
+
+
+def _text(alias: ast.alias, ours: str) -> str:
+    bound = alias.asname or alias.name
+    return ours if bound == ours else f"{ours} as {bound}"
+
+
+def _stands_alone(module: Module, node: ast.stmt) -> bool:
+    """Tells whether nothing else is on a statement's lines but a comment."""
+    place = module.place(node)
+    before = module.source.line(place.line)[: place.column]
+    after = module.source.line(place.end_line)[place.end_column :].strip()
+    return not before.strip() and (not after or after.startswith("#"))
+
+
+def _unused(
+    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str]
+) -> set[ast.alias]:
+    """Returns the imports at the top that only the replaced texts used."""
+    # A notebook's magic lines may use what no statement does.
+    if module.path.endswith("__init__.py") or module.source.cells:
+        return set()
+    replaced = {
+        part.id
+        for node in gone
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(node, ast.Name)
+    }
+    inside = {part for node in gone if isinstance(node, ast.Attribute) for part in ast.walk(node)}
+    inside |= {part for node in gone if isinstance(node, ast.Call) for part in ast.walk(node.func)}
+    used = {
+        node.id
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.Name) and node not in inside
+    }
+    texts = {
+        node.value
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    found = set()
+    for node in module.source.tree.body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        for alias in node.names:
+            bound = alias.asname or alias.name
+            if alias in moved or "." in bound or bound in used or bound in texts:
+                continue
+            if bound in replaced and not _is_imported_elsewhere(module, bound):
+                found.add(alias)
+    return found
+
+
+def _is_imported_elsewhere(module: Module, name: str) -> bool:
+    for other in module.project.modules.values():
+        if other is None or other is module:
+            continue
+        for node in ast.walk(other.source.tree):
+            if isinstance(node, ast.ImportFrom) and any(
+                alias.name in (name, "*") for alias in node.names
+            ):
+                return True
+    return False
+
+
+def _added(module: Module) -> Edit:
+    """Puts ``import pmapx`` behind the imports at the top of a file."""
+    line = end_of_imports(module)
+    if not line and module.source.cells:
+        # What stands above the first statement of a notebook may be magic for the whole cell.
+        real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
+        first = real[0].lineno if real else 1
+        return between((first, 0), (first, 0), "import pmapx\n")
+    return inserted(module, line, "import pmapx\n")
+
+
+def inserted(module: Module, line: int, text: str) -> Edit:
+    """Puts lines behind a line of a file, of which 0 is the one before the first."""
+    ends_cell = any(line + 1 == cell.first_line for cell in module.source.cells)
+    if line < len(module.source.lines) and not (line and ends_cell):
+        return between((line + 1, 0), (line + 1, 0), text)
+    end = (line, len(module.source.line(line)))
+    return between(end, end, "\n" + text.removesuffix("\n"))
+
+
+def _is_magic(module: Module, node: ast.stmt) -> bool:
+    return bool(module.source.cells) and isinstance(node, ast.Pass)
+
+
+def end_of_imports(module: Module) -> int:
+    """Returns the last line of the imports at the top, or of the docstring; 0 without either."""
+    last = 0
+    for position, node in enumerate(module.source.tree.body):
+        is_docstring = (
+            position == 0
+            and isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        )
+        if is_docstring or isinstance(node, (ast.Import, ast.ImportFrom)):
+            last = node.end_lineno or 0
+        elif not isinstance(node, (ast.If, ast.Try)) and not _is_magic(module, node):
+            break
+    return last

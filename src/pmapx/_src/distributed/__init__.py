@@ -1,0 +1,1 @@
+"""The processes of a program: started, joined, watched and ended together."""

@@ -1,0 +1,269 @@
+"""``initialize`` and ``barrier``: joining the other processes, and waiting for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from pmapx._src import errors, fastpath
+from pmapx._src.distributed import addresses, key_value_store, liveness, shutdown, stall_report
+
+logger = logging.getLogger("pmapx")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """What started this process, and the others.
+
+    Attributes:
+      kind: ``"arguments"``, ``"Open MPI"``, ``"Slurm"``, ``"TPU pod"`` or ``"Kubernetes"``.
+      found_by: what told so.
+      coordinator: where the processes meet, if that is said outright.
+      process: this process's number, if that is said outright.
+      processes: how many there are, likewise.
+    """
+
+    kind: str
+    found_by: str
+    coordinator: str | None = None
+    process: int | None = None
+    processes: int | None = None
+
+
+# In the order in which JAX looks.
+_SIGNS = (
+    ("Open MPI", ("OMPI_MCA_orte_hnp_uri",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("Open MPI", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("Slurm", ("SLURM_JOB_ID", "SLURM_STEP_NODELIST"), "SLURM_PROCID", "SLURM_NTASKS"),
+    ("TPU pod", ("TPU_WORKER_HOSTNAMES",), "TPU_WORKER_ID", ""),
+    ("TPU pod", ("TPU_PROCESS_ADDRESSES",), "TPU_WORKER_ID", ""),
+    ("TPU pod", ("MEGASCALE_COORDINATOR_ADDRESS",), "", ""),
+    ("Kubernetes", ("KUBERNETES_SERVICE_HOST",), "JOB_COMPLETION_INDEX", ""),
+)
+
+
+def find_cluster(environment: Mapping[str, str]) -> Cluster | None:
+    """Returns what an environment tells of the cluster, None when it tells of none.
+
+    >>> find_cluster({"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "1"})
+    Cluster(kind='Slurm', found_by='SLURM_JOB_ID', coordinator=None, process=1, processes=None)
+    """
+    for kind, signs, process, processes in _SIGNS:
+        if all(sign in environment for sign in signs):
+            return Cluster(
+                kind,
+                signs[0],
+                environment.get("JAX_COORDINATOR_ADDRESS"),
+                _number(environment.get(process)),
+                _number(environment.get(processes)),
+            )
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout: float = 300,
+    heartbeat_timeout: float = 100,
+    **options: Any,
+) -> Cluster:
+    """Joins the other processes, as ``jax.distributed.initialize`` does, and says how.
+
+    Without arguments, the cluster is found as JAX finds it: Open MPI, Slurm, TPU pods and
+    Kubernetes. What was found is logged and returned; what is missing is said.
+
+    Example:
+      >>> import pmapx
+      >>> pmapx.initialize("127.0.0.1:12345", num_processes=1, process_id=0)  # doctest: +SKIP
+      Cluster(kind='arguments', ...)
+
+    Args:
+      coordinator_address: address and port where process 0 is to be found.
+      num_processes: how many processes there are.
+      process_id: the number of this one, from 0.
+      timeout: seconds to wait for the others.
+      heartbeat_timeout: seconds after which a process that is not heard of is taken for lost;
+        then all others end with an error that names it. A failed collective names it at once.
+      **options: further options of ``jax.distributed.initialize``.
+
+    Returns:
+      What was found.
+    """
+    given = (coordinator_address, num_processes, process_id)
+    if None not in given:
+        cluster = Cluster("arguments", "its arguments", *given[:1], process_id, num_processes)
+    else:
+        found = find_cluster(os.environ)
+        if found is None and not _is_tpu_machine():
+            missing = [
+                name
+                for name, value in zip(
+                    ("coordinator_address", "num_processes", "process_id"), given, strict=True
+                )
+                if value is None
+            ]
+            raise errors.NoCluster(missing, sorted({sign for _, s, _, _ in _SIGNS for sign in s}))
+        cluster = found or Cluster("TPU pod", "its devices")
+        cluster = dataclasses.replace(
+            cluster,
+            coordinator=coordinator_address or cluster.coordinator,
+            process=cluster.process if process_id is None else process_id,
+            processes=num_processes or cluster.processes,
+        )
+    logger.info(
+        "pmapx: %s found by %s: process %s of %s, coordinator %s",
+        cluster.kind,
+        cluster.found_by,
+        "?" if cluster.process is None else cluster.process,
+        cluster.processes or "?",
+        cluster.coordinator or "chosen by JAX",
+    )
+    if cluster.coordinator is not None and cluster.process is not None:
+        _check_coordinator(cluster.coordinator, cluster.process, timeout)
+    jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        initialization_timeout=int(timeout),
+        heartbeat_timeout_seconds=int(heartbeat_timeout),
+        **options,
+    )
+    shutdown.guard()
+    joined(timeout, heartbeat_timeout)
+    return cluster
+
+
+def joined(timeout: float, heartbeat_timeout: float) -> None:
+    """Starts what a process that has joined others needs to learn of their failures."""
+    _passed.clear()  # A new service: no process has passed any of its barriers.
+    coordinator = fastpath.coordinator_address()
+    if coordinator is not None:
+        liveness.hold(coordinator, timeout)
+    stall_report.watch(heartbeat_timeout)
+
+
+def extend_jax_initialize() -> None:
+    """Lets ``jax.distributed.initialize`` do what ``initialize`` does after joining."""
+    original = jax.distributed.initialize
+
+    @functools.wraps(original)
+    def extended(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        timeout = kwargs.get("initialization_timeout", 300)
+        joined(timeout, kwargs.get("heartbeat_timeout_seconds", 100))
+
+    jax.distributed.initialize = extended
+
+
+def _is_tpu_machine() -> bool:
+    return os.path.exists("/dev/accel0") or "TPU_NAME" in os.environ
+
+
+def _check_coordinator(address: str, process: int, timeout: float) -> None:
+    """Refuses an address that process 0 cannot open, or that nobody opens in time.
+
+    JAX would end the process there and then, without an error that Python sees.
+    """
+    split = addresses.split(address)
+    if split is None:
+        raise errors.BadCoordinator(address, process, "it is no host:port")
+    host, port = split
+    if process == 0:
+        family = addresses.family_of(host, port)
+        loopback = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
+        with socket.socket(family) as probe:
+            if hasattr(socket, "SO_REUSEPORT"):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                probe.bind((loopback.get(host, ""), port))
+            except OSError as error:
+                raise errors.BadCoordinator(address, process, str(error)) from None
+        return
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                problem = f"after {timeout:g} seconds nobody answers there ({error})"
+                raise errors.BadCoordinator(address, process, problem) from None
+            time.sleep(0.1)
+
+
+# How many barriers of each name all processes have passed; the same number everywhere.
+_passed: Counter[str] = Counter()
+_waiting: dict[str, threading.Thread] = {}
+
+
+def barrier(name: str, timeout: float = 300) -> None:
+    """Waits until all processes have come to the barrier of this name.
+
+    Example:
+      >>> import pmapx
+      >>> pmapx.barrier("data is prepared", timeout=60)
+
+    Args:
+      name: the barrier's name, the same in all processes; it can be used again. After a timeout,
+        the next call waits at the same barrier: a process that comes late still meets the others.
+      timeout: seconds to wait for the others; then ``BarrierTimeout`` names those that did not
+        come.
+    """
+    if jax.process_count() == 1:
+        return
+    if key_value_store.is_available():
+        missing = _wait_for_all(f"pmapx/barrier/{name}/{_passed[name]}", timeout)
+    else:
+        missing = _wait_for_collective(f"pmapx/{name}/{_passed[name]}", timeout)
+    if missing is not None:
+        raise errors.BarrierTimeout(name, timeout, missing, jax.process_index())
+    _passed[name] += 1
+
+
+def _wait_for_all(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes; on timeout returns those that did not come.
+
+    A barrier of JAX fails for all when the first to come has waited long enough, and then is of no
+    use. So there are attempts: what failed is noted where all processes look for the next.
+    """
+    here, deadline = jax.process_index(), time.monotonic() + timeout
+    while True:
+        attempt = f"{name}/attempt/{len(key_value_store.entries(f'{name}/failed'))}"
+        key_value_store.put(f"{attempt}/{here}", "", overwrite=True)
+        if key_value_store.wait_at_barrier(attempt, max(deadline - time.monotonic(), 0.001)):
+            return None
+        came = {int(process) for process in key_value_store.entries(attempt)}
+        key_value_store.put(f"{name}/failed/{attempt.rpartition('/')[2]}", "", overwrite=True)
+        if time.monotonic() >= deadline:
+            return [process for process in range(jax.process_count()) if process not in came]
+
+
+def _wait_for_collective(name: str, timeout: float) -> list[int] | None:
+    """Waits for all processes by way of a collective; on timeout returns an empty list."""
+    if name not in _waiting:
+        _waiting[name] = threading.Thread(
+            target=multihost_utils.sync_global_devices, args=(name,), daemon=True
+        )
+        _waiting[name].start()
+    _waiting[name].join(timeout)
+    if _waiting[name].is_alive():
+        return []
+    del _waiting[name]
+    return None

@@ -1,0 +1,102 @@
+"""The key-value store of JAX's coordination service, which every process of a program can reach.
+
+Process 0 runs the service. Where JAX does not expose the client, or before the processes have
+joined, there is no store: ``is_available`` is False, and nothing else here may be called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pmapx._src import fastpath
+
+T = TypeVar("T")
+
+# A service that cannot be reached would otherwise block the caller for minutes.
+PATIENCE = 5.0
+
+
+class UnreachableError(RuntimeError):
+    """The coordination service does not answer: process 0 is stopped, lost or has ended."""
+
+
+def is_available() -> bool:
+    """Says whether the processes have joined and JAX exposes the store."""
+    return fastpath.coordination_client() is not None
+
+
+def put(key: str, text: str, *, overwrite: bool = False) -> bool:
+    """Sets a key; returns False if it is set already and must not be overwritten."""
+    try:
+        _client().key_value_set(key, text, allow_overwrite=overwrite)
+    except Exception as error:
+        if "ALREADY_EXISTS" in str(error):
+            return False
+        raise UnreachableError(str(error)) from error
+    return True
+
+
+def get(key: str, timeout: float | None = None) -> str | None:
+    """Returns the text of a key; None if it is not set, or not within ``timeout`` seconds."""
+    try:
+        if timeout is None:
+            text: str = _client().key_value_try_get(key)
+        else:
+            text = _client().blocking_key_value_get(key, int(timeout * 1000))
+    except Exception as error:
+        if "NOT_FOUND" in str(error) or _timed_out(error):
+            return None
+        raise UnreachableError(str(error)) from error
+    return text
+
+
+def entries(folder: str) -> dict[str, str]:
+    """Returns the keys directly below ``folder``, without its name, and their texts."""
+    prefix = f"{folder}/"
+    try:
+        found: list[tuple[str, str]] = _client().key_value_dir_get(prefix)
+    except Exception as error:
+        raise UnreachableError(str(error)) from error
+    return {key.removeprefix(prefix): text for key, text in found}
+
+
+def wait_at_barrier(name: str, timeout: float) -> bool:
+    """Waits for all processes at a barrier that was not used before; False on timeout."""
+    try:
+        _client().wait_at_barrier(name, int(timeout * 1000))
+    except Exception as error:
+        if not _timed_out(error):
+            raise
+        return False
+    return True
+
+
+def attempted(action: Callable[[], T], patience: float = PATIENCE) -> T | None:
+    """Returns what ``action`` returns; None if it fails or takes longer than ``patience``.
+
+    For a process that is about to end: most calls of the service have no deadline of their own.
+    """
+    outcome: list[T] = []
+
+    def run() -> None:
+        with contextlib.suppress(UnreachableError):
+            outcome.append(action())
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    running.join(patience)
+    return outcome[0] if outcome else None
+
+
+def _client() -> Any:
+    client = fastpath.coordination_client()
+    if client is None:
+        raise UnreachableError("the processes have not joined, or have left")
+    return client
+
+
+def _timed_out(error: Exception) -> bool:
+    return "DEADLINE_EXCEEDED" in str(error) or "timed out" in str(error)

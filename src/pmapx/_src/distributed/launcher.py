@@ -1,0 +1,400 @@
+"""Several processes of a multi-host program on this machine, as one command.
+
+Each process finds in its environment what ``jax.distributed.initialize()`` looks for, sees its own
+virtual devices, and talks to the others over loopback. Their output comes out as one, each line
+with the rank of its process. When one fails the others are stopped and its traceback is printed
+last; when the launcher ends, in whatever way, all have ended.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+from pmapx._src.distributed import failure_record
+
+COLOURS = (36, 33, 35, 32, 34, 31)
+FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+KEPT_LINES = 20
+# What `pmapx._src.distributed.stall_report` reads.
+STALL_REPORT = "PMAPX_STALL_REPORT"
+STALL_SECONDS = "60"
+# Set where `pmapx run` is to start processes and leave JAX as it is.
+PLAIN = "PMAPX_RUN_PLAIN"
+
+
+def launch(
+    n: int,
+    devices_per_process: int | None,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    grace: float = 5.0,
+    logs: str | os.PathLike[str] | None = None,
+    stall_report: float | None = None,
+) -> int:
+    """Runs ``n`` processes of a command until all have ended; returns one exit status for all.
+
+    Example:
+      >>> import sys
+      >>> launch(2, 1, [sys.executable, "-c", "print('hello')"])  # doctest: +SKIP
+      [0] hello
+      [1] hello
+      0
+
+    Args:
+      n: how many processes.
+      devices_per_process: how many virtual CPU devices each sees; None leaves the devices alone.
+      argv: the command, the same for each.
+      env: the environment; by default this process's own.
+      grace: seconds that processes have to end by themselves before they are killed.
+      logs: a directory for one log file per process, beside the output; it is created.
+      stall_report: seconds without progress after which each process reports where it waits;
+        0 for never, None for what PMAPX_STALL_REPORT says, or 60.
+
+    Returns:
+      0 when all ended with 0; otherwise that of the first that failed, 128 + k for signal k.
+    """
+    with reserved_port() as port, contextlib.ExitStack() as undo:
+        workers = Workers(grace, undo.enter_context(tempfile.TemporaryDirectory(prefix="pmapx-")))
+        undo.callback(workers.kill)
+        undo.enter_context(workers.signals_passed_on())
+        inherited = dict(os.environ if env is None else env)
+        if stall_report is not None:
+            inherited[STALL_REPORT] = f"{stall_report:g}"
+        inherited.setdefault(STALL_REPORT, STALL_SECONDS)
+        for rank in range(n):
+            log = None
+            if logs is not None:
+                os.makedirs(logs, exist_ok=True)
+                log = undo.enter_context(open(os.path.join(logs, log_name(rank, n)), "wb"))
+            chosen = environment(inherited, rank, n, port, devices_per_process)
+            workers.start(rank, argv, chosen, log)
+        return workers.wait()
+
+
+def log_name(rank: int, n: int) -> str:
+    """Returns the name of the log file of process ``rank`` of ``n``; names sort by rank.
+
+    >>> log_name(3, 16)
+    'process-03.log'
+    """
+    return f"process-{rank:0{len(str(n - 1))}}.log"
+
+
+def environment(
+    inherited: Mapping[str, str], rank: int, n: int, port: int, devices: int | None
+) -> dict[str, str]:
+    """Returns what process ``rank`` of ``n`` finds in its environment.
+
+    JAX asks Open MPI's variables for the rank and the number of processes; the coordinator's
+    address has variables of its own.
+    """
+    return {
+        **with_devices(inherited, devices),
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",
+        "OMPI_MCA_orte_hnp_uri": f"{port << 12}.0;tcp://127.0.0.1:{port}",
+        "OMPI_COMM_WORLD_SIZE": str(n),
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        "PYTHONUNBUFFERED": "1",
+        "PMAPX_LAUNCHED": "1",
+    }
+
+
+def with_devices(inherited: Mapping[str, str], devices: int | None) -> dict[str, str]:
+    """Returns an environment in which JAX sees so many virtual CPU devices, if a number is given.
+
+    >>> with_devices({"XLA_FLAGS": "--xla_dump_to=here"}, 4)["XLA_FLAGS"]
+    '--xla_dump_to=here --xla_force_host_platform_device_count=4'
+    """
+    chosen = dict(inherited)
+    if devices is not None:
+        flag = "--xla_force_host_platform_device_count"
+        others = re.sub(rf"{flag}=\S*", "", chosen.get("XLA_FLAGS", "")).strip()
+        chosen["XLA_FLAGS"] = f"{others} {flag}={devices}".strip()
+        chosen["JAX_PLATFORMS"] = "cpu"
+    return chosen
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """Gives a free port of loopback that nobody else is given until the end of the block.
+
+    The socket that holds it does not listen, and shares the port with the coordinator, which
+    opens it in the same way.
+    """
+    with socket.socket() as holder:
+        if hasattr(socket, "SO_REUSEPORT"):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        if not hasattr(socket, "SO_REUSEPORT"):
+            holder.close()
+        yield port
+
+
+class Workers:
+    """The processes of one launch."""
+
+    def __init__(self, grace: float, folder: str) -> None:
+        """Starts with none; in ``folder`` they report their failures."""
+        self._grace = grace
+        self._folder = folder
+        self._reports: dict[int, str] = {}
+        self._logs: list[IO[bytes] | None] = []
+        self._stopped: set[int] = set()
+        self._stopped_at_failure: set[int] = set()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ended: queue.SimpleQueue[tuple[int, int, float] | None] = queue.SimpleQueue()
+        self._last_lines: list[collections.deque[str]] = []
+        self._readers: list[threading.Thread] = []
+        self._writing = threading.Lock()
+        self._signal: signal.Signals | None = None
+
+    def start(
+        self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None
+    ) -> None:
+        """Starts one process, in a process group of its own."""
+        self._reports[rank] = os.path.join(self._folder, f"{rank}.json")
+        self._logs.append(log)
+        process = subprocess.Popen(
+            argv,
+            env={**env, failure_record.FILE: self._reports[rank]},
+            stdin=None if rank == 0 else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        self._processes.append(process)
+        self._last_lines.append(collections.deque(maxlen=KEPT_LINES))
+
+    def wait(self) -> int:
+        """Passes output on until all have ended; returns the exit status of the whole."""
+        for rank, process in enumerate(self._processes):
+            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                reader = threading.Thread(
+                    target=self._pass_on, args=(rank, source, target), daemon=True
+                )
+                reader.start()
+                self._readers.append(reader)
+            threading.Thread(target=self._report_end, args=(rank, process), daemon=True).start()
+        running = set(range(len(self._processes)))
+        ended: dict[int, tuple[int, float]] = {}
+        deadline: float | None = None
+        while running:
+            try:
+                # Handlers of signals run between waits, whichever thread a signal came to.
+                event = self._ended.get(timeout=0.1)
+                if event is None:  # A signal to end: what it was passed on to may have its time.
+                    deadline = deadline or time.monotonic() + self._grace
+                else:
+                    rank, status, at = event
+                    running.discard(rank)
+                    ended[rank] = status, at
+            except queue.Empty:
+                if deadline is None:
+                    self._name_stopped(running)
+                elif time.monotonic() > deadline:
+                    self.kill()
+            reported = failure_record.read(self._reports)
+            has_failed = reported or any(status for status, _ in ended.values())
+            if has_failed and deadline is None:
+                self._stopped_at_failure = set(self._stopped)
+                self._stop(running - set(reported))
+                deadline = time.monotonic() + self._grace
+        self.kill()
+        for reader in self._readers:
+            reader.join(timeout=1.0)
+        return self._conclusion(ended, failure_record.read(self._reports))
+
+    def _name_stopped(self, ranks: set[int]) -> None:
+        """Names processes that a signal has stopped (Linux)."""
+        now = {rank for rank in ranks if _is_stopped(self._processes[rank].pid)}
+        for rank in sorted(now - self._stopped):
+            pid = self._processes[rank].pid
+            self._print(
+                f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for it. "
+                f"To continue: kill -CONT {pid}"
+            )
+        self._stopped = now
+
+    def _print(self, text: str) -> None:
+        with self._writing:
+            print(text, file=sys.stderr, flush=True)
+
+    def _stop(self, ranks: set[int]) -> None:
+        """Asks processes to end; those that a lost peer ends anyway have a moment to say so."""
+
+        def ask() -> None:
+            for rank in ranks:
+                self._send(self._processes[rank], signal.SIGTERM)
+
+        asking = threading.Timer(min(1.0, self._grace / 2), ask)
+        asking.daemon = True
+        asking.start()
+
+    def kill(self) -> None:
+        """Kills all that is left of the processes and of what they started."""
+        for process in self._processes:
+            self._send(process, signal.SIGKILL)
+
+    @staticmethod
+    def _send(process: subprocess.Popen[bytes], number: int) -> None:
+        # The group outlives its leader while anything that it started still runs.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+    @contextlib.contextmanager
+    def signals_passed_on(self) -> Iterator[None]:
+        """Passes signals on to all processes in the block; the second one to end kills."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def pass_on(number: int, frame: Any) -> None:
+            is_end = signal.Signals(number).name in ENDING
+            if is_end and self._signal is not None:
+                self.kill()
+            for process in self._processes:
+                self._send(process, number)
+            if is_end:
+                self._signal = signal.Signals(number)
+                self._ended.put(None)
+
+        numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
+        before = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _report_end(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        self._ended.put((rank, process.wait(), time.monotonic()))
+
+    def _pass_on(self, rank: int, source: IO[bytes], target: IO[str]) -> None:
+        """Copies what a process writes, line by line, with its rank in front."""
+        prefix = _prefix(rank, len(self._processes), target)
+        for raw in source:
+            line = raw.decode(errors="replace").rstrip("\n")
+            self._last_lines[rank].append(line)
+            self._keep(rank, raw)
+            with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
+                target.write(f"{prefix}{line}\n")
+                target.flush()
+
+    def _keep(self, rank: int, raw: bytes) -> None:
+        """Writes a line to the log of its process, if there is one."""
+        log = self._logs[rank]
+        if log is not None:
+            with self._writing:
+                log.write(raw)
+                log.flush()
+
+    def _conclusion(
+        self, ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
+    ) -> int:
+        """Says how it ended, and returns the exit status that stands for it."""
+        if self._signal is not None:
+            print(f"pmapx: stopped by {self._signal.name}", file=sys.stderr)
+            return 128 + self._signal.value
+        rank = first_to_fail(ended, reported)
+        if rank is None:
+            return 0
+        report = reported.get(rank)
+        status = ended[rank][0] if report is None else report.status
+        how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
+        lines = [_FAILED.format(rank=rank, how=how)]
+        lines += [f"pmapx: process {k} was stopped then." for k in sorted(self._stopped_at_failure)]
+        if report is not None:
+            lines += [f"pmapx: the traceback of process {rank}:", report.trace]
+        elif self._last_lines[rank]:
+            lines += [f"pmapx: the last lines of process {rank}:"]
+            lines += [f"  {line}" for line in self._last_lines[rank]]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        return status if status > 0 else 128 - status
+
+
+def first_to_fail(
+    ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
+) -> int | None:
+    """Returns the process whose failure led to those of the others; None if none failed.
+
+    Args:
+      ended: the exit status of each process, and when it ended.
+      reported: the failures that processes reported themselves.
+    """
+    failed = [(at, rank) for rank, (status, at) in ended.items() if status and rank not in reported]
+    causes = {failure.cause for failure in reported.values() if failure.cause is not None}
+    causes &= {*reported, *(rank for _, rank in failed)}
+    if len(causes) == 1:
+        return causes.pop()
+    # JAX aborts a process that another's end leaves alone.
+    killed = [
+        (at - _KILLED_FIRST, rank) for at, rank in failed if ended[rank][0] != -signal.SIGABRT
+    ]
+    told = [(failure.seconds, rank) for rank, failure in reported.items()]
+    candidates = [*(killed if told else failed), *told] or failed
+    return min(candidates)[1] if candidates else None
+
+
+# A process that dies without a word is seen so much later than its peers see it.
+_KILLED_FIRST = 0.5
+
+_FAILED = "pmapx: process {rank} failed first, with {how}; the others were stopped."
+
+
+def failed_first(output: str) -> tuple[int, str] | None:
+    """Returns which process failed first, and how, from what a launch printed.
+
+    >>> failed_first("pmapx: process 1 failed first, with exit status 3; the others were stopped.")
+    (1, 'exit status 3')
+    """
+    pattern = re.escape(_FAILED).replace(r"\{rank\}", r"(\d+)").replace(r"\{how\}", "(.*?)")
+    found = re.findall(f"^{pattern}$", output, re.MULTILINE)
+    return (int(found[-1][0]), found[-1][1]) if found else None
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel to kill this process when its parent ends, however that ends (Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Says whether a process is in the state in which signals stop it; False where unknown."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] == b"T"
+    return False
+
+
+def _prefix(rank: int, n: int, target: IO[str]) -> str:
+    text = f"[{rank:>{len(str(n - 1))}}] "
+    wants_colour = "NO_COLOR" not in os.environ and (target.isatty() or "FORCE_COLOR" in os.environ)
+    return f"\x1b[{COLOURS[rank % len(COLOURS)]}m{text}\x1b[0m" if wants_colour else text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

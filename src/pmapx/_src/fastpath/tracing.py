@@ -1,0 +1,46 @@
+"""Whether something is being traced."""
+
+from __future__ import annotations
+
+import jax
+
+from pmapx._src.fastpath import jax_src
+from pmapx._src.fastpath.probes import Piece, Unlike
+from pmapx._src.mesh.placement import NO_MESH
+
+
+def is_staging() -> bool:
+    """Says whether something is being traced here, so that a call is to be recorded, not run."""
+    return not jax_src.core.trace_state_clean() if TRACE_STATE.is_usable() else _refuses_meshes()
+
+
+def _refuses_meshes() -> bool:
+    try:
+        with jax.set_mesh(NO_MESH):  # Refused wherever something is being traced.
+            return False
+    except ValueError:
+        return True
+
+
+def _probe_trace_state() -> None:
+    seen = []
+
+    def look() -> float:
+        seen.append((not jax_src.core.trace_state_clean(), _refuses_meshes()))
+        return 0.0
+
+    look()
+    jax.eval_shape(look)
+    if seen != [(False, False), (True, True)]:
+        raise Unlike(f"{seen} for whether something is being traced")
+
+
+TRACE_STATE = Piece("trace state", _probe_trace_state, "each call takes some microseconds longer")
+
+
+def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
+    """Returns the structure of a traced function's result."""
+    found = getattr(traced, "out_tree", None)  # Not in JAX 0.8.
+    if found is None and not jax_src.PUBLIC_ONLY:
+        found = getattr(traced, "_out_tree", None)
+    return traced.lower().out_tree if found is None else found

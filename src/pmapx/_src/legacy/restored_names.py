@@ -1,0 +1,222 @@
+"""Names around pmap that JAX removed or moved, back where they were and meaning what they meant.
+
+A name that this release has is left alone. What cannot mean the same today (``xmap``,
+``host_callback``, ``xla_computation``) stays away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+import types
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+
+from pmapx._src import fastpath
+from pmapx._src.legacy import restored_functions
+from pmapx._src.legacy.patches import Bindings
+
+_HERE = "pmapx._src.legacy.restored_functions."
+NAMES: dict[str, str] = {
+    **{
+        f"jax.tree_{name}": f"jax.tree_util.tree_{name}"
+        for name in ("all", "flatten", "leaves", "map", "reduce", "structure", "transpose")
+    },
+    "jax.tree_unflatten": "jax.tree_util.tree_unflatten",
+    "jax.tree_multimap": "jax.tree_util.tree_map",
+    "jax.tree_util.tree_multimap": "jax.tree_util.tree_map",
+    "jax.treedef_children": "jax.tree_util.treedef_children",
+    "jax.treedef_is_leaf": "jax.tree_util.treedef_is_leaf",
+    "jax.treedef_tuple": "jax.tree_util.treedef_tuple",
+    "jax.host_count": "jax.process_count",
+    "jax.host_id": "jax.process_index",
+    "jax.host_ids": _HERE + "host_ids",
+    "jax.partial": "functools.partial",
+    "jax.soft_pmap": _HERE + "soft_pmap",
+    "jax.clear_backends": _HERE + "clear_backends",
+    "jax.ShapedArray": "jax.core.ShapedArray",
+    "jax.core.axis_frame": _HERE + "axis_frame",
+    "jax.core.get_aval": "jax.typeof",
+    "jax.core.raise_to_shaped": _HERE + "raise_to_shaped",
+    "jax.experimental.PartitionSpec": "jax.sharding.PartitionSpec",
+    "jax.experimental.enable_x64": _HERE + "enable_x64",
+    "jax.experimental.disable_x64": _HERE + "disable_x64",
+    "jax.interpreters.pxla.Mesh": "jax.sharding.Mesh",
+    "jax.interpreters.pxla.PartitionSpec": "jax.sharding.PartitionSpec",
+    "jax.interpreters.pxla.ShardedDeviceArray": _HERE + "ShardedDeviceArray",
+    "jax.interpreters.xla.DeviceArray": "jax.Array",
+    "jax.lax.pvary": _HERE + "pvary",
+    "jax.lax.tie_in": _HERE + "tie_in",
+    "jax.lax.zeros_like_array": "jax.numpy.zeros_like",
+    "jax.nn.normalize": "jax.nn.standardize",
+    "jax.numpy.DeviceArray": "jax.Array",
+    "jax.numpy.alltrue": "jax.numpy.all",
+    "jax.numpy.asscalar": _HERE + "asscalar",
+    "jax.numpy.cumproduct": "jax.numpy.cumprod",
+    "jax.numpy.fix": "jax.numpy.trunc",
+    "jax.numpy.in1d": _HERE + "in1d",
+    "jax.numpy.issubsctype": "jax.numpy.issubdtype",
+    "jax.numpy.msort": _HERE + "msort",
+    "jax.numpy.product": "jax.numpy.prod",
+    "jax.numpy.round_": "jax.numpy.round",
+    "jax.numpy.row_stack": "jax.numpy.vstack",
+    "jax.numpy.sometrue": "jax.numpy.any",
+    "jax.numpy.trapz": "jax.numpy.trapezoid",
+    **{
+        f"jax.ops.index{name}": _HERE + f"index{name}"
+        for name in ("", "_add", "_max", "_min", "_mul", "_update")
+    },
+    "jax.random.KeyArray": "jax.Array",
+    "jax.random.PRNGKeyArray": _HERE + "PRNGKeyArray",
+    "jax.random.shuffle": _HERE + "shuffle",
+    "jax.sharding.MeshPspecSharding": "jax.sharding.NamedSharding",
+    "jax.sharding.XLACompatibleSharding": "jax.sharding.Sharding",
+    "jax.sharding.use_mesh": "jax.set_mesh",
+    # What custom primitives are made of.
+    **{
+        f"jax.core.{name}": f"jax.extend.core.{name}"
+        for name in vars(jax.extend.core)
+        if not name.startswith("_") and name not in ("primitives", "annotations")
+    },
+}
+"""The removed name, and where the same is found today."""
+
+LATER = {
+    "jax.experimental.pjit": {
+        "PartitionSpec": "jax.sharding.PartitionSpec",
+        "with_sharding_constraint": "jax.lax.with_sharding_constraint",
+    },
+    "jax.lib.xla_bridge": {"get_backend": "jax.extend.backend.get_backend"},
+}
+"""The same of modules that are imported when a program asks for them."""
+
+MODULES: dict[str, str | dict[str, str]] = {
+    "jax.abstract_arrays": {
+        "ShapedArray": "jax.core.ShapedArray",
+        "raise_to_shaped": _HERE + "raise_to_shaped",
+    },
+    "jax.api": "jax",
+    "jax.config": {"config": "jax.config"},
+    "jax.experimental.maps": {"Mesh": "jax.sharding.Mesh"},
+    "jax.experimental.optimizers": "jax.example_libraries.optimizers",
+    "jax.experimental.stax": "jax.example_libraries.stax",
+    "jax.lib.xla_bridge": {
+        "get_backend": "jax.extend.backend.get_backend",
+        **{
+            name: f"jax.{name}"
+            for name in ("default_backend", "device_count", "devices", "local_device_count")
+            + ("local_devices", "process_count", "process_index", "host_count", "host_id")
+        },
+    },
+    "jax.linear_util": "jax.extend.linear_util",
+    "jax.numpy.lax_numpy": "jax.numpy",
+    "jax.util": {
+        "partial": "functools.partial",
+        **{name: _HERE + f"{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
+    },
+}
+"""Modules that are gone: the one that took their place, or where each of their names is now."""
+
+
+def put_back(bindings: Bindings) -> None:
+    """Binds every name of the tables that this release of JAX has not."""
+    for name, source in NAMES.items():
+        module, _, attribute = name.rpartition(".")
+        owner = sys.modules.get(module)
+        if owner is not None:
+            _bind(bindings, owner, attribute, source, name)
+    for name, contents in MODULES.items():
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            bindings.add_module(name, _Former(name, contents))
+    _arguments(bindings)
+    _config(bindings)
+    _arrays(bindings)
+
+
+def put_back_in(bindings: Bindings, module: types.ModuleType) -> None:
+    """Binds the names of one module of ``LATER``, which has just been imported."""
+    for attribute, source in LATER[module.__name__].items():
+        _bind(bindings, module, attribute, source, f"{module.__name__}.{attribute}")
+
+
+def _bind(bindings: Bindings, owner: Any, attribute: str, source: str, name: str) -> None:
+    if _has(owner, attribute):
+        return
+    try:
+        value = _find(source)
+    except (AttributeError, ImportError):
+        return  # This release has moved it once more.
+    bindings.set(owner, attribute, value, name)
+
+
+def _arguments(bindings: Bindings) -> None:
+    if "a_min" not in inspect.signature(jnp.clip).parameters:
+        bindings.set(
+            jnp, "clip", restored_functions.clip(jnp.clip), "jax.numpy.clip, for a_min and a_max"
+        )
+    if "newshape" not in inspect.signature(jnp.reshape).parameters:
+        ours = restored_functions.reshape(jnp.reshape)
+        bindings.set(jnp, "reshape", ours, "jax.numpy.reshape, for newshape")
+
+
+def _config(bindings: Bindings) -> None:
+    kind = type(jax.config)
+    members: dict[str, Any] = {
+        "config": property(lambda config: config),
+        "omnistaging_enabled": True,
+        "enable_omnistaging": lambda config: None,
+    }
+    for attribute, value in members.items():
+        if not hasattr(kind, attribute):
+            bindings.set(kind, attribute, value, f"jax.config.{attribute}")
+
+
+def _arrays(bindings: Bindings) -> None:
+    # Today's arrays have these too, only to raise.
+    array = fastpath.array_type()
+    buffers = property(lambda x: [shard.data for shard in x.addressable_shards])
+    bindings.set(array, "device_buffers", buffers, "jax.Array.device_buffers")
+    buffer = property(lambda x: x.addressable_data(0))
+    bindings.set(array, "device_buffer", buffer, "jax.Array.device_buffer")
+
+
+class _Former(types.ModuleType):
+    """A module that is gone; what it had is looked up when it is asked for."""
+
+    def __init__(self, name: str, contents: str | Mapping[str, str]) -> None:
+        super().__init__(name, f"What JAX had as {name}, put back by pmapx.")
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        self.__dict__["_contents"] = contents
+
+    def __getattr__(self, name: str) -> Any:
+        contents = self.__dict__["_contents"]
+        source = f"{contents}.{name}" if isinstance(contents, str) else contents.get(name)
+        if source is not None and not name.startswith("__"):
+            try:
+                return _find(source)
+            except AttributeError:
+                pass
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        contents = self.__dict__["_contents"]
+        return dir(importlib.import_module(contents)) if isinstance(contents, str) else [*contents]
+
+
+def _find(source: str) -> Any:
+    module, _, attribute = source.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _has(owner: Any, attribute: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return hasattr(owner, attribute)

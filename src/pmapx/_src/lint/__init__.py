@@ -1,0 +1,1 @@
+"""``pmapx check``: rules on the facts that the analysis recorded."""

@@ -1,0 +1,164 @@
+"""From paths to findings: what ``pmapx check`` does between its options and its output."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pmapx._src.lint.finding import Finding
+from pmapx._src.source import batches, gc_paused, parallel, prefilter
+from pmapx._src.source.batches import Load
+from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.prefilter import Sifted
+from pmapx._src.source.settings import Settings
+
+if TYPE_CHECKING:
+    from pmapx._src.analysis.project import Project
+    from pmapx._src.lint.worker import Reading
+
+Progress = Callable[[int, int], None]
+# Starting a process costs about as much as reading this many bytes, and copying this one.
+WORTH_A_PROCESS = 400_000
+WORTH_A_COPY = 60_000
+# Looking at this many files costs more than copying this process.
+FILES_WORTH_A_COPY = 400
+# Into so many parts files are cut to be looked at, of so many files at least.
+PARTS = 100
+SMALLEST_PART = 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, in the order of files and lines."""
+
+    findings: list[Finding]
+    files: int
+    files_with_uses: int
+
+
+def check(
+    paths: Sequence[str],
+    settings: Settings | None = None,
+    *,
+    processes: int | None = 1,
+    progress: Progress | None = None,
+) -> Report:
+    """Returns the findings in all files below the paths; nothing is imported, run or written.
+
+    ``processes=None`` starts as many as pay; the program that asks for that must be one whose
+    main module can be imported again, as ``multiprocessing`` wants it.
+    """
+    settings = settings or Settings()
+    advance = progress or (lambda done, total: None)
+    unread: list[tuple[str, str]] = []
+    given: list[str] = []
+    with gc_paused.left_alone():
+        for item in files_below(paths, exclude=settings.exclude):
+            if isinstance(item, Unreadable):
+                unread.append((item.path, item.reason))
+            else:
+                given.append(item)
+        sifted = _sift(given, processes, advance)
+    unread += sifted.unreadable.items()
+    uses = sifted.uses
+    found = _read(given, sifted, processes, advance) if uses else []
+    found += _of_unread(unread) if unread else []
+    reported = _unique(
+        finding
+        for finding in found
+        if settings.reports(finding.place.path, finding.code, finding.confidence)
+    )
+    return Report(reported, len(given), len(uses))
+
+
+def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:
+    """Looks at every file, in copies of this process where that pays."""
+    count = processes or _count_that_pays(len(given) // FILES_WORTH_A_COPY)
+    size = max(SMALLEST_PART, len(given) // PARTS)
+    parts = [given[start : start + size] for start in range(0, len(given), size)]
+    look = functools.partial(prefilter.sift, prefilter.names_of(given))
+    # Telling another process of the files costs more than it takes off this one.
+    count = count if parallel.can_fork() else 1
+    sifted = Sifted({}, {}, {})
+    for part in parallel.each(look, parts, count, advance, meanwhile=_import_rules):
+        sifted.add(part)
+    return sifted
+
+
+def _import_rules() -> None:
+    """Imports what files with uses are read with; most of what a small check costs is this."""
+    from pmapx._src.lint import rules, worker  # noqa: F401
+
+    rules.all_rules()
+
+
+def _of_unread(unread: Iterable[tuple[str, str]]) -> list[Finding]:
+    from pmapx._src.lint.rules.uses.unread_file import UnreadFile
+
+    return [UnreadFile.of_file(path, reason) for path, reason in unread]
+
+
+def _read(
+    given: Sequence[str], sifted: Sifted, processes: int | None, advance: Progress
+) -> list[Finding]:
+    """Reads the files with uses, and then those that use what these wrap."""
+    with gc_paused.left_alone():
+        _import_rules()
+        from pmapx._src.analysis.project import Project
+
+        project = Project(given, is_partial=True)
+    found: list[Finding] = []
+    new, known = sifted.uses, set[tuple[str, str]]()
+    while new:
+        reading = _read_shares(project, new, processes, advance)
+        found += reading.findings
+        found += _of_unread(reading.unreadable.items())
+        # A wrapper's users need not mention pmap or JAX at all.
+        new = prefilter.users(reading.wrappers - known, sifted.importers)
+        known |= reading.wrappers
+        sifted.uses |= new
+        for path in new:
+            del sifted.importers[path]
+    return found
+
+
+def _read_shares(
+    project: Project, uses: dict[str, Load], processes: int | None, advance: Progress
+) -> Reading:
+    """Reads files in several processes where that pays.
+
+    Each share is read on its own, in however many processes, so that the report is the same.
+    """
+    from pmapx._src.lint import worker
+
+    size = sum(load.weight for load in uses.values())
+    worth = WORTH_A_COPY if parallel.can_fork() else WORTH_A_PROCESS
+    count = processes or _count_that_pays(size // worth)
+    shares = batches.shares(uses)
+    # A copy of this process has the project; another has to be told of its files.
+    is_told = count > 1 and len(shares) > 1 and not parallel.can_fork()
+    read = (
+        functools.partial(worker.read_apart, list(project.paths.values()))
+        if is_told
+        else functools.partial(worker.read, project)
+    )
+    whole = worker.Reading([], {}, set())
+    for part in parallel.each(read, shares, count, advance):
+        whole.add(part)
+    return whole
+
+
+def _count_that_pays(copies: int) -> int:
+    return min(parallel.processors(), 8, 1 + copies)
+
+
+def _unique(found: Iterable[Finding]) -> list[Finding]:
+    """Sorts, and keeps the surest of those that say the same of one place."""
+    best: dict[object, Finding] = {}
+    for finding in found:
+        key = (finding.place, finding.code)
+        if key not in best or finding.rank < best[key].rank:
+            best[key] = finding
+    return sorted(best.values(), key=lambda f: (f.place.path, f.place.line, f.place.column, f.code))

@@ -1,0 +1,37 @@
+"""For GitHub's checks: one workflow command a finding."""
+
+from __future__ import annotations
+
+from pmapx._src.lint.check import Report
+from pmapx._src.lint.finding import Finding
+from pmapx._src.source.location import Confidence
+
+
+def render(report: Report) -> str:
+    """Returns the commands, which become notes beside the lines of a pull request."""
+    return "\n".join(_command(finding) for finding in report.findings)
+
+
+def _command(finding: Finding) -> str:
+    place = finding.place
+    kind = "notice" if finding.confidence == Confidence.LOW else "warning"
+    message = f"{finding.code} {finding.message}"
+    if finding.hint:
+        message += f"\n{finding.hint}"
+    where = [f"file={_property(place.path)}"]
+    if finding.cell is None:
+        where += [f"line={place.line}", f"endLine={place.end_line}", f"col={place.column + 1}"]
+        if place.line == place.end_line:
+            where.append(f"endColumn={place.end_column + 1}")
+    else:
+        message = f"cell {finding.cell[0]}, line {finding.cell[1]}: {message}"
+    where.append(f"title={_property(finding.code)}")
+    return f"::{kind} {','.join(where)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

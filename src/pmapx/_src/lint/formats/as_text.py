@@ -1,0 +1,116 @@
+"""For people: the place, the line with a caret under it, and what to do."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+
+from pmapx._src.lint.check import Report
+from pmapx._src.lint.finding import Finding
+from pmapx._src.source.location import Confidence
+
+_WIDEST = 160
+
+
+def render(report: Report) -> str:
+    """Returns the report with terminal colours; whoever prints it may strip them."""
+    parts = [_finding(finding) for finding in report.findings]
+    parts.append(_summary(report))
+    return "\n\n".join(parts)
+
+
+def printable(text: str) -> str:
+    r"""Replaces what a terminal would act on: a file's text is data here.
+
+    >>> print(printable("a\x1b[31mb"))
+    a?[31mb
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() and unicodedata.category(character) != "Cf"
+        else " " if character == "\t" else "?"
+        for character in text
+    )  # fmt: skip
+
+
+def _finding(finding: Finding) -> str:
+    doubt = "" if finding.confidence == Confidence.HIGH else f" [{finding.confidence}]"
+    lines = [
+        f"{_bold(printable(finding.location))}: {_red(finding.code)} "
+        f"{printable(finding.message)}{_dim(doubt)}"
+    ]
+    if finding.line_text.strip():
+        lines += _quoted(finding)
+    if finding.hint:
+        lines.append(f"  {_dim('=')} {_blue(printable(finding.hint))}")
+    return "\n".join(lines)
+
+
+def _quoted(finding: Finding) -> list[str]:
+    place = finding.place
+    last = place.end_column if place.end_line == place.line else len(finding.line_text)
+    # A very long line is cut around what is pointed at.
+    start = max(0, place.column - 60) if len(finding.line_text) > _WIDEST else 0
+    text = finding.line_text[start : start + _WIDEST]
+    last = min(last, start + len(text))
+    gutter = str(finding.shown_line)
+    before = " " * _width(text[: place.column - start])
+    caret = "^" * max(1, _width(text[place.column - start : last - start]))
+    return [
+        f"{_dim(gutter + ' |')} {printable(text)}",
+        f"{' ' * len(gutter)} {_dim('|')} {before}{_red(caret)}",
+    ]
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal: East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in printable(text)
+    )
+
+
+def _summary(report: Report) -> str:
+    files = _count(report.files, "file")
+    if not report.findings:
+        return _green(f"Nothing found in {files}.")
+    counts = Counter(finding.code for finding in report.findings)
+    places = len({finding.place.path for finding in report.findings})
+    found = _count(len(report.findings), "finding")
+    listed = ", ".join(f"{code} {number}x" for code, number in sorted(counts.items()))
+    return (
+        f"{_bold(found)} in {places} of {files}: {listed}\n"
+        f"{_dim('pmapx explain CODE says more of each.')}"
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _styled(code: str, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if text else ""
+
+
+def _bold(text: str) -> str:
+    return _styled("1", text)
+
+
+def _dim(text: str) -> str:
+    return _styled("2", text)
+
+
+def _red(text: str) -> str:
+    return _styled("1;31", text)
+
+
+def _green(text: str) -> str:
+    return _styled("32", text)
+
+
+def _blue(text: str) -> str:
+    return _styled("36", text)

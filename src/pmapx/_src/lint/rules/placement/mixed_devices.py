@@ -1,0 +1,74 @@
+"""PMX535: a result of pmap beside an array on one device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis import mixed_devices
+from pmapx._src.analysis.module import Module
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+_FUNCTIONS = ("jax.numpy.", "jax.lax.", "jax.nn.")
+
+
+class MixedDevices(Rule):
+    """A result of pmap is used together with an array that is committed to one device.
+
+    **What.** An operator, a comparison or a function of ``jax.numpy``, ``jax.lax`` or ``jax.nn``
+    with a result of a pmapped function and an array of ``jax.device_put(v, device)``, where the
+    device is one of ``jax.devices()``. Only what is seen to be both is reported.
+
+    **Why.** The original pmap's results were transferred to the single device. Today both arrays
+    are committed, and JAX raises ``ValueError: Received incompatible devices for jitted
+    computation``. Under ``pmapx.install()`` and ``pmapx run`` the operators work as they did;
+    functions of JAX, and of the program's own under ``jit``, do not.
+
+    **Before**
+
+    ```python
+    import jax
+
+    scale = jax.device_put(2.0, jax.devices()[0])
+    losses = jax.pmap(lambda x: x * x)(batch)
+    print(losses / scale)
+    ```
+
+    **After**
+
+    ```python
+    import jax
+
+    scale = 2.0
+    losses = jax.pmap(lambda x: x * x)(batch)
+    print(losses / scale)
+    ```
+
+    **Safety.** The same values. A number, a NumPy array and an array that is put on no device in
+    particular go with arrays on any devices. To compute on the single device, as the original
+    did, transfer the result: ``jax.device_put(losses, jax.devices()[0]) / scale``.
+
+    **Guide.** "How can I fix my code for the new ``jax.pmap``?"
+    """
+
+    code: ClassVar[str] = "PMX535"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each operation on both."""
+        found: dict[ast.AST, mixed_devices.Met] = dict(module.facts.meetings)
+        for node, call in module.facts.calls.items():
+            if all(name.startswith(_FUNCTIONS) for name in call.names):
+                met = mixed_devices.meeting([*call.args, *call.keywords.values()])
+                if met is not None:
+                    found[node] = met
+        for node, (stacked, single) in found.items():
+            yield self.finding(
+                module.place(node),
+                f"a result of pmap, on many devices, meets an array on one device (of line "
+                f"{single.place.line}): JAX refuses the two in one computation",
+                hint="leave the array uncommitted (no device in device_put), or transfer the "
+                "result first: jax.device_put(result, device)",
+                because=stacked.place,
+            )

@@ -1,0 +1,1 @@
+"""Rules PMX51x: names that JAX removed."""

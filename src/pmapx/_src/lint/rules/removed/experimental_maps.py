@@ -1,0 +1,60 @@
+"""PMX517: xmap and its module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+from pmapx._src.lint.rules.removed._removed import uses_of
+
+_REPLACEMENTS = {
+    "jax.experimental.maps.xmap": "jax.shard_map, or jax.vmap with spmd_axis_name",
+    "jax.experimental.maps.Mesh": "jax.sharding.Mesh",
+    "jax.experimental.maps.mesh": "jax.sharding.Mesh",
+    "jax.experimental.maps.thread_resources": "jax.sharding.get_abstract_mesh()",
+    "jax.experimental.maps": "jax.sharding.Mesh and jax.shard_map",
+    "jax.experimental.xmap": "jax.shard_map, or jax.vmap with spmd_axis_name",
+}
+
+
+class ExperimentalMaps(Rule):
+    """``jax.experimental.maps`` was removed.
+
+    **What.** An import or a use of ``jax.experimental.maps``: ``xmap``, and the ``Mesh`` that
+    once lived there.
+
+    **Why.** JAX removed the module in 0.4.31; the import raises.
+
+    **Before**
+
+    ```python
+    import jax
+    from jax.experimental.maps import Mesh
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    from jax.sharding import Mesh
+    ```
+
+    **Safety.** ``Mesh`` is the same class in its new place. ``xmap`` has no drop-in: write the
+    mapped axes as ``in_specs`` of ``jax.shard_map``.
+
+    **Guide.** "Migrating to ``jax.shard_map``".
+    """
+
+    code: ClassVar[str] = "PMX517"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each import, or each use through ``jax.experimental``."""
+        for reference, entry in uses_of(module, _REPLACEMENTS):
+            yield self.finding(
+                module.place(reference.node),
+                f"{reference.name} was removed in JAX 0.4.31",
+                hint=_REPLACEMENTS[entry],
+            )

@@ -1,0 +1,62 @@
+"""PMX518: hosts that are processes now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+from pmapx._src.lint.rules.removed._removed import uses_of
+
+_REPLACEMENTS = {
+    "jax.host_id": "jax.process_index",
+    "jax.host_ids": "jax.process_indices",
+    "jax.host_count": "jax.process_count",
+    "jax.lib.xla_bridge.host_id": "jax.process_index",
+    "jax.lib.xla_bridge.host_ids": "jax.process_indices",
+    "jax.lib.xla_bridge.host_count": "jax.process_count",
+}
+
+
+class HostNames(Rule):
+    """``jax.host_id`` and its like go by other names.
+
+    **What.** ``jax.host_id``, ``jax.host_ids`` and ``jax.host_count``, also of
+    ``jax.lib.xla_bridge``.
+
+    **Why.** They are deprecated since JAX 0.2.13 in favour of names that say what is counted: a
+    host can have several processes. Those of ``jax.lib.xla_bridge`` are gone.
+
+    **Before**
+
+    ```python
+    import jax
+
+    is_first = jax.host_id() == 0
+    ```
+
+    **After**
+
+    ```python
+    import jax
+
+    is_first = jax.process_index() == 0
+    ```
+
+    **Safety.** Safe: the same number.
+
+    **Guide.** "Host-local vs. Global Views", which speaks of processes.
+    """
+
+    code: ClassVar[str] = "PMX518"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each use."""
+        for reference, entry in uses_of(module, _REPLACEMENTS):
+            yield self.finding(
+                module.place(reference.node),
+                f"{entry} is the old name of {_REPLACEMENTS[entry]}",
+                hint=_REPLACEMENTS[entry],
+            )

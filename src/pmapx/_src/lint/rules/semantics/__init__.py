@@ -1,0 +1,1 @@
+"""Rules PMX54x and 55x: axes, donation, and what is wrong after a migration by hand."""

@@ -1,0 +1,60 @@
+"""PMX542: a donated argument that is used after the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+
+class DonatedThenUsed(Rule):
+    """An argument is used after it was donated.
+
+    **What.** A pmap with ``donate_argnums`` is called, and the variable that was donated is used
+    again before it is bound anew; a loop that donates the same variable in each turn counts.
+
+    **Why.** The call took its buffers: the use raises ``Array has been deleted``, on devices that
+    support donation. On CPU it may pass, and then fail on the machine that matters.
+
+    **Before**
+
+    ```python
+    import jax
+
+    step = jax.pmap(train_step, donate_argnums=(0,))
+    new_state = step(state, batch)
+    save(state)
+    ```
+
+    **After**
+
+    ```python
+    import jax
+
+    step = jax.pmap(train_step, donate_argnums=(0,))
+    state = step(state, batch)
+    save(state)
+    ```
+
+    **Safety.** Yours to decide: use the result, copy before the call, or do not donate.
+
+    **Guide.** "Buffer donation with ``donate_argnums``".
+    """
+
+    code: ClassVar[str] = "PMX542"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each such use."""
+        for node, donated in module.facts.donated_uses.items():
+            text = module.source.segment(module.place(node))
+            yield self.finding(
+                module.place(node),
+                f"`{text}` was donated by the call on line {donated.by.line} "
+                f"(argument {donated.argument}) and is used again",
+                confidence=Confidence.HIGH if donated.on_every_path else Confidence.MEDIUM,
+                hint="use the result of the call in its place, or do not donate",
+            )

@@ -1,0 +1,87 @@
+"""PMX553: a mesh with one device a process."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+_COUNTS = frozenset({"jax.process_count", "jax.host_count"})
+
+
+class MeshOfProcesses(Rule):
+    """A mesh is as large as the number of processes.
+
+    **What.** ``jax.make_mesh((jax.process_count(),), ...)``: a shape that is the number of
+    processes and nothing else, or ``jax.devices()[:jax.process_count()]``.
+
+    **Why.** A mesh is made of devices, and each process has several. One a process leaves the
+    others idle, and all that lie in the mesh may belong to the first process.
+
+    **Before**
+
+    ```python
+    import jax
+
+    mesh = jax.make_mesh((jax.process_count(),), ("batch",))
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    from jax.sharding import AxisType
+
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+    ```
+
+    **Safety.** It changes how arrays are cut: into as many parts as there are devices. A mesh of
+    two axes, ``(jax.process_count(), jax.local_device_count())``, is right and is not reported.
+
+    **Guide.** It says otherwise: "The Migration Pattern: 'Stitching'" makes such a mesh.
+    """
+
+    code: ClassVar[str] = "PMX553"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each mesh whose shape counts only processes."""
+        for node, call in module.facts.calls.items():
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            shape = _shape(node, call.names)
+            if shape is not None and _counts_processes_only(module, shape):
+                yield self.finding(
+                    module.place(node),
+                    "this mesh has one device a process; it must span all devices",
+                    hint="jax.device_count(), or (jax.process_count(), "
+                    "jax.local_device_count()) with two axes",
+                )
+
+
+def _shape(call: ast.Call, names: frozenset[str]) -> ast.expr | None:
+    first = call.args[0]
+    if names & {"jax.make_mesh", "jax.experimental.mesh_utils.create_device_mesh"}:
+        return first
+    if any(name.rpartition(".")[2] == "Mesh" and name.startswith("jax.") for name in names):
+        for part in ast.walk(first):
+            if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Slice):
+                return part.slice.upper
+            is_reshape = isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
+            if is_reshape and part.func.attr == "reshape" and len(part.args) == 1:  # type: ignore[union-attr,attr-defined]
+                return part.args[0]  # type: ignore[attr-defined]
+    return None
+
+
+def _counts_processes_only(module: Module, shape: ast.expr) -> bool:
+    parts = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
+    others = [part for part in parts if not _counts(module, part)]
+    is_one = all(isinstance(part, ast.Constant) and part.value == 1 for part in others)
+    return len(others) < len(parts) and is_one
+
+
+def _counts(module: Module, node: ast.expr) -> bool:
+    return bool(module.facts.results.get(node, frozenset()) & _COUNTS)

@@ -1,0 +1,74 @@
+"""PMX541: negative in_axes and out_axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Dict, Items, Value, constant
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+
+class NegativeAxes(Rule):
+    """An axis of a pmap is counted from the end.
+
+    **What.** ``out_axes=-1`` or ``in_axes=-1``, also inside a tuple or a dict of axes.
+
+    **Why.** The original raised AssertionError. Today's ``jax.pmap`` silently takes another
+    axis: the result of a function that returns ``(4,)`` on 8 devices has the shape ``(32, 1)``
+    in place of ``(4, 8)``.
+
+    **Before**
+
+    ```python
+    import jax
+
+    f = jax.pmap(g, out_axes=-1)
+    ```
+
+    **After**
+
+    ```python
+    import pmapx
+
+    f = pmapx.pmap(g, out_axes=-1)
+    ```
+
+    **Safety.** ``pmapx.pmap`` counts from the end as ``vmap`` does. Staying with ``jax.pmap``,
+    write the axis from the front.
+
+    **Guide.** Not in it.
+    """
+
+    code: ClassVar[str] = "PMX541"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each pmap with a negative axis."""
+        for node, making in module.facts.makings.items():
+            for option in ("in_axes", "out_axes"):
+                negative = _negative(making.options.get(option, frozenset()))
+                if negative is not None:
+                    yield self.finding(
+                        module.place(node),
+                        f"{option} has {negative}: jax.pmap takes another axis for it, silently",
+                        hint="count from the front, or use pmapx.pmap",
+                    )
+
+
+def _negative(axes: Value) -> Any:
+    literal = constant(axes)
+    if type(literal) is int:
+        return literal if literal < 0 else None
+    for fact in axes:
+        parts: list[Value] = []
+        if isinstance(fact, Items):
+            parts = list(fact.items)
+        elif isinstance(fact, Dict):
+            parts = [held for _, held in fact.items]
+        for part in parts:
+            found = _negative(part)
+            if found is not None:
+                return found
+    return None

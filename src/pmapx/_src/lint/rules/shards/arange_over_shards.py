@@ -1,0 +1,106 @@
+"""PMX531: a loop over shards with jnp.arange."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+_LOOPS = (ast.For, ast.comprehension)
+
+
+class ArangeOverShards(Rule):
+    """A loop over shards counts with ``jnp.arange``.
+
+    **What.** ``for i in jnp.arange(n): ... x[i]``, where ``x`` came out of a pmap or ``n`` is a
+    number of devices.
+
+    **Why.** ``i`` is then an array, and ``x[i]`` a gather with an index that is known only when
+    it runs: each turn moves the whole of ``x`` to every device. With several processes it fails.
+    Python's ``range`` gives numbers.
+
+    **Before**
+
+    ```python
+    import jax
+    import jax.numpy as jnp
+
+    y = jax.pmap(lambda v: v * 2)(x)
+    for i in jnp.arange(jax.device_count()):
+        print(y[i])
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    import pmapx
+
+    y = jax.pmap(lambda v: v * 2)(x)
+    for i in range(jax.local_device_count()):
+        print(pmapx.local_slice(y, i))
+    ```
+
+    **Safety.** The same rows.
+
+    **Guide.** "``JaxRuntimeError: INVALID_ARGUMENT: CopyArrays ... same size``", *use static
+    indices*.
+    """
+
+    code: ClassVar[str] = "PMX531"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each indexing in such a loop."""
+        seen = set()
+        for node, indexing in module.facts.indexings.items():
+            if indexing.how == "arange":
+                seen.add(node)
+                yield self._finding(module, node, indexing.stacked.confidence)
+        calls = module.facts.calls.values()
+        if not any("jax.numpy.arange" in call.names for call in calls):
+            return
+        for loop in ast.walk(module.source.tree):
+            if isinstance(loop, _LOOPS) and _counts_devices(module, loop.iter):
+                for node in _indexed_by(module, loop):
+                    if node not in seen:
+                        yield self._finding(module, node, Confidence.MEDIUM)
+
+    def _finding(self, module: Module, node: ast.AST, confidence: Confidence) -> Finding:
+        return self.finding(
+            module.place(node),
+            "the index comes from jnp.arange: each turn of the loop is a gather over all devices",
+            confidence=confidence,
+            hint="count with range(...), and read rows with pmapx.local_slice(x, i)",
+        )
+
+
+def _counts_devices(module: Module, node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and node in module.facts.calls
+        and "jax.numpy.arange" in module.facts.calls[node].names
+        and any(
+            module.facts.results.get(arg, frozenset()) & known_names.DEVICE_COUNTS
+            for arg in node.args
+        )
+    )
+
+
+def _indexed_by(module: Module, loop: ast.For | ast.comprehension) -> Iterator[ast.AST]:
+    if not isinstance(loop.target, ast.Name):
+        return
+    body = loop if isinstance(loop, ast.For) else module.parent(module.parent(loop.iter))
+    for node in ast.walk(body):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Load)
+            and isinstance(node.slice, ast.Name)
+            and node.slice.id == loop.target.id
+        ):
+            yield node

@@ -1,0 +1,66 @@
+"""PMX522: tree_map(lambda x: x[0], ...) of what came out of a pmap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+from pmapx._src.lint.rules.shards._rows import HINT, origin
+
+
+class FirstOfTree(Rule):
+    """The first row is taken of every leaf of what came out of a pmap.
+
+    **What.** ``jax.tree.map(lambda x: x[0], tree)`` in all its spellings: the older names of
+    ``tree_map``, ``operator.itemgetter(0)``, a named function that does it. Confidence is low
+    where nothing is known of the tree.
+
+    **Why.** As PMX521, once for each leaf: a train state of 1,000 leaves costs 1,000 programs.
+
+    **Before**
+
+    ```python
+    import jax
+
+    state = jax.pmap(lambda s: {"w": s + 1})(state)
+    host_state = jax.tree.map(lambda x: x[0], state)
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    import pmapx
+
+    state = jax.pmap(lambda s: {"w": s + 1})(state)
+    host_state = pmapx.unreplicate(state)
+    ```
+
+    **Safety.** The same values.
+
+    **Guide.** "The ``unreplicate`` Anti-pattern".
+    """
+
+    code: ClassVar[str] = "PMX522"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each tree_map that takes rows."""
+        for node, indexing in module.facts.indexings.items():
+            if indexing.how != "tree":
+                continue
+            what = (
+                "every leaf"
+                if indexing.stacked.confidence == Confidence.LOW
+                else f"every leaf of {origin(indexing.stacked, module)}"
+            )
+            yield self.finding(
+                module.place(node),
+                f"one row is taken of {what}, each by a program of all devices",
+                confidence=indexing.stacked.confidence,
+                hint=HINT,
+                because=indexing.stacked.place,
+            )

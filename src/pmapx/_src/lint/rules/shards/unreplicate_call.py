@@ -1,0 +1,60 @@
+"""PMX523: unreplicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+from pmapx._src.lint.rules.shards._rows import HINT, origin
+
+
+class UnreplicateCall(Rule):
+    """``unreplicate`` takes the first row of every leaf.
+
+    **What.** ``flax.jax_utils.unreplicate``, ``common_utils.get_metrics`` and the functions of
+    Acme, Jaxline and KFAC-JAX that do the same. ``jnp.take`` and ``next(iter(x))`` of a stacked
+    value count too.
+
+    **Why.** As PMX522: it is ``tree_map(lambda x: x[0], tree)``.
+
+    **Before**
+
+    ```python
+    import jax
+    from flax import jax_utils
+
+    metrics = jax_utils.unreplicate(metrics)
+    ```
+
+    **After**
+
+    ```python
+    import pmapx
+
+    metrics = pmapx.unreplicate(metrics)
+    ```
+
+    **Safety.** The same values.
+
+    **Guide.** "The ``unreplicate`` Anti-pattern".
+    """
+
+    code: ClassVar[str] = "PMX523"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives each call that takes a row."""
+        for node, indexing in module.facts.indexings.items():
+            if indexing.how == "call":
+                known = f" of {origin(indexing.stacked, module)}"
+                yield self.finding(
+                    module.place(node),
+                    "the first row is taken"
+                    + (known if indexing.stacked.from_map else " of each leaf")
+                    + ": all devices take part in that",
+                    confidence=indexing.stacked.confidence,
+                    hint=HINT,
+                    because=indexing.stacked.place,
+                )

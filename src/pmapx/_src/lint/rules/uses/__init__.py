@@ -1,0 +1,1 @@
+"""Rules PMX50x: uses of pmap."""

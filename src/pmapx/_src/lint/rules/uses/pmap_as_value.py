@@ -1,0 +1,75 @@
+"""PMX505: pmap that is passed on, chosen or stored."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.sites import find_sites
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+
+class PmapAsValue(Rule):
+    """``jax.pmap`` is used as a value.
+
+    **What.** ``jax.pmap`` handed to a function (``map_fn=jax.pmap``), chosen
+    (``jax.pmap if many else jax.jit``) or stored in an attribute, a dict or a default.
+
+    **Why.** What is mapped, and with which axes, is decided elsewhere, so the use cannot be
+    rewritten where it stands. Put one function in its place that does what your code needs of
+    ``pmap``, and rewrite that once.
+
+    **Before**
+
+    ```python
+    import jax
+
+    mapper = jax.pmap if jax.device_count() > 1 else jax.jit
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    import pmapx
+
+    mapper = pmapx.pmap if jax.device_count() > 1 else jax.jit
+    ```
+
+    **Safety.** ``pmapx.pmap`` takes what ``jax.pmap`` takes. A wrapper around ``shard_map`` is
+    as good where every use has the same axes.
+
+    **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
+    """
+
+    code: ClassVar[str] = "PMX505"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives the sites where pmap is neither applied nor renamed."""
+        places = {module.place(r.node): r.node for r in module.facts.references.values()}
+        for site in find_sites(module):
+            if site.kind == "value":
+                yield self.finding(
+                    site.name,
+                    f"jax.pmap is {_manner(module, places[site.name])}: what is mapped is decided "
+                    "elsewhere",
+                    hint="put a function of your own here and rewrite that once",
+                )
+
+
+def _manner(module: Module, node: ast.AST) -> str:
+    parent = module.parent(node)
+    if isinstance(parent, ast.IfExp):
+        return "one of two choices"
+    if isinstance(parent, ast.keyword):
+        return f"handed over as `{parent.arg}`" if parent.arg else "handed over"
+    if isinstance(parent, ast.Call):
+        return "handed to a function"
+    if isinstance(parent, ast.arguments):
+        return "a default"
+    if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Dict)):
+        return "stored"
+    return "used as a value"

@@ -1,0 +1,128 @@
+"""PMX501: a use of pmap, and what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.sites import Site, find_sites
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+
+class PmapUse(Rule):
+    """``jax.pmap`` is used.
+
+    **What.** Each place where ``jax.pmap`` is written, under whatever name it was imported. The
+    message says what it becomes with ``shard_map``. A wrapper or a partial that is used all over
+    a package is one place: it is rewritten once, and the code that uses it stays.
+
+    **Why.** Since JAX 0.8 ``jax.pmap`` is itself ``jit`` of ``shard_map``, in maintenance, and
+    differs from the original: it refuses inputs that lie elsewhere, does not nest, compiles
+    again for the same layout under another name, and reading ``x[0]`` of its results costs a
+    gather. Written out, mesh and layout are yours to see and to change.
+
+    **Before**
+
+    ```python
+    import jax
+
+    step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    from jax.sharding import AxisType, PartitionSpec as P
+
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+
+    def one_device(state, batch):
+        state, batch = jax.tree.map(lambda x: x[0], (state, batch))
+        return jax.tree.map(lambda x: x[None], train_step(state, batch))
+
+    step = jax.jit(
+        jax.shard_map(
+            one_device,
+            mesh=mesh,
+            in_specs=P("batch"),
+            out_specs=P("batch"),
+            check_vma=False,  # gradients are reduced by hand in the step
+        ),
+        donate_argnums=(0,),
+    )
+    ```
+
+    **Safety.** The rewrite keeps shapes and values if the body takes its mapped axis off and puts
+    it back, which ``shard_map`` does not do by itself. Until then ``pmapx.pmap`` is a drop-in with
+    the original's behaviour.
+
+    **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
+    """
+
+    code: ClassVar[str] = "PMX501"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives one finding a site; a value is said by the rule for values."""
+        for site in find_sites(module):
+            if site.kind != "value":
+                yield self.finding(site.name, _message(site), hint=_becomes(site))
+
+
+def _message(site: Site) -> str:
+    what = f"`{_short(site.function)}`" if site.function else "a function"
+    if site.kind == "wrapper":
+        return (
+            f"jax.pmap of {what}, which the caller of this function hands in: "
+            "rewrite this wrapper once, its callers stay"
+        )
+    if site.kind == "partial":
+        return "a partial of jax.pmap: rewrite it once, what uses it stays"
+    if site.kind == "decorator":
+        return f"{what} is mapped by the decorator jax.pmap"
+    if site.is_called_at_once:
+        return f"jax.pmap of {what} is made and called at once: each call looks it up anew"
+    return f"jax.pmap of {what}"
+
+
+def _becomes(site: Site) -> str:
+    if site.is_nested:
+        return "becomes one shard_map over a mesh of two axes"
+    axis = site.option("axis_name") or '"i"'
+    in_specs = _specs(site.option("in_axes"), axis)
+    out_specs = _specs(site.option("out_axes"), axis)
+    jit = ""
+    if site.option("donate_argnums"):
+        jit += f", donate_argnums={_short(site.option('donate_argnums') or '')}"
+    if site.option("static_broadcasted_argnums"):
+        jit += f", static_argnums={_short(site.option('static_broadcasted_argnums') or '')}"
+    function = _short(site.function) if site.function else "f"
+    mesh = (
+        f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
+    )
+    return (
+        f"becomes jax.jit(jax.shard_map(one_row({function}), mesh={mesh}, in_specs={in_specs}, "
+        f"out_specs={out_specs}, check_vma=False){jit}), where one_row takes the mapped axis, of "
+        "size 1 there, off the arguments and puts it back on the results"
+    )
+
+
+def _specs(axes: str | None, axis: str) -> str:
+    """in_axes as the user wrote it, in terms of specs where it is a plain literal."""
+    axis = _short(axis)
+    if axes is None or axes == "0":
+        return f"P({axis})"
+    if axes == "None":
+        return "P()"
+    parts = axes.strip("()").split(",")
+    if all(part.strip() in ("0", "None", "") for part in parts):
+        words = [f"P({axis})" if part.strip() == "0" else "P()" for part in parts if part.strip()]
+        return f"({', '.join(words)})"
+    return f"<from {_short(axes)}>"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else text[:37] + "..."

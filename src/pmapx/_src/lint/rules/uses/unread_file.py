@@ -1,0 +1,53 @@
+"""PMX500: a file that could not be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Place
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.rules import Rule
+
+
+class UnreadFile(Rule):
+    """A file could not be checked.
+
+    **What.** A file that cannot be opened or is too large, or one that mentions what the rules
+    look for and is binary, wrongly encoded, nested too deeply or not valid Python. Also a
+    notebook's cell that does not parse; the other cells are checked.
+
+    **Why.** What is not read is not found, and you should know.
+
+    **Before**
+
+    ```python
+    import jax
+    step = jax.pmap(train_step
+    ```
+
+    **After**
+
+    ```python
+    import jax
+    step = jax.jit(train_step)
+    ```
+
+    **Safety.** Nothing is changed. Leave files out with ``exclude`` in ``[tool.pmapx]``.
+
+    **Guide.** Not in it.
+    """
+
+    code: ClassVar[str] = "PMX500"
+
+    def check(self, module: Module) -> Iterator[Finding]:
+        """Gives the cells of a notebook that do not parse."""
+        for number, reason in module.source.problems:
+            place = Place(module.path, 1, 0, 1, 0)
+            yield self.finding(place, f"cell {number} is not checked: {reason}")
+
+    @classmethod
+    def of_file(cls, path: str, reason: str) -> Finding:
+        """Returns the finding for a file that could not be read."""
+        return Finding(cls.code, f"not checked: {reason}", Place(path, 1, 0, 1, 0))

@@ -1,0 +1,71 @@
+"""Reading a share of the files with uses: from paths to findings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from pmapx._src.analysis.project import Project
+from pmapx._src.lint import rules
+from pmapx._src.lint.finding import Finding
+from pmapx._src.source import files, gc_paused, suppressions
+from pmapx._src.source.discovery import Unreadable
+
+
+@dataclasses.dataclass(slots=True)
+class Reading:
+    """What one process learned."""
+
+    findings: list[Finding]
+    unreadable: dict[str, str]
+    # Names under which other files may use what these files wrap.
+    wrappers: set[tuple[str, str]]
+
+    def add(self, other: Reading) -> None:
+        """Takes in what was learned of other files."""
+        self.findings += other.findings
+        self.unreadable |= other.unreadable
+        self.wrappers |= other.wrappers
+
+
+def read(project: Project, todo: list[str]) -> Reading:
+    """Reads files of a project as if no other share had been read."""
+    return _read_into(project.anew(), todo)
+
+
+def read_apart(given: Sequence[str], todo: list[str]) -> Reading:
+    """What another process does: modules that its files use are read there too."""
+    return _read_into(Project(given, is_partial=True), todo)
+
+
+@gc_paused.left_alone()
+def _read_into(project: Project, todo: list[str]) -> Reading:
+    for path in todo:
+        data = files.read_bytes(path)
+        if isinstance(data, Unreadable):
+            project.unreadable[path] = data.reason
+        else:
+            project.module(path, data=data)
+    return Reading(_findings(project), project.unreadable, project.wrappers())
+
+
+def _findings(project: Project) -> list[Finding]:
+    """Runs every rule on every module that was read."""
+    found = []
+    for module in [*project.modules.values(), *project.parts]:
+        if module is None or not module.is_read:
+            continue
+        comments = suppressions.suppressed(module.source.text)
+        for rule in rules.all_rules().values():
+            for finding in rule().check(module):
+                place = finding.place
+                lines = range(place.line, place.end_line + 1)
+                if not suppressions.is_suppressed(finding.code, lines, comments):
+                    found.append(
+                        dataclasses.replace(
+                            finding,
+                            line_text=module.source.line(place.line),
+                            cell=module.source.cell_of(place.line),
+                        )
+                    )
+    return found

@@ -1,0 +1,1 @@
+"""``pmap``: the life of a call, from the arguments to the compiled program."""

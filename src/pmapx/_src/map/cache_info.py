@@ -1,0 +1,214 @@
+"""What a pmapped function did so far: counted, explained, and warned of once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+
+from pmapx._src import errors
+from pmapx._src.trees import names
+from pmapx._src.trees.signature import Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """An argument that was moved to where its program needs it, why, and how often.
+
+    >>> Move("argument 0 'x'", "it is committed to cpu:0", 2).count
+    2
+    """
+
+    argument: str
+    reason: str
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
+    """What a pmapped function did so far.
+
+    Attributes:
+      traces: how often the function was traced.
+      compiles: how many programs were compiled.
+      calls: how often it was called.
+      moved: the inputs that were moved, with the reason and a count.
+      reasons: why each program was compiled.
+
+    Example:
+      >>> import numpy as np, pmapx
+      >>> double = pmapx.pmap(lambda x: 2 * x)
+      >>> for dtype in (np.float32, np.float32, np.int32):
+      ...     _ = double(np.ones((1, 3), dtype))
+      >>> info = double.cache_info()
+      >>> info.calls, info.compiles, info.reasons
+      (3, 2, ('first call', "argument 0 'x' was float32[1,3], is int32[1,3]"))
+    """
+
+    traces: int
+    compiles: int
+    calls: int
+    moved: tuple[Move, ...]
+    reasons: tuple[str, ...]
+
+
+@functools.total_ordering
+class CacheSize:
+    """How many signatures a pmapped function has cached.
+
+    The original's ``_cache_size`` is a number, that of ``jax.jit`` is a method; this is both.
+    """
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        """Reads the current number with ``read``."""
+        self._read = read
+
+    def __call__(self) -> int:
+        """Returns the current number."""
+        return self._read()
+
+    __int__ = __index__ = __call__
+
+    def __eq__(self, other: object) -> bool:
+        """Compares the current number."""
+        return self._read() == other
+
+    def __lt__(self, other: int) -> bool:
+        """Compares the current number."""
+        return self._read() < other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Shows the current number."""
+        return repr(self._read())
+
+
+class Tally:
+    """A count that threads can add to without a lock, at the cost of one call in C."""
+
+    __slots__ = ("_base", "add")
+
+    def __init__(self) -> None:
+        """Starts at 0."""
+        self.add = itertools.count().__next__
+        self._base = 0
+
+    def read(self) -> int:
+        """Returns how often ``add`` was called; not for several threads at once."""
+        total = self.add() - self._base
+        self._base += 1  # Reading added one itself.
+        return total
+
+    def clear(self) -> None:
+        """Starts at 0 again."""
+        self._base = self.add() + 1
+
+
+class _Counting(threading.local):
+    record: Record | None = None
+
+
+_counting = _Counting()
+
+
+def count_trace() -> None:
+    """Counts a trace for the pmapped function whose call led to it."""
+    if _counting.record is not None:
+        _counting.record.traces.add()
+
+
+class Record:
+    """The counts of one pmapped function, and the warnings it has issued.
+
+    Attributes:
+      parameters: the names of the function's positional parameters.
+      function: its name.
+      traces: how often it was traced.
+      count_calls: tells how often it was called, ever.
+    """
+
+    def __init__(self, parameters: tuple[str, ...]) -> None:
+        """Starts with nothing; ``parameters`` name the function's arguments."""
+        self.function = "a function"
+        self.traces = Tally()
+        self.count_calls: Callable[[], int] = lambda: 0
+        self.parameters = parameters
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+        self.clear()
+        _records.append(weakref.ref(self, _records.remove))
+
+    def clear(self) -> None:
+        """Starts with nothing again, but for the warnings, which are not repeated."""
+        with self._lock:
+            self.traces.clear()
+            self._calls_before = self.count_calls()
+            self._reasons: list[str] = []
+            self._moves: dict[tuple[str, str], int] = {}
+
+    @contextlib.contextmanager
+    def counting_traces(self) -> Iterator[None]:
+        """Counts the traces of this thread here: equal pmaps have one program to trace."""
+        outer, _counting.record = _counting.record, self
+        try:
+            yield
+        finally:
+            _counting.record = outer
+
+    def note_compile(self, signature: Signature, before: Signature | None) -> None:
+        """Notes that a program was compiled, and why, given the signature compiled last."""
+        with self._lock:
+            self._reasons.append(self._explain(signature, before))
+
+    def _explain(self, signature: Signature, before: Signature | None) -> str:
+        """Says what is new in a signature against the one compiled before it."""
+        if before is None:
+            return "the caches were cleared" if self._reasons else "first call"
+        if before.static != signature.static:
+            return "static arguments changed"
+        if before.tree != signature.tree or before.positions != signature.positions:
+            return "the structure of the arguments changed"
+        for index, (old, new) in enumerate(zip(before.leaves, signature.leaves, strict=True)):
+            if old != new:
+                name = names.leaf(signature.paths[index], signature.positions, self.parameters)
+                weak = "" if str(old) != str(new) else " (weak type changed)"
+                return f"{name} was {old}, is {new}{weak}"
+        return "a setting of JAX that programs depend on changed"
+
+    def note_move(self, argument: str, reason: str) -> None:
+        """Counts a move of an argument."""
+        with self._lock:
+            self._moves[argument, reason] = self._moves.get((argument, reason), 0) + 1
+
+    def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
+        """Issues those warnings that were not issued yet."""
+        for warning in warnings:
+            if str(warning) not in self._warned:
+                errors.warn(warning)  # Where warnings are errors, the next call has to raise too.
+                self._warned.add(str(warning))
+
+    def read(self) -> CacheInfo:
+        """Returns the counts so far."""
+        with self._lock:
+            moved = tuple(Move(*move, count) for move, count in self._moves.items())
+            return CacheInfo(
+                traces=self.traces.read(),
+                compiles=len(self._reasons),
+                calls=self.count_calls() - self._calls_before,
+                moved=moved,
+                reasons=tuple(self._reasons),
+            )
+
+
+_records: list[weakref.ref[Record]] = []
+
+
+def records() -> list[Record]:
+    """Returns the records of all pmapped functions of this process."""
+    found = [reference() for reference in list(_records)]
+    return [record for record in found if record is not None]

@@ -1,0 +1,79 @@
+"""``jax.debug_nans`` and ``jax.debug_infs``: which of the user's operations is to blame.
+
+A compiled program shows only that its result has a NaN. Where it has one, the mapped body runs
+again as a batch, operation by operation, so that JAX's own check finds the first that made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pmapx._src.map.program_builder import Programs
+from pmapx._src.mesh import placement
+from pmapx._src.spmd import nesting
+from pmapx._src.spmd.mapped_body import vectorized
+from pmapx._src.trees.signature import Call
+
+
+def is_checking() -> bool:
+    """Says whether results are to be checked."""
+    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
+
+
+def checked(programs: Programs, call: Call, run: Callable[[], Any]) -> Any:
+    """Returns what ``run`` returns; raises FloatingPointError at the operation to blame."""
+    donated = programs.donated(call.signature)
+    kept = [
+        jnp.copy(leaf) if is_donated and isinstance(leaf, jax.Array) else leaf
+        for leaf, is_donated in zip(call.leaves, donated, strict=True)
+    ]
+    with jax.debug_nans(False), jax.debug_infs(False):
+        result = run()
+    found = next(filter(None, map(_special, jax.tree.leaves(result))), None)
+    if found is None:
+        return result
+    # Outside of any handler, so that no other error precedes the user's.
+    _run_by_operation(programs, call, kept)
+    raise FloatingPointError(
+        f"Invalid value ({found}) encountered in parallel computation: in the result of "
+        f"{programs.function}, though no single operation of it made one."
+    )
+
+
+def _special(leaf: Any) -> str | None:
+    """Returns the kind of a value that is looked for and that an array has."""
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return None
+    wide = np.complex128 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else np.float64
+    for shard in leaf.addressable_shards:
+        values = np.asarray(jax.device_get(shard.data)).astype(wide)
+        if jax.config.jax_debug_nans and np.isnan(values).any():  # type: ignore[attr-defined]
+            return "nan"
+        if jax.config.jax_debug_infs and np.isinf(values).any():  # type: ignore[attr-defined]
+            return "inf"
+    return None
+
+
+def _run_by_operation(programs: Programs, call: Call, leaves: list[Any]) -> None:
+    """Runs the mapped body as a batch on one device, for JAX to check each operation."""
+    axis = dataclasses.replace(programs.resolve(call.signature).outermost, out_axes=0)
+    element = programs.element(call.signature)
+    # Without a result: putting that in order would be operations of our own.
+    silent = dataclasses.replace(element, call=lambda *a, **k: [element.call(*a, **k)][:0])
+    # Without mesh axes for them, pmaps in the body run as batches too.
+    body = vectorized(nesting.inside(nesting.Level(axis.name), silent), axis)
+    device = programs.devices()[0]
+    with placement.neutral_context(), jax.default_device(device):
+        gathered = [jax.device_put(leaf, device) for leaf in leaves]
+        try:
+            body(*gathered)
+        except FloatingPointError:
+            raise
+        except Exception:
+            return  # What cannot run as a batch is left unexplained.

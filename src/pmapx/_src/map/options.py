@@ -1,0 +1,55 @@
+"""What the user said to ``pmap``, checked when it is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Hashable
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from pmapx._src import errors
+from pmapx._src.trees import names
+
+Reshard = Literal["allow", "warn", "error"]
+RESHARD_POLICIES = ("allow", "warn", "error")
+View = Literal["local", "global"]
+VIEWS = ("local", "global")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of one pmapped function."""
+
+    axis_name: Hashable | None
+    in_axes: Any
+    out_axes: Any
+    static_argnums: tuple[int, ...]
+    donated_argnums: tuple[int, ...]
+    devices: tuple[jax.Device, ...] | None
+    backend: str | None
+    axis_size: int | None
+    reshard: Reshard
+    oversubscribe: bool
+    compiler_options: dict[str, Any] | None
+    view: View = "local"
+    check_replicas: bool = False
+
+
+def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ...]:
+    """Returns argument positions as a tuple, negative ones counted from the front."""
+    try:
+        listed = (operator.index(argnums),) if np.ndim(argnums) == 0 else argnums
+        listed = tuple(map(operator.index, listed))
+    except (TypeError, ValueError):
+        problem = f"{argnums!r} is neither an integer nor a collection of integers"
+        raise errors.BadArgnums(which, argnums, problem) from None
+    if all(argnum >= 0 for argnum in listed):
+        return tuple(sorted(set(listed)))
+    count = len(names.parameter_names(fun))
+    if any(argnum < -count for argnum in listed):
+        problem = f"the function tells of {count} positional parameters"
+        raise errors.BadArgnums(which, argnums, problem)
+    return tuple(sorted({argnum % count if argnum < 0 else argnum for argnum in listed}))

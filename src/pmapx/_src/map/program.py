@@ -1,0 +1,250 @@
+"""The program of one signature: traced and compiled once, whatever its inputs' placement."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from pmapx._src import errors, fastpath
+from pmapx._src.mesh import placement
+from pmapx._src.replication import shard_map_body
+from pmapx._src.spmd import axes
+from pmapx._src.spmd.axes import Axis, MappedAxis, Mapping
+from pmapx._src.spmd.partitioning import Layout
+from pmapx._src.trees import flat_arguments, names
+from pmapx._src.trees.signature import Signature
+
+
+class Program:
+    """A layout as a jitted function of the user's arguments, and what was compiled of it.
+
+    Attributes:
+      layout: where it runs.
+      mapping: what it maps.
+      jitted: the ``jax.jit`` of it, of what ``arguments`` returns.
+      tree: the structure of the dynamic arguments of a call.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        mapping: Mapping,
+        signature: Signature,
+        jitted: Callable[..., Any],
+    ) -> None:
+        """Wraps ``jitted``, which runs ``layout`` on arguments of a signature."""
+        self.layout = layout
+        self.mapping = mapping
+        self.jitted: Any = jitted
+        self.tree = signature.tree
+        self._tree = flat_arguments.program_tree(signature)
+
+    def arguments(self, leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the leaves of a call's arguments as ``jitted`` takes them."""
+        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        return args, kwargs
+
+    def trace(self) -> jax.stages.Traced:
+        """Traces it for inputs in their places, whatever mesh surrounds the call."""
+        args, kwargs = self.arguments(self.in_shapes())
+        with placement.context_of(self.layout.mesh):
+            traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
+        return traced
+
+    def in_shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """Returns the shapes and places of the leaves as the program takes them."""
+        shapes = []
+        for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True):
+            shape = leaf.shape
+            if self.layout.as_shards and sharding is not None:
+                shape = sharding.shard_shape(shape)
+                sharding = NamedSharding(sharding.mesh, PartitionSpec())
+            shapes.append(
+                jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type, sharding=sharding)
+            )
+        return shapes
+
+    def out_shardings(
+        self, out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
+    ) -> list[NamedSharding]:
+        """Returns the sharding of each leaf of the result, given those or their types."""
+        levels, mesh = self.mapping.levels, self.layout.mesh
+        return [
+            NamedSharding(mesh, axes.out_spec(levels, out_axes))
+            for out_axes in _out_axes(levels, out_tree, leaves)
+        ]
+
+    def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
+        """Lowers what ``trace`` returned."""
+        with placement.context_of(self.layout.mesh):
+            return traced.lower(**options)
+
+
+class Executable:
+    """A compiled program, where it wants its inputs, and what to tell those who call it."""
+
+    def __init__(
+        self,
+        compiled: jax.stages.Compiled,
+        program: Program,
+        warnings: Sequence[errors.PmapxWarning],
+    ) -> None:
+        """Reads the places off the layout, or off XLA's choice where that was left open."""
+        self.compiled = compiled
+        self.warnings = warnings
+        self.program = program
+        self.mesh = program.layout.mesh
+        self.in_shardings: Sequence[Any] = program.layout.in_shardings
+        if any(sharding is None for sharding in self.in_shardings):
+            self.in_shardings = jax.tree.leaves(
+                compiled.input_shardings, is_leaf=lambda x: x is None
+            )
+        self._local: Any = None
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """Runs it on the leaves of its arguments, which are in their places."""
+        args, kwargs = self.program.arguments(leaves)
+        try:
+            return self.compiled(*args, **kwargs)
+        except ValueError as error:
+            if "input layouts that disagree" not in str(error):
+                raise
+        # JAX 0.10 mistakes the layout of committed 4-bit arrays; a jit does not compare it.
+        args, kwargs = self.program.arguments(map(jax.device_put, leaves, self.in_shardings))
+        with placement.context_of(self.mesh):
+            return self.program.jitted(*args, **kwargs)
+
+    def on_local_devices(self, make: Callable[[Executable], Any]) -> Any:
+        """Returns the program as this process runs it, made the first time."""
+        if self._local is None:
+            self._local = make(self)
+        return self._local
+
+
+def jit_of(
+    fun: Callable[..., Any],
+    function: str,
+    mapped: Callable[..., Any],
+    static_argnums: Sequence[int],
+    donate_argnums: Sequence[int],
+    compiler_options: dict[str, Any] | None,
+) -> Callable[..., Any]:
+    """Returns the jit of ``mapped`` over the user's dynamic arguments, under ``fun``'s name."""
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return mapped(*jax.tree.leaves((args, kwargs)))
+
+    program.__name__ = program.__qualname__ = function
+    program.__doc__ = getattr(fun, "__doc__", None)
+    try:
+        signature = inspect.signature(fun)
+        parameters = [
+            parameter
+            for index, parameter in enumerate(signature.parameters.values())
+            if index not in static_argnums
+        ]
+        program.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        pass  # Without a signature JAX falls back on numbers in place of names.
+    names.name_source(program, names.source_of(fun))
+    return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
+
+
+def may_lose_values(mapping: Mapping) -> bool:
+    """Says whether any output has ``out_axes=None``, as the user wrote it."""
+    stated = [level.out_axes for level in mapping.levels]
+    return None in jax.tree.leaves(stated, is_leaf=lambda x: x is None)
+
+
+def varying_outputs(
+    traced: jax.stages.Traced, mapping: Mapping, function: str, *, as_shards: bool = False
+) -> Iterator[errors.PmapxWarning]:
+    """Yields a warning for each output with ``out_axes=None`` that may differ between devices.
+
+    The specs of a program over shards do not tell which arguments do; ``mapping`` does.
+    """
+    if not may_lose_values(mapping):
+        return
+    levels = mapping.levels
+    groups = axes.possible_out_axes(levels)
+    varying = [
+        [level.mesh_axis for level in levels if level.in_axes[index] is not None]
+        for index in range(len(mapping.leaves))
+    ]
+    variations = shard_map_body.shard_map_outputs(
+        traced.jaxpr, varying if as_shards else None, trust_unknown=True
+    )
+    if variations is None:
+        return
+    out_tree, avals = fastpath.out_tree(traced), traced.jaxpr.out_avals
+    out_axes = _out_axes(levels, out_tree, avals)
+    # The outputs of the mapped body come group by group.
+    body_order = sorted(range(len(out_axes)), key=lambda index: groups.index(out_axes[index]))
+    for index, variation in zip(body_order, variations, strict=True):
+        for level, axis in zip(levels, out_axes[index], strict=True):
+            if axis is None and level.mesh_axis in variation.axes:
+                output = names.output(_out_paths(traced, out_tree)[index])
+                since = _in_words(variation.since, traced, mapping)
+                yield errors.VaryingOutput(function, output, level.name, since)
+
+
+def _out_paths(traced: jax.stages.Traced, out_tree: jax.tree_util.PyTreeDef) -> list[names.KeyPath]:
+    """Returns the key path of each leaf of a traced result."""
+    try:
+        result = traced.out_info
+    except Exception:  # Whatever a class raises that cannot be built of shapes.
+        return list(names.key_paths_in(out_tree))
+    return names.key_paths(result, out_tree)
+
+
+def _in_words(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> str | None:
+    """Returns where a value starts to vary, an argument by its name and path."""
+    number = (since or "").removeprefix("argument ")
+    if not number.isdecimal():
+        return since
+    # Constants may come before the arguments.
+    leaf = int(number) - (len(traced.jaxpr.jaxpr.invars) - len(mapping.leaves))
+    return mapping.names[leaf] if leaf >= 0 else since
+
+
+def unused_donations(
+    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
+) -> Iterator[errors.PmapxWarning]:
+    """Yields a warning for each donated argument that no output can reuse."""
+    if not any(donated):
+        return
+    mapping = program.mapping
+    outputs = traced.jaxpr.out_avals
+    all_out_axes = _out_axes(mapping.levels, fastpath.out_tree(traced), outputs)
+    free: Counter[tuple[Any, ...]] = Counter()
+    for output, out_axes in zip(outputs, all_out_axes, strict=True):
+        free[output.shape, output.dtype, axes.out_spec(mapping.levels, out_axes)] += 1
+    taken = program.in_shapes()
+    for index, (leaf, spec) in enumerate(zip(taken, mapping.in_specs(), strict=True)):
+        if not donated[index]:
+            continue
+        if free[leaf.shape, leaf.dtype, spec] > 0:
+            free[leaf.shape, leaf.dtype, spec] -= 1
+        else:
+            axis = mapping.outermost.in_axes[index]
+            shape = str(mapping.leaves[index])
+            yield errors.DonationUnused(function, mapping.names[index], shape, axis)
+
+
+def _out_axes(
+    levels: Sequence[MappedAxis], out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
+) -> list[tuple[Axis, ...]]:
+    """Returns the axes of each leaf of a whole result, counted from the front."""
+    resolved: list[list[Axis]] = [[] for _ in leaves]
+    ranks = [len(leaf.shape) for leaf in leaves]
+    for level in levels:
+        for index, axis in enumerate(level.whole_out_axes(out_tree)):
+            counted = None if axis is None else axes.from_the_front(axis, ranks[index])
+            ranks[index] -= axis is not None
+            resolved[index].append(counted)
+    return [tuple(out_axes) for out_axes in resolved]

@@ -1,0 +1,154 @@
+"""The stages of a pmapped function: traced, lowered, compiled, each in the user's terms.
+
+They are JAX's own, seen through a class that derives from JAX's: the structure and the types of
+the arguments are those of the user's call, without the mesh that the program is traced for. A
+compiled function takes its inputs as a call does: it transfers them to where they are wanted, and
+in a multi-process program it takes and returns the shards of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from pmapx._src import errors, fastpath
+from pmapx._src.map import multiprocess_call
+from pmapx._src.map.inputs import Inputs
+from pmapx._src.map.program import Executable, Program
+from pmapx._src.map.program_builder import Programs
+from pmapx._src.multihost import host_local
+from pmapx._src.spmd.axes import LeafNames
+from pmapx._src.trees import names as describe
+from pmapx._src.trees.signature import Call, Reader
+
+
+class _InUsersTerms:
+    """What the stages have in common; everything else is left to the stage of JAX.
+
+    The slots of JAX's classes stay empty, so that looking them up ends in ``__getattr__``.
+    """
+
+    def __init__(self, stage: Any, programs: Programs, program: Program, inputs: Inputs) -> None:
+        self._stage = stage
+        self._programs = programs
+        self._program = program
+        self._inputs = inputs
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_stage":  # Not there yet, in a copy that is being made.
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    @property
+    def in_tree(self) -> jax.tree_util.PyTreeDef:
+        """The structure of the dynamic ``(args, kwargs)``."""
+        return self._program.tree
+
+    @property
+    def args_info(self) -> Any:
+        """The type of each argument, and whether it is donated."""
+        donated = [info.donated for info in jax.tree.leaves(self._stage.args_info)]
+        infos = map(jax.stages.ArgInfo, self._avals(), donated)
+        return jax.tree.unflatten(self._program.tree, infos)
+
+    @property
+    def in_avals(self) -> Any:
+        """The type of each argument."""
+        return jax.tree.unflatten(self._program.tree, self._avals())
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The leaves that are donated."""
+        infos = jax.tree.leaves(self._stage.args_info)
+        return tuple(index for index, info in enumerate(infos) if info.donated)
+
+    @property
+    def out_info(self) -> Any:
+        """The shapes of what the compiled function returns in this process."""
+        out_info = self._stage.out_info
+        if not self._programs.spans_processes():
+            return out_info
+        return multiprocess_call.shapes_from_here(self._programs, self._program, out_info)
+
+    def _avals(self) -> list[Any]:
+        return [
+            jax.core.ShapedArray(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+            for leaf in self._program.mapping.leaves
+        ]
+
+
+class Traced(_InUsersTerms, jax.stages.Traced):
+    """What ``trace`` returns."""
+
+    def lower(self, **options: Any) -> jax.stages.Lowered:
+        """Lowers it; the options are those of ``jax.stages.Traced.lower``."""
+        lowered = self._program.lower(self._stage, **options)
+        return Lowered(lowered, self._programs, self._program, self._inputs)
+
+
+class Lowered(_InUsersTerms, jax.stages.Lowered):
+    """What ``lower`` returns."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
+        """Compiles it; the arguments are those of ``jax.stages.Lowered.compile``."""
+        compiled = self._stage.compile(*args, **kwargs)
+        return Compiled(compiled, self._programs, self._program, self._inputs)
+
+
+class Compiled(_InUsersTerms, jax.stages.Compiled):
+    """A compiled pmapped function, called without its static arguments."""
+
+    def __init__(
+        self, compiled: jax.stages.Compiled, programs: Programs, program: Program, inputs: Inputs
+    ) -> None:
+        """Makes a dispatch of its own, so that a call costs what one of JAX's costs."""
+        super().__init__(compiled, programs, program, inputs)
+        self._compiled = Executable(compiled, program, ())
+        self._donated = [info.donated for info in jax.tree.leaves(compiled.args_info)]
+        static_argnums = programs.options.static_argnums
+        dynamic = [name for k, name in enumerate(programs.parameters) if k not in static_argnums]
+        self._reader = Reader(programs.function, tuple(dynamic), ())
+        self._dispatch = fastpath.Dispatcher(
+            programs.function, (), self._run, inputs.move_known, self._run_alone
+        ).call
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs it on inputs that are transferred as those of a call are."""
+        return self._dispatch(*args, **kwargs)
+
+    def _run_alone(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)[0]
+
+    def _run(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
+        """Runs one call; returns its result, and the program if the dispatch may repeat it."""
+        call = self._reader.read(args, kwargs)
+        if call.signature.tree != self._program.tree:
+            difference = describe.tree_difference(self._program.tree, call.signature.tree)
+            raise errors.CompiledForAnotherTree(self._programs.function, difference)
+        if self._programs.spans_processes():
+            return self._run_rows(call), None
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves):
+            return self._compiled.run(call.leaves), None  # JAX says why it cannot be traced.
+        return self._inputs.run(call, self._compiled, self._donated)
+
+    def _run_rows(self, call: Call) -> Any:
+        """Runs it on this process's shards."""
+        names = self._program.mapping.names
+        shardings: Sequence[Any] = self._program.layout.in_shardings
+        for index, (leaf, sharding) in enumerate(zip(call.leaves, shardings, strict=True)):
+            _check_shape(leaf, sharding, self._program, names, index)
+        result = self._compiled.run(list(map(host_local.to_global, call.leaves, shardings)))
+        return multiprocess_call.seen_from_here(self._programs, self._program, result)
+
+
+def _check_shape(leaf: Any, sharding: Any, program: Program, names: LeafNames, index: int) -> None:
+    """Refuses rows of another shape than the map was compiled for."""
+    wanted = program.mapping.leaves[index].shape
+    if not host_local.is_global(leaf):
+        wanted = host_local.local_shape(wanted, sharding)
+    if jax.numpy.shape(leaf) != wanted:
+        raise errors.CompiledForAnotherShape(
+            names.function, names[index], jax.numpy.shape(leaf), wanted
+        )

@@ -1,0 +1,1 @@
+"""Devices, meshes and placement."""

@@ -1,0 +1,1 @@
+"""Host-local arrays as global ones and back, in programs of several processes."""

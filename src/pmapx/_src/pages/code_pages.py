@@ -1,0 +1,47 @@
+"""Classes with a code and a page, one a file: the rules of ``check``, the findings of ``audit``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T", bound="Coded")
+
+
+class Coded:
+    """Something with a stable code, whose docstring is its page of documentation."""
+
+    code: ClassVar[str]
+
+    @classmethod
+    def slug(cls) -> str:
+        """Returns its name in words: ``negative-out-axes`` for ``NegativeOutAxes``."""
+        return re.sub("(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+
+    @classmethod
+    def page(cls) -> str:
+        """Returns the docstring, with its code and title in front."""
+        text = inspect.cleandoc(cls.__doc__ or "")
+        return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
+
+    @classmethod
+    def summary(cls) -> str:
+        """Returns the docstring's first line."""
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+
+
+def all_in(package: str, path: Iterable[str], base: type[T]) -> dict[str, type[T]]:
+    """Returns the classes of a kind in the files of a package, by their codes."""
+    found: dict[str, type[T]] = {}
+    for item in pkgutil.walk_packages(path, f"{package}."):
+        module = importlib.import_module(item.name)
+        for _, cls in inspect.getmembers(module, inspect.isclass):
+            if issubclass(cls, base) and cls.__module__ == module.__name__:
+                if cls.code in found:
+                    raise AssertionError(f"{cls.code} is taken by {found[cls.code].__name__}")
+                found[cls.code] = cls
+    return dict(sorted(found.items()))

@@ -1,0 +1,82 @@
+"""What of a mapped function's outputs varies between devices, and why, in the user's words.
+
+``variation`` says it of a whole traced program; here each output gets its path, the line that made
+it, and a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+
+from pmapx._src.replication import shard_map_body
+from pmapx._src.replication import whole_program as variation
+from pmapx._src.replication.shard_map_body import Variation
+from pmapx._src.trees import names
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """One output of a mapped function.
+
+    Attributes:
+      path: where it is in the result, as ``['batch_stats']['mean']``; empty for a single output.
+      variation: over which axes it may differ between devices, and since where.
+      made_at: the line that made it, as ``train.py:88``; None when that is not known.
+    """
+
+    path: str
+    variation: Variation
+    made_at: str | None
+
+    def __str__(self) -> str:
+        """Says it in a sentence, with the line where to look."""
+        name = f"output {self.path}" if self.path else "the output"
+        if self.variation.is_replicated:
+            return f"{name} is equal on all devices"
+        over = ", ".join(repr(axis) for axis in sorted(self.variation.axes, key=str))
+        since = self.variation.since or "unknown code"
+        if since.startswith("`"):
+            return f"{name} varies over {over} since {since}"
+        before = f" before {self.made_at}" if self.made_at else ""
+        return f"{name} varies over {over}: no pmean{before} of what comes from {since}"
+
+
+def outputs_of(
+    traced: jax.stages.Traced, *, equal: Sequence[int] = (), parameters: Sequence[str] = ()
+) -> list[Output]:
+    """Says of each output of a mapped function whether it is equal on all devices, and why not.
+
+    Args:
+      traced: what ``trace`` returned, of a function of ``pmapx.pmap`` or of a jitted ``shard_map``.
+      equal: the positions of arguments that are stacked, a row a device, and whose rows are equal:
+        a replicated train state. Whether a step keeps it so is then the question that is answered.
+      parameters: the names of the function's positional parameters, for the sentences.
+
+    >>> import jax, numpy as np, pmapx
+    >>> def step(w, x):
+    ...     return w - jax.lax.pmean(x, "i"), x.sum()
+    >>> n = jax.device_count()
+    >>> traced = pmapx.pmap(step, "i").trace(np.ones((n, 3)), np.ones((n, 3)))
+    >>> [output.variation.is_replicated for output in outputs_of(traced, equal=[0])]
+    [True, False]
+    """
+    paths, _ = jax.tree_util.tree_flatten_with_path(traced.args_info)
+    arguments = []
+    for path, _ in paths:
+        name = names.leaf(path, range(len(paths)), parameters)
+        is_equal = path[0].idx == 0 and getattr(path[1], "idx", None) in equal
+        arguments.append(variation.Argument(name, differs=frozenset() if is_equal else None))
+    found = variation.of_program(traced.jaxpr, arguments).outputs
+    outputs, _ = jax.tree_util.tree_flatten_with_path(traced.out_info)
+    return [
+        Output(jax.tree_util.keystr(path), _variation(held), held.made_at)
+        for (path, _), held in zip(outputs, found, strict=True)
+    ]
+
+
+def _variation(held: variation.Held) -> Variation:
+    origins = shard_map_body.join([held.axes, held.made_of])
+    return Variation(frozenset(origins), next(iter(origins.values()), None))

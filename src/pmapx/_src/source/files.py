@@ -1,0 +1,264 @@
+"""Reading a file: bytes first, text only when the bytes have a word that matters."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import dataclasses
+import io
+import os
+import re
+import stat
+import sys
+import tokenize
+import warnings
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.location import Place
+
+if TYPE_CHECKING:
+    from pmapx._src.source import notebooks
+
+# Larger files are generated ones; notebooks carry their pictures.
+LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
+
+_JAX = b"jax"
+# These count in any file with JAX in it; flags in the environment are written in capitals.
+_ENOUGH = (b"pmap", b"replicate", b"JAX_PMAP_")
+# One of these is where values that matter are made, so that following values pays.
+_USES = (
+    b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
+    b"get_from_first", b"bcast_local_devices", b"get_metrics",
+)  # fmt: skip
+# The names of these are enough. Each word costs a search through every file with JAX in it, so
+# that one stands for several where it can: ``_count`` for hosts, processes and devices.
+_NAMES = (
+    b"PMAP_", b"host_id", b"_count", b"jax.tree_", b"jax.experimental", b"jax.interpreters",
+    b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"lSharding", b"pSharding",
+    b"import tree_", b"jax.api", b"xla_bridge", b"KeyArray", b"local_devices",
+    b"jax.config import", b"config.config", b"jax.core", b"jax.util", b"ops.index", b"ops import",
+)  # fmt: skip
+
+
+# A mention of JAX that is none of those that alone lead to no finding; most files that use JAX have
+# no other. A pattern that begins with a rare letter is found faster than a word is.
+_TELLING = re.compile(
+    rb"jax(?!(?<=import jax)\r?\n"
+    rb"|\.(?:numpy(?!\.Dev)|random(?!\.Key)|nn|Array|jit|vmap|grad|value_and_grad)\b"
+    rb"(?! as (?!jnp\b))|(?<=from jax) import numpy as jnp\b)"
+)
+
+
+def mentions(data: bytes) -> bool:
+    """Tells whether a file can have findings, at the cost of looking for a few words.
+
+    >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import jax\\nfrom jax.numpy import ones")
+    (True, False)
+    """
+    if _TELLING.search(data) is not None:
+        return has_uses(data) or any(word in data for word in _NAMES)
+    return _JAX in data and any(word in data for word in _ENOUGH)
+
+
+def may_pass_on(data: bytes) -> bool:
+    """Tells whether a file that another imports can have something to tell of its names."""
+    return _JAX in data and (has_uses(data) or any(word in data for word in _NAMES))
+
+
+def has_uses(data: bytes) -> bool:
+    """Tells whether a file makes values that are worth following."""
+    return any(word in data for word in _USES)
+
+
+def imported_words(data: bytes) -> set[bytes]:
+    """Returns the words on lines with an import, at no more cost than finding those lines.
+
+    >>> sorted(imported_words(b"x = 1\\nfrom a.b import c"))
+    [b'a', b'b', b'c', b'from', b'import']
+    """
+    words: set[bytes] = set()
+    found = data.find(b"import")
+    while found >= 0:
+        end = data.find(b"\n", found)
+        end = len(data) if end < 0 else end
+        words.update(_WORD.findall(data, data.rfind(b"\n", 0, found) + 1, end))
+        found = data.find(b"import", end)
+    return words
+
+
+_WORD = re.compile(rb"\w+")
+# Type parameters and type aliases.
+_OF_PYTHON_3_12 = re.compile(r"\s*(?:(?:async\s+)?def\s+\w+\[|class\s+\w+\[|type\s+\w+\s*[\[=])")
+
+
+# Pipes and devices would block; the open file is asked, so nothing can change between.
+_NOT_WAITING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+
+
+def read_bytes(path: str) -> bytes | Unreadable:
+    """Returns what is in a file, or why it is not read."""
+    limit = LARGEST[".ipynb" if path.endswith(".ipynb") else ".py"]
+    try:
+        descriptor = os.open(path, _NOT_WAITING)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return Unreadable(path, "not a plain file")
+            if status.st_size > limit:
+                size = f"{status.st_size / 2**20:.1f} MiB"
+                return Unreadable(path, f"too large to check ({size}, the limit is {limit >> 20})")
+            data = os.read(descriptor, status.st_size)
+            while len(data) < status.st_size:
+                more = os.read(descriptor, status.st_size - len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return Unreadable(path, (error.strerror or type(error).__name__).lower())
+    except ValueError as error:
+        return Unreadable(path, str(error))
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Source:
+    """A file that was read: its text, its tree, and where its lines lie."""
+
+    path: str
+    text: str
+    tree: ast.Module
+    cells: tuple[notebooks.Cell, ...] = ()
+    problems: tuple[tuple[int, str], ...] = ()
+    # Names of definitions that the tree does not have.
+    left_out: frozenset[str] = frozenset()
+    _lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines as Python counts them."""
+        if self._lines is None:
+            # str.splitlines would also cut at form feeds and other separators.
+            text = self.text
+            self._lines = re.split("\r\n|\r|\n", text) if "\r" in text else text.split("\n")
+        return self._lines
+
+    def line(self, number: int) -> str:
+        """Returns a line by its number from 1, without its end."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    def place(self, node: ast.AST) -> Place:
+        """Returns where a node stands, in characters where ``ast`` counts bytes."""
+        line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        return Place(
+            self.path,
+            line,
+            self._characters(line, node.col_offset),  # type: ignore[attr-defined]
+            end_line,
+            self._characters(end_line, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def segment(self, place: Place) -> str:
+        """Returns the text at a place."""
+        if place.line == place.end_line:
+            return self.line(place.line)[place.column : place.end_column]
+        first = self.line(place.line)[place.column :]
+        between = [self.line(number) for number in range(place.line + 1, place.end_line)]
+        return "\n".join([first, *between, self.line(place.end_line)[: place.end_column]])
+
+    def cell_of(self, line: int) -> tuple[int, int] | None:
+        """Returns a notebook's cell and the line in it, both from 1."""
+        for cell in reversed(self.cells):
+            if line >= cell.first_line:
+                return cell.number, line - cell.first_line + 1
+        return None
+
+    def _characters(self, line: int, column: int) -> int:
+        # Python knows of a whole text at once whether it is ASCII.
+        if self.text.isascii() or (text := self.line(line)).isascii():
+            return column
+        return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+
+def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
+    """Returns the tree of what can matter in a file, or one line on why it has none."""
+    # Most files are looked at as bytes alone, and need neither this nor the module for notebooks.
+    from pmapx._src.source import excerpts
+
+    part, left_out = excerpts.excerpt(data, project)
+    if left_out and not path.endswith(".ipynb"):
+        source = parse(path, part)
+        if isinstance(source, Source):
+            try:
+                text = _decode(data)
+            except (SyntaxError, UnicodeDecodeError, LookupError):
+                return parse(path, data)
+            return dataclasses.replace(source, text=text, left_out=left_out, _lines=None)
+    return parse(path, data)
+
+
+def parse(path: str, data: bytes) -> Source | Unreadable:
+    """Returns the file's tree, or one line on why it has none."""
+    try:
+        if path.endswith(".ipynb"):
+            return _parse_notebook(path, data)
+        if b"\0" in data:
+            return Unreadable(path, "binary: it has null bytes")
+        text = _decode(data)
+        return Source(path, text, _tree(text))
+    except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return Unreadable(path, f"syntax error: {where}{_one_line(error.msg)}{_hint(error)}")
+    except (UnicodeDecodeError, LookupError) as error:
+        return Unreadable(path, f"wrong encoding: {_one_line(str(error))}")
+    except (RecursionError, MemoryError):
+        return Unreadable(path, "nested too deeply to parse")
+    except ValueError as error:
+        return Unreadable(path, _one_line(str(error)))
+
+
+def _hint(error: SyntaxError) -> str:
+    """Says when it is an older Python that does not read what a newer one does."""
+    if sys.version_info < (3, 12) and _OF_PYTHON_3_12.match(error.text or ""):
+        return " (it is Python 3.12: run pmapx with that or a newer one)"
+    return ""
+
+
+def _decode(data: bytes) -> str:
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    text = data.decode(encoding)
+    return text.removeprefix(codecs.BOM_UTF8.decode("utf-8"))
+
+
+def _tree(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        # Other people's invalid escapes are not our user's business.
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _parse_notebook(path: str, data: bytes) -> Source:
+    from pmapx._src.source import notebooks
+
+    cells = notebooks.read_cells(data)
+    kept, problems, line = [], [], 1
+    for cell in cells:
+        try:
+            _tree(cell.source)
+        except SyntaxError as error:
+            problems.append((cell.number, f"syntax error: {_one_line(error.msg)}"))
+            continue
+        kept.append(dataclasses.replace(cell, first_line=line))
+        line += cell.source.count("\n") + 1
+    # The words that led here may be in a picture or in prose.
+    if not has_uses("\n".join(cell.source for cell in cells).encode("utf-8", "replace")):
+        problems = []
+    text = "\n".join(cell.source for cell in kept)
+    return Source(path, text, _tree(text), tuple(kept), tuple(problems))
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())[:200]

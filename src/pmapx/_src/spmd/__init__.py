@@ -1,0 +1,1 @@
+"""The user's function mapped over the axes of a mesh."""

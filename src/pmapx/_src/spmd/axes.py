@@ -1,0 +1,406 @@
+"""in_axes and out_axes, axis names and sizes, and the partition specs they become."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from pmapx._src import errors
+from pmapx._src.spmd import auto_out_axes
+from pmapx._src.spmd.auto_out_axes import AUTO
+from pmapx._src.trees import names as describe
+from pmapx._src.trees.names import Abstract
+
+Axis = int | None
+
+
+class AxisToken(str):
+    """A mesh axis name that answers to an object of the user's.
+
+    Meshes take strings only, while pmap's axis names may be any hashable object. JAX looks names
+    up by equality, so a string that equals (and hashes as) the user's object binds that object.
+    ``str`` of it is ``str`` of the object, which newer releases write into the program; its own
+    text is ASCII without the characters that XLA cannot read back from the program.
+    """
+
+    name: Hashable
+
+    def __new__(cls, name: Hashable) -> AxisToken:
+        """Makes the token that stands for ``name``."""
+        token = super().__new__(cls, _readable_by_xla(str(name)) or '""')
+        token.name = name
+        return token
+
+    def __str__(self) -> str:
+        """Returns what collectives over the user's object call it."""
+        return str(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        """Equals the user's object and any token of it, never a plain string of that text."""
+        return self.name == (other.name if isinstance(other, AxisToken) else other)
+
+    def __ne__(self, other: object) -> bool:
+        """Is the opposite of ``==``, which str would otherwise answer itself."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hashes as the user's object does."""
+        return hash(self.name)
+
+
+class SpecToken(AxisToken):
+    """An axis token for partition specs: equal to the mesh's token, not to the user's object.
+
+    JAX remembers specs by equality, and a spec over an axis named ``("a", "b")`` must not be taken
+    for one over the two axes "a" and "b".
+    """
+
+    def __eq__(self, other: object) -> bool:
+        """Equals tokens only."""
+        return isinstance(other, AxisToken) and self.name == other.name
+
+    __hash__ = AxisToken.__hash__
+
+
+def _readable_by_xla(text: str) -> str:
+    """Returns ``text`` with the characters that XLA cannot read back as their code points.
+
+    It writes names between single quotes, and ends the process at an escape that it does not know.
+    """
+    return "".join(c if c.isascii() and c not in "'\\" else f"<U+{ord(c):04X}>" for c in text)
+
+
+def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
+    """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
+    if axis_name is None:
+        return f"pmapx_axis_{depth}"
+    if type(axis_name) is str and axis_name and _readable_by_xla(axis_name) == axis_name:
+        return axis_name
+    return AxisToken(axis_name)
+
+
+@dataclasses.dataclass(frozen=True)
+class MappedAxis:
+    """One axis that a function is mapped over.
+
+    Attributes:
+      name: the user's name for it, if any.
+      mesh_axis: the mesh axis that it lies on.
+      size: how many elements it has.
+      in_axes: where it lies in each leaf of the arguments, counted from the front, or None.
+      out_axes: where it goes in the result, as the user wrote it.
+      chosen: where it goes in each leaf of the result, ``AUTO`` decided; there once it is traced.
+    """
+
+    name: Hashable | None
+    mesh_axis: str
+    size: int
+    in_axes: tuple[Axis, ...]
+    out_axes: Any
+    chosen: list[Axis] = dataclasses.field(default_factory=list, compare=False)
+
+    def whole_out_axes(self, out_tree: jax.tree_util.PyTreeDef) -> list[Axis]:
+        """Returns where it goes in each leaf of a whole result, as the user wrote it."""
+        if auto_out_axes.is_in(self.out_axes):
+            return self.chosen
+        return broadcast(self.out_axes, out_tree)
+
+
+def in_specs(levels: Sequence[MappedAxis], ranks: Iterable[int]) -> tuple[PartitionSpec, ...]:
+    """Returns the spec of each leaf that is mapped over ``levels``, outermost first.
+
+    Leaves that are mapped alike get one object: JAX looks at each spec that is new to it.
+    """
+    made: dict[tuple[Any, ...], PartitionSpec] = {}
+    specs = []
+    for leaf, rank in enumerate(ranks):
+        mapped = tuple(level.in_axes[leaf] for level in levels)
+        if (mapped, rank) not in made:
+            made[mapped, rank] = _in_spec(levels, mapped, rank)
+        specs.append(made[mapped, rank])
+    return tuple(specs)
+
+
+def _in_spec(levels: Sequence[MappedAxis], mapped: Sequence[Axis], rank: int) -> PartitionSpec:
+    # An inner level counts the dimensions that the outer ones have left.
+    dimensions = list(range(rank))
+    names: list[str | None] = [None] * rank
+    for level, axis in zip(levels, mapped, strict=True):
+        if axis is not None:
+            names[dimensions.pop(axis)] = _in_spec_name(level.mesh_axis)
+    return _trimmed(names)
+
+
+def out_spec(levels: Sequence[MappedAxis], out_axes: Sequence[Axis]) -> PartitionSpec:
+    """Returns the spec of an output whose axis of each level, outermost first, is given."""
+    names: list[str | None] = []
+    for level, axis in zip(reversed(levels), reversed(out_axes), strict=True):
+        if axis is not None:
+            names += [None] * (axis - len(names))
+            names.insert(axis, _in_spec_name(level.mesh_axis))
+    return _trimmed(names)
+
+
+def _in_spec_name(mesh_axis: str) -> str:
+    return SpecToken(mesh_axis.name) if isinstance(mesh_axis, AxisToken) else mesh_axis
+
+
+def _trimmed(names: list[str | None]) -> PartitionSpec:
+    while names and names[-1] is None:
+        names.pop()
+    return PartitionSpec(*names)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafNames:
+    """Names leaves on demand, so that a call without mistakes pays nothing for it.
+
+    Attributes:
+      function: the mapped function's name.
+      paths: the key path of each leaf of the dynamic ``(args, kwargs)``.
+      positions: where each dynamic positional argument stands in the call.
+      parameters: the names of the function's positional parameters.
+    """
+
+    function: str
+    paths: Sequence[describe.KeyPath]
+    positions: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+    def __getitem__(self, index: int) -> str:
+        """Describes leaf ``index``."""
+        return describe.leaf(self.paths[index], self.positions, self.parameters)
+
+    def is_keyword(self, index: int) -> bool:
+        """Says whether leaf ``index`` came by keyword."""
+        return bool(self.paths[index][0].idx == 1)
+
+
+def check_axes(which: str, axes: Any) -> Any:
+    """Returns ``axes``, a list of in_axes as a tuple; refuses leaves that are no axes."""
+    for axis_leaf in jax.tree.leaves(axes):
+        if type(axis_leaf) is not int and not (which == "out_axes" and axis_leaf is AUTO):
+            raise errors.AxesNotIntegers(which, axes, axis_leaf)
+    # The arguments are a tuple; a result may be a list.
+    return tuple(axes) if which == "in_axes" and isinstance(axes, list) else axes
+
+
+def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
+    """Returns one axis for each leaf of a structure; ValueError when ``prefix`` is no prefix.
+
+    The structure is all that is looked at: no object of a user's class is made for it.
+    """
+    leaves, tree = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
+    counts = _leaf_counts(tree, full)
+    return [axis for axis, count in zip(leaves, counts, strict=True) for _ in range(count)]
+
+
+def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef) -> Iterator[int]:
+    """Yields for each leaf of ``prefix`` how many leaves ``full`` has in its place."""
+    node, found = prefix.node_data(), full.node_data()
+    if node is None:
+        yield full.num_leaves
+        return
+    if found is None or node[0] is not found[0] or node[1] != found[1]:
+        raise ValueError(f"{prefix} is no prefix of {full}")
+    for child, full_child in zip(prefix.children(), full.children(), strict=True):
+        yield from _leaf_counts(child, full_child)
+
+
+def resolve_in_axes(in_axes: Any, tree: jax.tree_util.PyTreeDef, names: LeafNames) -> list[Axis]:
+    """Returns the axis of each leaf of ``(args, kwargs)``; keywords are mapped along axis 0."""
+    if type(in_axes) is int and in_axes == 0:
+        return [0] * tree.num_leaves
+    args, kwargs = tree.children()
+    try:
+        positional = broadcast(in_axes, args)
+    except ValueError:
+        # The root is the pair (in_axes, 0), the 0 being that of the keyword arguments.
+        difference = describe.prefix_difference(in_axes, args, "pmap in_axes[0]")
+        argument = _first_misfit(in_axes, args.children(), names)
+        has_keywords = bool(kwargs.children())
+        raise errors.InAxesNotPrefix(names.function, argument, difference, has_keywords) from None
+    return positional + [0] * kwargs.num_leaves
+
+
+def _first_misfit(in_axes: Any, args: Sequence[jax.tree_util.PyTreeDef], names: LeafNames) -> str:
+    if not isinstance(in_axes, tuple) or len(in_axes) != len(args):
+        count = len(args)
+        return f"the {count} argument{'' if count == 1 else 's'} that were passed by position"
+    for position, axis, arg in zip(names.positions, in_axes, args, strict=True):
+        try:
+            broadcast(axis, arg)
+        except ValueError:
+            return describe.argument(position, names.parameters)
+    return "the arguments"
+
+
+def from_the_front(axis: int, rank: int) -> int | None:
+    """Returns ``axis`` counted from the front, or None when a rank so low has no such axis."""
+    counted = axis + rank if axis < 0 else axis
+    return counted if 0 <= counted < rank else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """What one call maps, resolved: the same for all calls of a signature.
+
+    Attributes:
+      leaves: shape and type of each leaf of the arguments.
+      levels: the mapped axes, outermost first; more than one for a pmap of a pmap.
+      sized_by: the index of a leaf that has the size of the outermost axis, if any.
+      names: the leaves in the caller's words.
+    """
+
+    leaves: tuple[Abstract, ...]
+    levels: tuple[MappedAxis, ...]
+    sized_by: int | None
+    names: LeafNames
+
+    @property
+    def outermost(self) -> MappedAxis:
+        """The axis of the pmap that was called."""
+        return self.levels[0]
+
+    def describe_size(self) -> tuple[str, str, int]:
+        """Returns the argument that the outermost size was read off, its shape and its axis."""
+        if self.sized_by is None:
+            return "axis_size", f"[{self.outermost.size}]", 0
+        axis = self.outermost.in_axes[self.sized_by]
+        return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
+
+    def in_specs(self) -> tuple[PartitionSpec, ...]:
+        """Returns the spec of each leaf."""
+        return in_specs(self.levels, (len(leaf.shape) for leaf in self.leaves))
+
+
+def normalize_in_axes(
+    in_axes: Sequence[Axis], leaves: Sequence[Abstract], names: LeafNames
+) -> tuple[Axis, ...]:
+    """Counts every axis from the front, and checks that its leaf has it."""
+    normalized: list[Axis] = []
+    for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
+        if axis is None:
+            normalized.append(None)
+            continue
+        rank = len(leaf.shape)
+        counted = from_the_front(axis, rank)
+        if counted is None and rank == 0:
+            raise errors.ScalarMapped(
+                names.function, names[index], str(leaf), axis, names.is_keyword(index)
+            )
+        if counted is None:
+            raise errors.RankTooLow(names.function, names[index], str(leaf), rank, axis)
+        normalized.append(counted)
+    return tuple(normalized)
+
+
+def mapped_axis_size(
+    in_axes: Sequence[Axis],
+    leaves: Sequence[Abstract],
+    names: LeafNames,
+    axis_size: int | None,
+) -> tuple[int, int | None]:
+    """Returns the size of the mapped axis, and the index of a leaf that has it."""
+    first: int | None = None
+    size = axis_size
+    for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
+        if axis is None:
+            continue
+        found = leaf.shape[axis]
+        if first is None:
+            if axis_size is not None and found != axis_size:
+                raise errors.AxisSizeDisagrees(
+                    names.function, axis_size, names[index], str(leaf), axis, found
+                )
+            if found == 0:
+                raise errors.EmptyAxis(names.function, names[index], str(leaf), axis)
+            first, size = index, found
+        elif found != size:
+            first_axis, first_leaf = in_axes[first], leaves[first]
+            assert first_axis is not None
+            assert size is not None
+            raise errors.AxisSizeMismatch(
+                names.function,
+                *(names[first], str(first_leaf), first_axis, size),
+                *(names[index], str(leaf), axis, found),
+            )
+    if size is None:
+        raise errors.NothingMapped(names.function)
+    return size, first
+
+
+def output_types(function: str, result: Any) -> list[Any]:
+    """Returns the type of each leaf of what a function returned; refuses what is no array."""
+    types = []
+    for index, leaf in enumerate(jax.tree.leaves(result)):
+        try:
+            types.append(jax.typeof(leaf))
+        except TypeError:
+            output = _output(index, result)
+            raise errors.OutputNotAnArray(function, output, leaf) from None
+    return types
+
+
+def _output(index: int, result: Any) -> str:
+    return describe.output(describe.key_paths(result, jax.tree.structure(result))[index])
+
+
+def resolve_out_axes(
+    function: str,
+    levels: Sequence[MappedAxis],
+    result: Any,
+    is_replicated: Sequence[Sequence[bool]] | None = None,
+) -> list[tuple[Axis, ...]]:
+    """Returns the axis of each level, outermost first, for each leaf of ``result``.
+
+    ``result`` is what the function returned for one element, so the innermost level's axis is
+    counted first, and the outer ones see a rank that has grown by it. ``is_replicated`` decides
+    for ``AUTO``, by leaf and level.
+    """
+    avals = output_types(function, result)
+    out_tree = jax.tree.structure(result)
+    ranks = [len(aval.shape) for aval in avals]
+    resolved: list[list[Axis]] = [[] for _ in avals]
+    for depth, level in reversed(list(enumerate(levels))):
+        try:
+            stated: list[Any] = broadcast(level.out_axes, out_tree)
+        except ValueError:
+            difference = describe.prefix_difference(level.out_axes, out_tree, "pmap out_axes")
+            raise errors.OutAxesNotPrefix(function, difference) from None
+        if is_replicated is not None:
+            for index, axis in enumerate(stated):
+                if axis is AUTO:
+                    stated[index] = None if is_replicated[index][depth] else 0
+            level.chosen[:] = stated
+        for index, axis in enumerate(stated):
+            counted = None if axis is None else from_the_front(axis, ranks[index] + 1)
+            if counted is None and axis is not None:
+                output = _output(index, result)
+                shape = Abstract(avals[index].shape, avals[index].dtype, False)
+                raise errors.OutAxisOutOfRange(function, output, str(shape), ranks[index], axis)
+            ranks[index] += counted is not None
+            resolved[index].insert(0, counted)
+    return [tuple(out_axes) for out_axes in resolved]
+
+
+# The highest rank of an output with a negative out_axes; NumPy's own limit.
+_MAX_RANK = 64
+
+
+def possible_out_axes(levels: Sequence[MappedAxis]) -> list[tuple[Axis, ...]]:
+    """Returns every combination of axes that an output can have, known before it is."""
+    choices = []
+    for level in levels:
+        stated = set(jax.tree.leaves(level.out_axes, is_leaf=lambda x: x is None))
+        if AUTO in stated:
+            stated = stated - {AUTO} | {None, 0}
+        if any(axis is not None and axis < 0 for axis in stated):
+            stated = {axis for axis in stated if axis is None or axis >= 0} | set(range(_MAX_RANK))
+        choices.append(sorted(stated, key=lambda axis: -1 if axis is None else axis))
+    return list(itertools.product(*choices))

@@ -1,0 +1,249 @@
+"""A pmap met while another is traced.
+
+The outermost pmap needs to know the sizes of the inner ones before it can lay out its mesh. So it
+is traced for a flat mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``,
+the sizes are read off an abstract trace in which every pmap stands for one of its elements
+(``discover``), and the program is traced for the mesh that has room for all.
+
+What is being traced is kept as a stack of levels, one stack a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
+
+from pmapx._src import errors
+from pmapx._src.spmd import axes
+from pmapx._src.spmd.axes import Axis, MappedAxis
+from pmapx._src.spmd.mapped_body import Element, abstractly, over_devices, vectorized
+
+NamedSize = tuple[Hashable | None, int]
+
+
+class InnerPmapMet(BaseException):
+    """Ends the trace for a flat mesh; no user code should catch it, hence no Exception."""
+
+
+@dataclasses.dataclass
+class Level:
+    """A pmap that is being traced: what an inner one has to know of it.
+
+    Attributes:
+      axis_name: the name of its axis.
+      depth: how many pmaps it is inside of.
+      free: the mesh axes that are left for inner pmaps, with the named sizes they are for.
+      mesh: the mesh of those axes; None: the context's.
+      is_flat: no inner pmap was expected: meeting one ends the trace.
+      path: the named sizes from the outermost pmap to here, while sizes are discovered.
+      found: where discovered paths are put; None when nothing is being discovered.
+      was_met: an inner pmap was met though none was expected.
+    """
+
+    axis_name: Hashable | None
+    depth: int = 0
+    free: tuple[tuple[NamedSize, str], ...] = ()
+    mesh: Mesh | None = None
+    is_flat: bool = False
+    path: tuple[NamedSize, ...] = ()
+    found: list[tuple[NamedSize, ...]] | None = None
+    was_met: bool = False
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.levels: list[Level] = []
+
+
+_stack = _Stack()
+
+
+def current_level() -> Level | None:
+    """Returns the innermost pmap that this thread is tracing."""
+    return _stack.levels[-1] if _stack.levels else None
+
+
+@contextlib.contextmanager
+def entered(level: Level | None) -> Iterator[None]:
+    """Makes ``level`` the innermost one; None hides all levels from a program of its own."""
+    saved = _stack.levels
+    _stack.levels = [] if level is None else [*saved, level]
+    try:
+        yield
+    finally:
+        _stack.levels = saved
+
+
+def inside(level: Level, element: Element) -> Element:
+    """Returns ``element`` so that its body is traced as that of ``level``."""
+
+    return dataclasses.replace(element, scope=functools.partial(_body_of, level))
+
+
+@contextlib.contextmanager
+def _body_of(level: Level) -> Iterator[None]:
+    level.was_met = False
+    with entered(level):
+        yield
+    if level.was_met:
+        raise InnerPmapMet  # Again: the body caught everything, and went another way.
+
+
+def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[..., Any]:
+    """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
+    if level.is_flat:
+        level.was_met = True
+        raise InnerPmapMet
+    depth = level.depth + 1
+    if level.found is not None:
+        path = (*level.path, (axis.name, axis.size))
+        level.found.append(path)
+        return abstractly(
+            inside(Level(axis.name, depth, path=path, found=level.found), element), axis
+        )
+    for named_size, mesh_axis in level.free:
+        if named_size == (axis.name, axis.size):
+            free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
+            mapped_element = inside(Level(axis.name, depth, free, mesh=level.mesh), element)
+            axis = dataclasses.replace(axis, mesh_axis=mesh_axis)
+            mapped = over_devices(mapped_element, [axis], _as_in_context(level.mesh))
+            return _or_as_batch(mapped, inside(Level(axis.name, depth), element), axis)
+    return vectorized(inside(Level(axis.name, depth), element), axis)
+
+
+def _or_as_batch(
+    mapped: Callable[..., Any], element: Element, axis: MappedAxis
+) -> Callable[..., Any]:
+    """Returns ``mapped``, or if its body uses values of the body around it, a batch in its place.
+
+    JAX does not let a nested ``shard_map`` close over such values. A batch may, and it is split
+    over the same mesh axis; that its collectives stay where they are is then XLA's choice.
+    """
+
+    def constrain(leaf: Any, mapped_axis: Axis) -> Any:
+        spec = P() if mapped_axis is None else P(*[None] * mapped_axis, axis.mesh_axis)
+        return jax.lax.with_sharding_constraint(leaf, spec)
+
+    def mapped_or_batched(*leaves: Any) -> Any:
+        try:
+            return mapped(*leaves)
+        except ValueError as error:
+            if "should match the aval mesh" not in str(error):
+                raise
+        placed = [
+            leaf if in_axis is None else constrain(leaf, in_axis)
+            for leaf, in_axis in zip(leaves, axis.in_axes, strict=True)
+        ]
+        return vectorized(element, axis, spmd_axis=axis.mesh_axis, constrain=constrain)(*placed)
+
+    return mapped_or_batched
+
+
+def _as_in_context(mesh: Mesh | None) -> Mesh | None:
+    """Returns ``mesh`` with the axis types that it has here, inside a map over its other axes.
+
+    Without its devices, the program would be lowered for those of a mesh set around the call.
+    """
+    if mesh is None:
+        return None
+    context = jax.sharding.get_abstract_mesh()
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
+
+
+def discover(
+    element: Element, axis: MappedAxis, leaves: Sequence[jax.ShapeDtypeStruct]
+) -> list[tuple[NamedSize, ...]]:
+    """Returns the paths of named sizes of all pmaps inside, the outermost pmap left out."""
+    found: list[tuple[NamedSize, ...]] = []
+    jax.eval_shape(abstractly(inside(Level(axis.name, found=found), element), axis), *leaves)
+    return found
+
+
+def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
+    """Returns named sizes fit to be shown."""
+    return [("unnamed" if name is None else name, size) for name, size in levels]
+
+
+def _device_count(path: Sequence[NamedSize]) -> int:
+    return math.prod(size for _, size in path)
+
+
+def choose_inner_axes(
+    function: str,
+    outermost: NamedSize,
+    paths: Sequence[tuple[NamedSize, ...]],
+    available: int,
+    *,
+    may_oversubscribe: bool,
+    were_passed: bool = False,
+) -> tuple[tuple[NamedSize, str], ...]:
+    """Chooses the mesh axes for inner pmaps: those of the path that uses most devices.
+
+    Inner pmaps that do not fit them run as a batch on the devices of the pmap around them.
+    """
+    chosen: tuple[tuple[NamedSize, str], ...] = ()
+    for path in sorted(paths, key=_device_count, reverse=True):
+        total = outermost[1] * _device_count(path)
+        if total > available:
+            if may_oversubscribe:
+                continue
+            nested = named_sizes((outermost, *path))
+            raise errors.NestingTooLarge(function, nested, available, were_passed=were_passed)
+        names = [axes.mesh_axis(name, depth) for depth, (name, _) in enumerate((outermost, *path))]
+        if len(set(names)) < len(names):
+            continue  # An inner axis hides an outer one of its name; a mesh cannot.
+        if total > math.prod([outermost[1], *(size for (_, size), _ in chosen)]):
+            chosen = tuple(zip(path, names[1:], strict=True))
+    return chosen
+
+
+@functools.cache
+def can_nest(mesh: Mesh, context: Mesh | None = None) -> bool:
+    """Says whether this release can run a map over one axis of ``mesh`` inside that over another.
+
+    Releases before 0.10 cannot lower ``axis_index`` there, nor can later ones while another mesh,
+    ``context``, is set; inner pmaps then run as a batch.
+    """
+    # In a thread of its own: the mesh set around the call, or a trace under way, is no part of it.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_nests, mesh, context).result()
+
+
+def _nests(mesh: Mesh, context: Mesh | None) -> bool:
+    outer, *others = mesh.axis_names
+    inner = functools.partial(jax.shard_map, check_vma=False, in_specs=P(), out_specs=P())
+    program = inner(
+        inner(lambda x: x + jax.lax.axis_index(outer), axis_names=set(others)),
+        mesh=mesh,
+        axis_names={outer},
+    )
+    around = contextlib.nullcontext() if context is None else jax.set_mesh(context)
+    try:
+        with around, jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            jax.jit(program).lower(jax.ShapeDtypeStruct((), "int32"))
+    except (ValueError, NameError):
+        return False
+    return True
+
+
+def level_from_context() -> Level | None:
+    """Returns a level for the body of somebody's ``shard_map`` that is being traced, if any."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or AxisType.Manual not in mesh.axis_types:
+        return None
+    free = tuple(
+        ((name, size), name)
+        for name, size, kind in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+        if kind != AxisType.Manual
+    )
+    return Level(None, free=free)

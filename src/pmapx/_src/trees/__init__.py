@@ -1,0 +1,1 @@
+"""The arguments of a call as pytrees, and their names in messages."""

@@ -1,0 +1,132 @@
+"""What a call passes: its arguments read, and the signature that its program depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pmapx._src import errors
+from pmapx._src.trees import names
+from pmapx._src.trees.names import Abstract
+
+_WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
+
+
+class KeyPaths(tuple[names.KeyPath, ...]):
+    """The key path of each leaf of a call's ``(args, kwargs)``, to name it.
+
+    Programs do not depend on names: all key paths are equal, and a signature is told from others
+    by its structure. Custom classes name their children only while an object is at hand, so the
+    paths are read off the arguments of the call.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Equals all others."""
+        return isinstance(other, KeyPaths)
+
+    def __ne__(self, other: object) -> bool:
+        """Is the opposite of ``==``, which tuple would otherwise answer itself."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hashes as all others do."""
+        return 0
+
+
+class Signature(NamedTuple):
+    """What a program depends on in a call: all but where the inputs lie and what they hold."""
+
+    static: tuple[tuple[type, Any], ...]
+    positions: tuple[int, ...]
+    tree: jax.tree_util.PyTreeDef
+    leaves: tuple[Abstract, ...]
+    paths: KeyPaths
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of one call, read.
+
+    Attributes:
+      signature: what its program depends on.
+      args: the positional arguments that are not static.
+      kwargs: the keyword arguments.
+      leaves: the leaves of both, as the program takes them.
+      has_narrowed: whether some are copies in 32 bits of arrays in 64.
+    """
+
+    signature: Signature
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: list[Any]
+    has_narrowed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Reads the arguments of calls of one function.
+
+    Attributes:
+      function: its name.
+      parameters: the names of its positional parameters.
+      static_argnums: the positions of its static arguments.
+    """
+
+    function: str
+    parameters: tuple[str, ...]
+    static_argnums: tuple[int, ...]
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Splits off static arguments, flattens the others, and finds their types."""
+        static_argnums = self.static_argnums
+        static: tuple[tuple[type, Any], ...] = ()
+        positions = tuple(range(len(args)))
+        if static_argnums:
+            self.check_static(args, kwargs)
+            static = tuple((type(args[index]), args[index]) for index in static_argnums)
+            positions = tuple(index for index in positions if index not in static_argnums)
+        dynamic = tuple(args[index] for index in positions)
+        leaves, tree = jax.tree.flatten((dynamic, kwargs))
+        paths = KeyPaths(names.key_paths((dynamic, kwargs), tree))
+        abstracts = []
+        has_narrowed = False
+        for index, leaf in enumerate(leaves):
+            try:
+                aval = jax.typeof(leaf)
+            except TypeError:
+                if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "dtype"):
+                    name = names.leaf(paths[index], positions, self.parameters)
+                    raise errors.NotAnArray(self.function, name, leaf) from None
+                aval = leaf  # A shape and type that stands for an array, in ``lower``.
+            weak_type = bool(getattr(aval, "weak_type", False))
+            dtype = aval.dtype
+            if dtype in _WIDE and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+                # Made where 64 bits were enabled, as they are not here.
+                dtype = jax.dtypes.canonicalize_dtype(dtype)
+                if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+                    leaves[index] = jax.lax.convert_element_type(leaf, dtype)
+                    has_narrowed = True
+            abstracts.append(Abstract(tuple(aval.shape), dtype, weak_type))
+        signature = Signature(static, positions, tree, tuple(abstracts), paths)
+        return Call(signature, dynamic, kwargs, leaves, has_narrowed)
+
+    def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuses static arguments that are missing or have no hash."""
+        static_argnums = self.static_argnums
+        for index in static_argnums:
+            if index >= len(args):
+                missing = names.argument(index, self.parameters)
+                by_keyword = index < len(self.parameters) and self.parameters[index] in kwargs
+                raise errors.StaticArgumentMissing(
+                    self.function, static_argnums, len(args), missing, by_keyword=by_keyword
+                )
+            try:
+                hash(args[index])
+            except TypeError:
+                name = names.argument(index, self.parameters)
+                raise errors.UnhashableStatic(self.function, name, args[index]) from None

@@ -1,0 +1,1 @@
+"""The calls of two versions of a program, compared."""

@@ -1,0 +1,269 @@
+"""Two leaves, one of each version: equal to the bit, within tolerance, or different and how.
+
+Shapes may differ where the migrated code holds the same thing in another form: an array whose rows
+were all equal may now be one array that is replicated, and rows of rows may have become one axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+from typing import Any
+
+import numpy as np
+
+from pmapx._src.verify import limits
+from pmapx._src.verify.compare.tolerance import Tolerance
+from pmapx._src.verify.record.leaf import Array
+from pmapx._src.verify.record.reader import Records
+
+_SCALARS = {"bool": "b", "int": "iu", "float": "f", "complex": "c"}
+
+
+class Grade(enum.IntEnum):
+    """How well two things agree, the worst last."""
+
+    EQUAL = 0
+    WITHIN = 1
+    DIFFERENT = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Agreement:
+    """How two leaves agree.
+
+    ``form`` says in what their shapes differ though they are the same; ``factor`` is what one is
+    of the other, if it is one number.
+    """
+
+    grade: Grade
+    detail: str = ""
+    form: str = ""
+    factor: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Noted:
+    """A leaf as it was noted, and where its values are."""
+
+    records: Records
+    leaf: dict[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.leaf["shape"])
+
+    @property
+    def has_equal_rows(self) -> bool:
+        """Whether all its rows are equal, so that one of them was kept."""
+        return bool(self.leaf["has_equal_rows"])
+
+    def values(self) -> Array | None:
+        """All its values, as far as they were kept whole."""
+        if self.leaf.get("kept") != "all":
+            return None
+        values = self.records.values(self.leaf)
+        if values is None or not self.has_equal_rows:
+            return values
+        return np.broadcast_to(values, self.shape)
+
+    def unit(self) -> Array | None:
+        """The values that were kept: of one row if all are equal, a sample if they are many."""
+        return self.records.values(self.leaf)
+
+    @property
+    def unit_shape(self) -> tuple[int, ...]:
+        """The shape of what was kept, or was sampled."""
+        return self.shape[1:] if self.has_equal_rows else self.shape
+
+
+def compare(before: Noted, after: Noted, tolerance: Tolerance) -> Agreement:
+    """Compares two leaves at the same place of a call."""
+    if "gone" in before.leaf or "gone" in after.leaf:
+        return Agreement(Grade.EQUAL)
+    if "object" in before.leaf or "object" in after.leaf:
+        return _objects(before.leaf, after.leaf)
+    was, now = before.leaf["dtype"], after.leaf["dtype"]
+    if was != now and not _is_scalar_of(was, now) and not _is_scalar_of(now, was):
+        return Agreement(Grade.DIFFERENT, f"{was} became {now}")
+    form = same_form(before, after)
+    if form is None:
+        return Agreement(Grade.DIFFERENT, _shapes(before, after))
+    if _digest(before, after) == _digest(after, before):
+        return Agreement(Grade.EQUAL, form=form)
+    return _values(before, after, tolerance, form)
+
+
+def same_form(before: Noted, after: Noted) -> str | None:
+    """Says in what two shapes differ though they may hold the same; "" if they are equal.
+
+    Returns None if they cannot be the same.
+    """
+    was, now = before.shape, after.shape
+    if was == now:
+        return ""
+    if before.has_equal_rows and was[1:] == now:
+        return f"{was} of equal rows is one replicated {now}"
+    if after.has_equal_rows and now[1:] == was:
+        return f"{was} is now {now} of equal rows"
+    if len(was) > 1 and (was[0] * was[1], *was[2:]) == now:
+        return f"{was} is now {now}"
+    if len(now) > 1 and (now[0] * now[1], *now[2:]) == was:
+        return f"{was} is now {now}"
+    return None
+
+
+def times(was: Array, now: Array, *, within: float = 1e-3) -> float | None:
+    """Returns the factor between two arrays if there is one, other than 1.
+
+    >>> times(np.array([1.0, -2.0]), np.array([8.0, -16.0]))
+    8.0
+    """
+    if was.shape != now.shape or was.dtype.kind not in "fiu" or was.size == 0:
+        return None
+    x, y = was.reshape(-1).astype(np.float64), now.reshape(-1).astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()) or not x.any() or not y.any():
+        return None
+    factor = float(x @ y / (x @ x))
+    residual = np.linalg.norm(y - factor * x) / np.linalg.norm(y)
+    return factor if residual <= within and abs(factor - 1) > 1e-2 else None
+
+
+def _objects(was: dict[str, Any], now: dict[str, Any]) -> Agreement:
+    names = [leaf.get("object", leaf.get("dtype", "")) for leaf in (was, now)]
+    if names[0].rpartition(".")[2] != names[1].rpartition(".")[2]:
+        return Agreement(Grade.DIFFERENT, f"{names[0]} became {names[1]}")
+    if was.get("text") != now.get("text"):
+        return Agreement(Grade.DIFFERENT, f"{was.get('text')} became {now.get('text')}")
+    return Agreement(Grade.EQUAL)
+
+
+def _is_scalar_of(scalar: str, dtype: str) -> bool:
+    """Tells whether a Python number is an array of this type in the other version."""
+    kinds = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+    return any(
+        dtype.startswith(kinds[kind]) or dtype == "bfloat16" for kind in _SCALARS.get(scalar, "")
+    )
+
+
+def _digest(noted: Noted, other: Noted) -> str:
+    is_row = noted.has_equal_rows and len(noted.shape) == len(other.shape) + 1
+    is_row = is_row and noted.shape[1:] == other.shape
+    return str(noted.leaf["row_digest"] if is_row else noted.leaf["digest"])
+
+
+def _shapes(before: Noted, after: Noted) -> str:
+    text = f"shape {before.shape} became {after.shape}"
+    if before.shape[1:] == after.shape:
+        return f"{text}, though its rows differ"
+    return text + _swapped(before.values(), after.values())
+
+
+def _swapped(was: Array | None, now: Array | None) -> str:
+    """Says which two axes were swapped, if that is all that happened."""
+    if was is None or now is None or was.ndim != now.ndim or was.ndim > 6:
+        return ""
+    for first, second in itertools.combinations(range(was.ndim), 2):
+        turned = np.swapaxes(now, first, second)
+        if turned.shape == was.shape and np.allclose(turned, was, rtol=1e-4, equal_nan=True):
+            return f", the same with axes {first} and {second} swapped"
+    return ""
+
+
+def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
+    has_lost = (
+        before.shape == after.shape
+        and before.shape[:1] == (before.records.devices,)
+        and before.has_equal_rows
+        and not after.has_equal_rows
+    )
+    was, now, sampled = _comparable(before, after)
+    if was is None or now is None:
+        text = "it differs; by how much is not known, as too much was recorded to keep its values"
+        return Agreement(Grade.DIFFERENT, text, form)
+    limit = tolerance.limit(was, before.leaf["dtype"])
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(_wide(now) - _wide(was))
+    apart = np.where((was == now) | (np.isnan(was) & np.isnan(now)), 0.0, apart)
+    is_within = bool(np.all(apart <= limit)) and not has_lost
+    factor = times(was, now)
+    text = _amount(was, now, apart) if factor is None else f"about {factor:.3g} times as large"
+    text += sampled
+    if is_within and sampled and not _sums_agree(before, after, tolerance):
+        return Agreement(Grade.DIFFERENT, "it differs between the sampled values", form)
+    if is_within:
+        return Agreement(Grade.WITHIN, text, form)
+    if has_lost:
+        text = f"equal on all devices before, and no longer{'; ' + text if text else ''}"
+    elif not sampled:
+        text += _swapped(before.values(), after.values())
+    return Agreement(Grade.DIFFERENT, text, form, factor)
+
+
+def comparable(before: Noted, after: Noted) -> tuple[Array, Array] | None:
+    """Returns values of two leaves at the same places, as numbers; None if none were kept."""
+    if same_form(before, after) is None:
+        return None
+    was, now, _ = _comparable(before, after)
+    if was is None or now is None or was.shape != now.shape or was.dtype.kind not in "fiu":
+        return None
+    return was.astype(np.float64), now.astype(np.float64)
+
+
+def _comparable(before: Noted, after: Noted) -> tuple[Array | None, Array | None, str]:
+    """Returns values at the same places of both, and a remark if they are a sample."""
+    if before.leaf.get("kept") == "sample" and after.leaf.get("kept") == "sample":
+        if before.has_equal_rows == after.has_equal_rows or before.shape != after.shape:
+            size = int(np.prod(before.unit_shape, dtype=np.int64))
+            if size == int(np.prod(after.unit_shape, dtype=np.int64)):
+                was, now = before.unit(), after.unit()
+                return was, now, f" (of {limits.SAMPLES:,} sampled values of {size:,})"
+        was, now = (side.records.values(side.leaf, "sums") for side in (before, after))
+        both = (None, None) if was is None or now is None else (was[0], now[0])
+        return *both, " (in sums over blocks)"
+    if before.shape == after.shape:
+        return before.values(), after.values(), ""
+    was, now = before.values(), after.values()
+    if was is None or now is None:
+        return None, None, ""
+    if was.size == now.size:
+        return was.reshape(-1), now.reshape(-1), ""
+    return (was[0], now, "") if was.ndim > now.ndim else (was, now[0], "")
+
+
+def _sums_agree(before: Noted, after: Noted, tolerance: Tolerance) -> bool:
+    was, now = (side.records.values(side.leaf, "sums") for side in (before, after))
+    unit = before.unit()
+    if was is None or now is None or unit is None or before.shape != after.shape:
+        return True
+    # Errors within tolerance may all point the same way.
+    count = int(np.prod(before.shape, dtype=np.int64)) / limits.BLOCKS
+    largest = np.abs(unit).max(initial=0)
+    each = tolerance.limit(np.asarray([largest]), before.leaf["dtype"])[0]
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(now[0] - was[0])
+    return bool(np.all(np.isnan(apart) | (apart <= each * count + 1e-9 * np.abs(was[1]))))
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _amount(was: Array, now: Array, apart: Array) -> str:
+    """Says by how much two arrays differ."""
+    if not apart.size or not np.any(apart):
+        return "other bits of the same values" if apart.size else ""
+    if np.isnan(apart).any() or np.isinf(apart).any():
+        count = int(np.sum(~np.isfinite(apart)))
+        return f"{count:,} values are NaN or infinite in one version only"
+    place = np.unravel_index(int(np.argmax(apart)), apart.shape)
+    shown = f"{_shown(was[place])} became {_shown(now[place])}"
+    count = int(np.sum(apart > 0))
+    where = f" at {tuple(map(int, place))}" if apart.ndim else ""
+    return f"by up to {float(apart.max()):.3g} ({shown}{where}), in {count:,} of {apart.size:,}"
+
+
+def _shown(x: Any) -> str:
+    return f"{x:.6g}" if np.asarray(x).dtype.kind in "fc" else str(x)

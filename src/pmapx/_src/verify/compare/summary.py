@@ -1,0 +1,225 @@
+"""From two runs to a result for each site, and what is to be said of the runs themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from pmapx._src.verify.compare import processes
+from pmapx._src.verify.compare.calls import Side, judge
+from pmapx._src.verify.compare.functions import match
+from pmapx._src.verify.compare.leaves import Grade
+from pmapx._src.verify.compare.merge_processes import merge
+from pmapx._src.verify.compare.result import (
+    DIFFERENT,
+    EQUAL,
+    STATES,
+    UNVERIFIED,
+    VERIFIED,
+    WITHIN,
+    SiteResult,
+    Verification,
+)
+from pmapx._src.verify.compare.tolerance import Tolerance
+from pmapx._src.verify.record.reader import Function, Records
+from pmapx._src.verify.runs import Run
+from pmapx._src.verify.uses import Use
+
+NEVER = "the command never reached it"
+NOT_CALLED = "it was made and never called"
+UNSEEN = (
+    "called only while JAX traced something around it that is not watched, so that its values "
+    "could not be seen: call it once outside"
+)
+GONE = "it is not called in the migrated code"
+TOO_EARLY = "the run on the version after ended before it was called"
+NOTHING = "nothing was compared"
+NEW = "it is called in the migrated code only"
+
+
+def sum_up(
+    before: Run,
+    after: Run,
+    uses: Sequence[Use],
+    tolerance: Tolerance,
+    command: tuple[str, ...] = (),
+) -> Verification:
+    """Returns what two runs of a command come to."""
+    reached: set[Use] = set()
+    by_process: dict[int | None, list[SiteResult]] = {}
+    for pair in processes.pairs(before, after):
+        found = _Sites(pair.before, pair.after, uses, tolerance, has_ended=after.status == 0)
+        by_process[pair.number] = found.called()
+        reached |= found.reached
+    if None in by_process:
+        sites = by_process[None]
+    else:
+        numbered = {number: found for number, found in by_process.items() if number is not None}
+        sites = merge(numbered, (NEVER, NOT_CALLED))
+    detail = NEVER if by_process else NOTHING
+    sites += [_unreached(use, detail) for use in uses if use not in reached]
+    sites.sort(key=lambda site: (site.path, site.line, site.function))
+    return Verification(
+        tuple(sites),
+        tuple(_differences(before, after)),
+        tuple(_errors(before, after)),
+        str(tolerance),
+        command,
+        next((run.output for run in (before, after) if run.status != 0), ""),
+    )
+
+
+def _errors(before: Run, after: Run) -> Iterator[str]:
+    """Gives reasons for which nothing, or not all, could be compared."""
+    if before.status is None:
+        which = processes.failure(before) or "the command did not end"
+        told = f"; {NOTHING}" if processes.count(before) > 1 else ""
+        yield f"{which} on the version before within {before.seconds:.0f} s{told}"
+    elif before.status and (which := processes.failure(before)):
+        yield f"{which}, on the version before{_last_line(before)}; {NOTHING}"
+    elif before.status:
+        what = "on both versions" if after.status == before.status else "on the version before"
+        yield f"the command fails {what}, {_status(before)}"
+    elif not before.processes:
+        yield "the command never imports JAX: give the one that runs the program"
+    yield from processes.problems(before, after)
+    for name, run in (("before", before), ("after", after)):
+        strangers = [path for process in run.processes for path in process.strangers]
+        if strangers:
+            yield (
+                f"the run of the version {name} imported {strangers[0]}, a file of the other: "
+                "run it where it imports its own, for example with PYTHONPATH=. or PYTHONPATH=src"
+            )
+
+
+def _differences(before: Run, after: Run) -> Iterator[str]:
+    """Gives what differs between the runs as a whole."""
+    if before.status is None or before.status:
+        return
+    if after.status is None:
+        which = processes.failure(after) or "the command did not end"
+        told = f"; {NOTHING}" if processes.count(after) > 1 else ""
+        yield (
+            f"{which} on the version after within {after.seconds:.0f} s; before, "
+            f"it took {before.seconds:.0f} s{told}"
+        )
+    elif after.status and (which := processes.failure(after)):
+        yield f"{which}, on the version after{_last_line(after)}; {NOTHING}"
+    elif after.status != before.status:
+        yield f"the command fails on the version after, {_status(after)}"
+    elif before.processes and not after.processes:
+        yield "the command imports JAX on the version before only"
+
+
+def _status(run: Run) -> str:
+    assert run.status is not None
+    how = f"exit status {run.status}" if run.status > 0 else f"signal {-run.status}"
+    return how + _last_line(run)
+
+
+def _last_line(run: Run) -> str:
+    lines = [line.strip() for line in run.output.splitlines() if line.strip()]
+    # JAX ends its errors with a line on its traceback, under a rule of dashes.
+    lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
+    return f": {lines[-1][:200]}" if lines else ""
+
+
+def _unreached(use: Use, detail: str) -> SiteResult:
+    return SiteResult(use.path, use.line, use.function or use.kind, UNVERIFIED, detail=detail)
+
+
+class _Sites:
+    """The results of two recorded runs."""
+
+    def __init__(
+        self,
+        before: Records,
+        after: Records,
+        uses: Sequence[Use],
+        tolerance: Tolerance,
+        *,
+        has_ended: bool,
+    ) -> None:
+        self._before = before
+        self._after = after
+        self._uses = uses
+        self._tolerance = tolerance
+        self._has_ended = has_ended
+        self.reached: set[Use] = set()
+
+    def called(self) -> list[SiteResult]:
+        """Returns the results of functions that were called, then of those that were only made."""
+        called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
+        results = []
+        by_number = {}
+        for old, new in match(*called):
+            result = self._of_pair(old, new)
+            results.append(result)
+            if old is not None:
+                by_number[old.number] = result
+        for function in self._before.functions.values():
+            if function.kind == "pmap" and not function.calls:
+                results.append(self._of_uncalled(function, by_number))
+        return results
+
+    @property
+    def _sides(self) -> tuple[Records, Records]:
+        return self._before, self._after
+
+    def _of_pair(self, old: Function | None, new: Function | None) -> SiteResult:
+        if old is None:
+            assert new is not None
+            return SiteResult(new.file, new.line, new.name, DIFFERENT, detail=NEW, after=_at(new))
+        site = self._site(old)
+        if new is None and not self._has_ended:
+            return dataclasses.replace(site, detail=TOO_EARLY)
+        if new is None:
+            return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
+        found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)
+        if -1 in old.inside:
+            found.note("it was also called where its values could not be seen")
+        is_different = found.grade == Grade.DIFFERENT
+        return dataclasses.replace(
+            site,
+            state=DIFFERENT if is_different else VERIFIED,
+            agreement="" if is_different else (EQUAL, WITHIN)[found.grade],
+            detail=found.detail,
+            calls=found.compared,
+            after=_at(new),
+            notes=tuple(found.notes),
+            order=found.order,
+        )
+
+    def _of_uncalled(self, function: Function, by_number: dict[int, SiteResult]) -> SiteResult:
+        """A map that was only traced is as good as the functions that it was traced inside."""
+        site = self._site(function)
+        around = [by_number[number] for number in sorted(function.inside) if number in by_number]
+        if not around:
+            reason = UNSEEN if function.inside else NOT_CALLED
+            return dataclasses.replace(site, state=UNVERIFIED, detail=reason)
+        worst = min(around, key=lambda result: STATES.index(result.state))
+        where = f"inside {worst.function} ({worst.path}:{worst.line})"
+        return dataclasses.replace(
+            worst,
+            path=site.path,
+            line=site.line,
+            function=site.function,
+            detail=f"{where}: {worst.detail}" if worst.detail else where,
+        )
+
+    def _site(self, function: Function) -> SiteResult:
+        """Returns an empty result at the use of pmap that made a function."""
+        own = [use for use in self._uses if use.covers(function.file, function.line)]
+        if not own and function.kind == "pmap":
+            # Made through a partial, or where pmap was passed to.
+            passed = [use for use in self._uses if use.is_passed_on]
+            own = [use for use in passed if use.path == function.file] or passed
+            self.reached.update(own)
+            own = own if len(own) == 1 else []
+        self.reached.update(own)
+        path, line = (own[0].path, own[0].line) if own else (function.file, function.line)
+        return SiteResult(path, line, function.name, UNVERIFIED)
+
+
+def _at(function: Function) -> str:
+    return f"{function.file}:{function.line}"

@@ -1,0 +1,84 @@
+"""A migration that is not written yet, verified in copies of the tree."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pmapx._src.codemod.migration import Migration
+from pmapx._src.codemod.report.page import State, Verdict
+from pmapx._src.verify.compare.result import Verification
+from pmapx._src.verify.runs import CannotRunError
+from pmapx._src.verify.tree_copies import copy_tree
+from pmapx._src.verify.verify import verify
+
+NO_MAP = "no map of its own: its result is compared where a map takes it"
+
+
+def verify_migration(
+    done: Migration,
+    command: Sequence[str],
+    verifying: Callable[..., Verification] = verify,
+    **options: Any,
+) -> tuple[Verification, dict[tuple[str, int], Verdict]]:
+    """Runs a command on copies of the tree around here, as it is and as migrated.
+
+    Args:
+      done: the migration; nothing of it needs to be written.
+      command: the program and its arguments, as they are run here.
+      verifying: what compares the two copies.
+      **options: those of ``verify``.
+
+    Returns:
+      The verification, and what it says of each site by file and line, for the report.
+
+    Raises:
+      CannotRunError: if the tree cannot be copied, or the command not be started.
+    """
+    here = Path(os.path.realpath(os.curdir))
+    changed = {Path(os.path.realpath(file.path)): file.after for file in done.changed}
+    root = tree_around(here, list(changed))
+    with tempfile.TemporaryDirectory(prefix="pmapx-tree-") as folder:
+        before, after = Path(folder, "before"), Path(folder, "after")
+        try:
+            copy_tree(root, before, {})
+            copy_tree(root, after, changed)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise CannotRunError(f"cannot copy {root} to verify: {why}") from None
+        below = os.path.relpath(here, root)
+        only = {os.path.relpath(os.path.realpath(file.path), root) for file in done.files}
+        found = verifying(
+            command, before, after, below=below, stands_for=root, only=only, **options
+        )
+    return found, _verdicts(done, found, root)
+
+
+def tree_around(here: Path, files: Sequence[Path]) -> Path:
+    """Returns the smallest folder that holds all files and the place where the command runs."""
+    root = Path(os.path.commonpath([here, *(file.parent for file in files)]))
+    if root == Path(root.anchor) or root == Path.home():
+        raise CannotRunError(
+            f"verify copies the tree that holds the files and the current folder, and that is "
+            f"{root}: run it in the project's folder"
+        )
+    return root
+
+
+def _verdicts(done: Migration, found: Verification, root: Path) -> dict[tuple[str, int], Verdict]:
+    verdicts = {}
+    for file in done.files:
+        path = os.path.relpath(os.path.realpath(file.path), root)
+        for outcome in file.outcomes:
+            line = outcome.place.line
+            site = found.at(path, line)
+            if site is not None:
+                notes = [site.agreement, site.detail, *site.notes[:3]]
+                note = "; ".join(part for part in notes if part)
+                verdicts[file.path, line] = Verdict(State(site.state), note)
+            elif not outcome.what.startswith("jax.pmap"):
+                verdicts[file.path, line] = Verdict(State.UNVERIFIED, NO_MAP)
+    return verdicts

@@ -1,0 +1,195 @@
+"""One run of the user's command on one version of the code, watched and bounded in time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pmapx._src import watch
+from pmapx._src.distributed import launcher
+from pmapx._src.verify.limits import CALLS, DEVICES, TIMEOUT
+from pmapx._src.verify.record import reader
+
+_START = "pmapx._src.verify.record.verify_hook:start"
+_FORCED = "--xla_force_host_platform_device_count"
+_PATIENCE = 5.0
+
+Progress = Callable[[float], None]
+
+
+class CannotRunError(Exception):
+    """The command cannot be started; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A command that has ended, or was ended; ``status`` is None if it took too long.
+
+    ``failed_first`` is the process of ``pmapx run -n`` that ended all of them, and how it failed.
+    """
+
+    status: int | None
+    seconds: float
+    processes: list[reader.Records]
+    output: str
+    failed_first: tuple[int, str] | None = None
+
+
+def run(
+    command: Sequence[str],
+    root: Path,
+    folder: Path,
+    *,
+    cwd: Path | None = None,
+    elsewhere: Sequence[Path] = (),
+    is_legacy: bool,
+    devices: int | None = None,
+    calls: int = CALLS,
+    timeout: float = TIMEOUT,
+    env: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Runs a command on the code below ``root`` and returns what was recorded.
+
+    Args:
+      command: the program and its arguments.
+      root: the folder whose files are watched.
+      folder: an empty one for the records.
+      cwd: where it runs; by default in ``root``.
+      elsewhere: the folders of other versions, of which nothing must be imported.
+      is_legacy: whether JAX is to be as the old pmap knew it.
+      devices: how many virtual CPU devices it sees; None leaves the devices alone.
+      calls: how many calls of each function are recorded.
+      timeout: after how many seconds it is stopped.
+      env: its environment; by default this process's own.
+      progress: called with the seconds that have passed.
+
+    Raises:
+      CannotRunError: if there is no such command.
+    """
+    where = cwd if cwd is not None else root
+    settings = {
+        "root": os.path.realpath(root),
+        "elsewhere": [os.path.realpath(path) for path in elsewhere],
+        "calls": calls,
+    }
+    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    inherited = dict(os.environ if env is None else env)
+    if not is_legacy:
+        # Migrated code runs without us, though `pmapx run -n` may start it.
+        inherited[launcher.PLAIN] = "1"
+    hooks = [*([watch.INSTALL] if is_legacy else []), _START]
+    environment = deterministic(launcher.with_devices(inherited, devices))
+    log = folder / "output"
+    started = time.monotonic()
+    with open(log, "wb") as output:
+        try:
+            process = subprocess.Popen(
+                [_program(command[0], where, environment), *command[1:]],
+                env=watch.environment(environment, hooks, folder),
+                cwd=where,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CannotRunError(f"cannot run {command[0]}: {_line(error)}") from None
+        try:
+            status = _wait(process, started, timeout, progress)
+        finally:
+            _stop(process)
+    seconds = time.monotonic() - started
+    first = launcher.failed_first(_tail(log, 1 << 20)) if status else None
+    return Run(status, seconds, reader.read(folder), _tail(log), first)
+
+
+def deterministic(env: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment in which two runs of a program do the same where they can.
+
+    >>> deterministic({})["PYTHONHASHSEED"]
+    '0'
+    """
+    chosen = {"PYTHONHASHSEED": "0", **env}
+    # Unknown to no build of XLA, and of no effect but on GPUs.
+    flag = "--xla_gpu_deterministic_ops"
+    if flag not in chosen.get("XLA_FLAGS", "") and chosen.get("JAX_PLATFORMS") != "cpu":
+        chosen["XLA_FLAGS"] = f"{chosen.get('XLA_FLAGS', '')} {flag}=true".strip()
+    return chosen
+
+
+def default_devices(env: Mapping[str, str]) -> int | None:
+    """Returns how many virtual devices both runs get where the user does not say.
+
+    That is 8 where there is nothing but a CPU, unless XLA_FLAGS says how many; on other machines
+    the devices are left alone.
+
+    >>> default_devices({"JAX_PLATFORMS": "cpu"})
+    8
+    """
+    if _FORCED in env.get("XLA_FLAGS", ""):
+        return None
+    platforms = env.get("JAX_PLATFORMS", "")
+    if not platforms:
+        # In a process of its own: one that asks for GPUs keeps their memory.
+        asked = subprocess.run(
+            [sys.executable, "-c", "import jax; print(jax.default_backend())"],
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        platforms = asked.stdout.strip()
+    return DEVICES if platforms == "cpu" else None
+
+
+def _program(program: str, where: Path, env: Mapping[str, str]) -> str:
+    if os.sep in program and not os.path.isabs(program):
+        # As the command itself would find it, from where it runs.
+        return os.path.abspath(where / program)
+    return watch.find_program(program, env)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], started: float, timeout: float, progress: Progress | None
+) -> int | None:
+    while True:
+        passed = time.monotonic() - started
+        try:
+            return process.wait(timeout=min(0.2, max(timeout - passed, 0.01)))
+        except subprocess.TimeoutExpired:
+            if passed >= timeout:
+                return None
+        if progress is not None:
+            progress(passed)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends the command and the processes that it started, if any is left."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE)
+
+
+def _tail(log: Path, size: int = 4000) -> str:
+    with open(log, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - size, 0))
+        return file.read().decode("utf-8", "replace").strip()
+
+
+def _line(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

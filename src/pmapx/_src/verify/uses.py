@@ -1,0 +1,67 @@
+"""The uses of pmap in a folder, found without running anything: what ought to be verified."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pmapx._src.analysis.project import Project
+from pmapx._src.codemod.decide.sites import find_sites
+from pmapx._src.source import files
+from pmapx._src.source.discovery import Unreadable, files_below
+
+_REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """A use of pmap: its file from the folder on, its lines, and what is mapped there."""
+
+    path: str
+    line: int
+    first: int
+    last: int
+    kind: str
+    function: str
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether pmap is kept or passed on here, and applied elsewhere."""
+        return self.kind in ("partial", "value")
+
+    def covers(self, path: str, line: int) -> bool:
+        """Tells whether a line is one of its own."""
+        return self.path == path and self.first <= line <= self.last
+
+
+def uses_below(root: Path, exclude: Sequence[str] = ()) -> tuple[list[Use], bool]:
+    """Returns the uses below a folder, and whether functions that JAX removed are used there."""
+    given = [path for path in files_below([str(root)], exclude=exclude) if isinstance(path, str)]
+    project = Project(given)
+    uses, needs_removed = [], False
+    for path in given:
+        if path.endswith((".pyi", ".ipynb")):
+            continue
+        data = files.read_bytes(path)
+        if isinstance(data, Unreadable) or not files.mentions(data):
+            continue
+        module = project.module(path, data=data)
+        if module is None:
+            continue
+        references = module.facts.references.values()
+        needs_removed |= any(reference.name in _REMOVED for reference in references)
+        for site in find_sites(module):
+            shown = site.function.strip().partition("\n")[0]
+            uses.append(
+                Use(
+                    os.path.relpath(path, root),
+                    site.name.line,
+                    site.whole.line,
+                    site.whole.end_line,
+                    site.kind,
+                    shown if len(shown) < 60 else shown[:57] + "...",
+                )
+            )
+    return uses, needs_removed

@@ -1,0 +1,133 @@
+"""``verify``: a command run on two versions of a program, and what its maps did compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from pmapx._src.verify import runs
+from pmapx._src.verify.compare.result import Verification
+from pmapx._src.verify.compare.summary import sum_up
+from pmapx._src.verify.compare.tolerance import Tolerance
+from pmapx._src.verify.libraries import removed_name
+from pmapx._src.verify.limits import CALLS, TIMEOUT
+from pmapx._src.verify.runs import Run
+from pmapx._src.verify.uses import uses_below
+
+NEEDED = (
+    "A library that the program uses needs {name}, which JAX removed: the version after ran in the "
+    "legacy mode too."
+)
+Progress = Callable[[str, float], None]
+
+
+def verify(
+    command: Sequence[str],
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    *,
+    below: str = ".",
+    stands_for: str | os.PathLike[str] | None = None,
+    devices: int | None = None,
+    calls: int = CALLS,
+    tolerance: Tolerance | None = None,
+    timeout: float = TIMEOUT,
+    exclude: Sequence[str] = (),
+    only: Collection[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """Runs a command on two versions of a program and compares what its maps took and gave.
+
+    Example:
+      >>> import pathlib, sys, tempfile
+      >>> from pmapx._src.verify.verify import verify
+      >>> folder = pathlib.Path(tempfile.mkdtemp())
+      >>> program = "import jax, numpy as np; print(jax.pmap(abs)(np.ones(1)))"
+      >>> for version in ("before", "after"):
+      ...     (folder / version).mkdir()
+      ...     _ = (folder / version / "run.py").write_text(program)
+      >>> found = verify([sys.executable, "run.py"], folder / "before", folder / "after")
+      >>> [(site.function, site.state, site.agreement) for site in found.sites]
+      [('abs', 'verified', 'equal to the bit')]
+
+    Args:
+      command: the program and its arguments, as they are run in either folder.
+      before: the folder with the code that uses pmap; it runs in the legacy mode.
+      after: the folder with the migrated code.
+      below: where in the folders it runs.
+      stands_for: the folder that both are copies of; paths to it in the command and in PYTHONPATH
+        lead to the copies.
+      devices: how many virtual CPU devices both runs see; None is 8 on a machine with nothing but
+        a CPU, and the machine's own devices otherwise.
+      calls: how many calls of each function are recorded; the rest are counted.
+      tolerance: what counts as within tolerance.
+      timeout: after how many seconds a run is stopped.
+      exclude: patterns of files and folders whose uses of pmap are not listed.
+      only: the files, from the folders on, whose uses are listed; by default all.
+      env: the environment of both runs; by default this process's own.
+      progress: called with ``before`` or ``after`` and the seconds that have passed.
+
+    Returns:
+      A result for each use of pmap.
+
+    Raises:
+      CannotRunError: if there is no such command.
+    """
+    roots = {"before": Path(before), "after": Path(after)}
+    environment = dict(os.environ if env is None else env)
+    if devices is None:
+        devices = runs.default_devices(environment)
+    uses, _ = uses_below(roots["before"], exclude)
+    uses = [use for use in uses if only is None or use.path in only]
+    _, needs_legacy = uses_below(roots["after"], exclude)
+    others = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
+
+    def run(side: str, folder: Path, is_legacy: bool) -> Run:
+        folder.mkdir()
+        moved = functools.partial(_moved, old=stands_for, new=roots[side])
+        paths = map(moved, environment.get("PYTHONPATH", "").split(os.pathsep))
+        return runs.run(
+            list(map(moved, command)),
+            roots[side],
+            folder,
+            cwd=roots[side] / below,
+            elsewhere=[other for other in others if not _overlap(other, roots[side])],
+            is_legacy=is_legacy,
+            devices=devices,
+            calls=calls,
+            timeout=timeout,
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            progress=None if progress is None else lambda seconds: progress(side, seconds),
+        )
+
+    with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
+        old = run("before", Path(kept, "before"), is_legacy=True)
+        new = run("after", Path(kept, "after"), needs_legacy)
+        name = "" if needs_legacy or not new.status else removed_name(new.output, roots["after"])
+        if name:
+            new = run("after", Path(kept, "again"), is_legacy=True)
+        found = sum_up(old, new, uses, tolerance or Tolerance(), tuple(command))
+    return dataclasses.replace(found, notes=(f"{NEEDED.format(name=name)}",)) if name else found
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    first, second = (os.path.realpath(path) + os.sep for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def _moved(text: str, old: str | os.PathLike[str] | None, new: Path) -> str:
+    """Returns an argument or path with the folder ``new`` in the place of ``old``."""
+    name, equals, path = text.rpartition("=")
+    if old is None or not os.path.isabs(path):
+        return text
+    below = os.path.relpath(os.path.realpath(path), os.path.realpath(old))
+    copy = new / below
+    # What is a link in the copy, such as an environment, is used where it is.
+    if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
+        return text
+    return f"{name}{equals}{copy}"

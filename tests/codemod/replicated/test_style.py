@@ -1,0 +1,68 @@
+"""State that is equal on all devices becomes replicated, and nothing else does."""
+
+import pytest
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from running import Runs
+from state_programs import HEAD, REPLICATED, STACKED
+
+from pmapx._src.codemod.migration import migrate
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    texts = {**REPLICATED, **{name: text for name, (text, _) in STACKED.items()}}
+    texts = {name: HEAD + text for name, text in texts.items()}
+    return Runs(tmp_path_factory.mktemp("replicated"), texts)
+
+
+@pytest.mark.parametrize("name", [*REPLICATED, *STACKED])
+def test_a_program_gives_the_same_to_the_bit(runs, name):
+    assert runs.differences("new", name) == []
+
+
+@pytest.mark.parametrize("name", REPLICATED)
+def test_state_lies_whole_on_every_device(runs, name):
+    before, after = runs.state("old", name), runs.state("new", name)
+    assert [shape[0] for shape, _, _ in before] == [8] * len(before)
+    assert after == [(shape[1:], 8, True) for shape, _, _ in before]
+    assert runs.done["new", name].stays == ()
+
+
+@pytest.mark.parametrize("name", REPLICATED)
+def test_what_stood_around_the_state_is_gone(runs, name):
+    after = runs.text("new", name)
+    assert "check_vma=False" in after
+    _, after = after.split("def first(tree):\n")
+    _, after = after.split("\n", maxsplit=1)
+    assert "device_put_replicated(" not in after
+    assert "stack([x]" not in after
+    assert "lambda x: x[0], " not in after
+    assert "jax.pmap(" not in after
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_what_has_no_proof_stays_stacked_with_its_reason(runs, name):
+    before, after = runs.state("old", name), runs.state("new", name)
+    assert [shape for shape, _, _ in before] == [shape for shape, _, _ in after]
+    reasons = [stay.reason for stay in runs.done["new", name].stays]
+    assert not STACKED[name][1] or any(STACKED[name][1] in reason for reason in reasons), reasons
+
+
+def test_a_second_run_changes_nothing(runs):
+    for name in REPLICATED:
+        assert not migrate([str(runs.path("new", name))], style="replicated").changed
+
+
+def test_sites_are_reported_where_they_stood(runs):
+    for name in REPLICATED:
+        lines = runs.text("old", name).splitlines()
+        for outcome in runs.done["new", name].files[0].outcomes:
+            place = outcome.place
+            assert lines[place.line - 1][place.column : place.end_column] == "jax.pmap"
+
+
+def test_a_tree_that_differs_in_part_stays_whole(runs):
+    done = runs.done["new", "partly_varying_and_never_fed_back"]
+    assert [gain.what for gain in done.gains] == ["step: state, return[0]"]

@@ -1,0 +1,108 @@
+"""State that is put on devices for a map lies on a mesh of the map's name: one program, not two."""
+
+import sys
+import textwrap
+import types
+
+import jax
+import pytest
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from pmapx._src.codemod.migration import migrate
+
+PROGRAM = """
+import jax, numpy as np
+AXIS = {axis!r}
+
+def train_step(state, x):
+    return state + jax.lax.pmean(x.sum(), AXIS), x.sum()
+
+step = jax.pmap(train_step, axis_name=AXIS)
+state = jax.device_put_replicated(np.float32(0), jax.local_devices())
+for _ in range(3):
+    state, _ = step(state, np.ones((jax.local_device_count(), 2), np.float32))
+"""
+
+
+def migrated(tmp_path, text, **options):
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(text))
+    (file,) = migrate([str(path)], **options).files
+    assert not [each.reason for each in file.outcomes if each.reason]
+    path.write_bytes(file.after)
+    assert not migrate([str(path)]).changed  # A second run changes nothing.
+    return file.after.decode()
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    {"style": "replicated", "named": ["train_step:state"]},
+], ids=["stacked", "replicated"])  # fmt: skip
+@pytest.mark.parametrize("axis", ["batch", "chips"])
+def test_a_migrated_step_is_compiled_once(tmp_path, options, axis):
+    names = {}
+    exec(migrated(tmp_path, PROGRAM.format(axis=axis), **options), names)
+
+    assert names["step"]._cache_size() == 1
+    assert float(jax.numpy.ravel(names["state"])[0]) == 6
+
+
+@pytest.mark.parametrize(
+    ("brought", "called"),
+    [
+        ("from flax import jax_utils", "jax_utils.replicate("),
+        ("from flax.jax_utils import replicate", "replicate("),
+        ("from flax.jax_utils import replicate as everywhere", "everywhere("),
+    ],
+    ids=str,
+)
+def test_a_step_is_compiled_once_for_state_that_flax_replicated(
+    tmp_path, monkeypatch, brought, called
+):
+    text = brought + PROGRAM.format(axis="batch").replace("jax.device_put_replicated(", called)
+    text = text.replace(", jax.local_devices())", ")")
+    flax, utils = types.ModuleType("flax"), types.ModuleType("flax.jax_utils")
+    flax.jax_utils, utils.replicate = utils, None
+    monkeypatch.setitem(sys.modules, "flax", flax)
+    monkeypatch.setitem(sys.modules, "flax.jax_utils", utils)
+    names = {}
+    exec(migrated(tmp_path, text), names)
+
+    assert names["step"]._cache_size() == 1
+    assert names["state"].tolist() == [6.0] * jax.device_count()
+
+
+def test_flax_keeps_its_replicate_where_nothing_is_mapped(tmp_path):
+    (tmp_path / "a.py").write_text("from flax import jax_utils\nx = jax_utils.replicate(1)\n")
+    assert not migrate([str(tmp_path)]).changed
+
+
+@pytest.mark.parametrize(
+    ("maps", "name"),
+    [
+        ("f = jax.pmap(abs, axis_name='i')", "i"),
+        ("f = jax.pmap(abs)", "rows"),
+        ("f = jax.pmap(abs); g = jax.pmap(abs, 'i')", "i"),
+        ("f = jax.pmap(abs, 'i'); g = jax.pmap(abs, 'j')", "rows"),
+        ("f = jax.pmap(abs, axis_name=unknown())", "rows"),
+    ],
+    ids=str,
+)
+def test_the_name_is_that_of_the_files_maps(tmp_path, maps, name):
+    text = migrated(
+        tmp_path, f"import jax\n{maps}\nx = jax.device_put_replicated(1, jax.devices())\n"
+    )
+
+    assert f'def device_put_sharded(shards, devices, axis_name="{name}"):' in text
+
+
+def test_a_file_that_makes_no_map_asks_the_others(tmp_path):
+    (tmp_path / "steps.py").write_text("import jax\nf = jax.pmap(abs, axis_name='batch')\n")
+    (tmp_path / "main.py").write_text(
+        "import jax\nimport steps\nx = jax.device_put_replicated(1, jax.devices())\nsteps.f(x)\n"
+    )
+
+    files = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).changed}
+
+    assert 'axis_name="batch"):' in files[str(tmp_path / "main.py")]

@@ -1,0 +1,138 @@
+"""Random changes to real Python files: check and migrate end, and nothing is broken by them.
+
+`PMAPX_FUZZ_CASES=20000` runs as many cases in the slow suite; `mutations.case(seed)` is one.
+"""
+
+import ast
+import codecs
+import os
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+from mutations import case
+
+from pmapx._src.lint.check import check
+from pmapx._src.source.settings import make
+
+migration = pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
+
+SETTINGS = make({"confidence": "low"})
+SLOW_CASES = int(os.environ.get("PMAPX_FUZZ_CASES", "4000"))
+CHUNK = 100
+
+
+def parsed(data, compiles=False):
+    """Return the tree, or None if Python does not read (or compile) it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if compiles:
+                return compile(data, "case", "exec", dont_inherit=True)
+            return ast.parse(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def lines_of(data):
+    """Cut at what Python takes for the end of a line; a mark before the first is none's."""
+    text = data.removeprefix(codecs.BOM_UTF8)
+    return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text)
+
+
+def statement_lines(tree, outcomes):
+    """Return the lines of the statements that hold an outcome: of a block only its head."""
+    touched = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            # An import of a removed name goes.
+            touched.update(range(node.lineno, node.end_lineno + 1))
+        if not isinstance(node, (ast.stmt, ast.match_case, ast.ExceptHandler)):
+            continue
+        parts = [
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, (ast.stmt, ast.match_case, ast.ExceptHandler))
+        ]
+        places = [part for part in parts for part in ast.walk(part) if hasattr(part, "lineno")]
+        head = {line for part in places for line in range(part.lineno, part.end_lineno + 1)}
+        head |= {node.lineno} if hasattr(node, "lineno") else set()
+        if any(outcome.place.line in head for outcome in outcomes):
+            touched |= set(range(min(head), max(head) + 2))
+    return touched
+
+
+def complaint(path, data):
+    """Check and migrate one case; what is wrong with the result, in words."""
+    path.write_bytes(data)
+    count = len(lines_of(data)) + 1
+    for finding in check([str(path)], SETTINGS).findings:
+        if not 1 <= finding.place.line <= finding.place.end_line <= count:
+            return f"{finding.code} lies at {finding.place}, of {count} lines"
+    for to in ("pmapx", "shard_map"):
+        path.write_bytes(data)
+        for file in migration.migrate([str(path)], to=to).changed:
+            found = complaint_about(file)
+            path.write_bytes(file.after)
+            if not found and migration.migrate([str(path)], to=to).changed:
+                found = "a second run changes it again"
+            if found:
+                return f"to {to}: {found}:\n{file.after!r}"
+    return ""
+
+
+def complaint_about(file):
+    """Compare a file before and after; what is wrong, in words."""
+    tree = parsed(file.before)
+    if tree is None:
+        return "a file that does not parse was changed"
+    if parsed(file.after) is None:
+        return "the result does not parse"
+    if parsed(file.before, compiles=True) and not parsed(file.after, compiles=True):
+        return "the result does not compile"
+    touched = statement_lines(tree, [each for each in file.outcomes if not each.reason])
+    after = iter(lines_of(file.after))
+    for number, line in enumerate(lines_of(file.before), start=1):
+        # The rest must come in the same order, to the byte; x[0] may go with its map.
+        if number in touched or not line.strip() or b"[0]" in line:
+            continue
+        if line not in after:
+            return f"line {number} is lost, {line!r}"
+    return ""
+
+
+def run(folder, seeds):
+    """Run cases; how many were changed by migrate. Fails with the first that went wrong."""
+    changed = 0
+    for seed in seeds:
+        data, path = case(seed), Path(folder) / "case.py"
+        try:
+            wrong = complaint(path, data)
+        except Exception as error:
+            error.add_note(f"mutations.case({seed}): {data!r}")
+            raise
+        assert not wrong, f"mutations.case({seed}): {wrong}\nfrom {data!r}"
+        changed += path.read_bytes() != data
+    return changed
+
+
+def test_changed_files_are_survived(tmp_path):
+    # Otherwise the parser is tested and little else.
+    assert run(tmp_path, range(300)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(300, 300 + SLOW_CASES, CHUNK))
+def test_many_changed_files_are_survived(tmp_path, first):
+    run(tmp_path, range(first, first + CHUNK))
+
+
+def test_hostile_flow_ends(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import jax\nf = jax.pmap\nwhile f:\n    f = f(f)\n    f = [f] * 3 + [f]\n"
+        "    g = {'x': f}\n    f = (f, g, f)\n    g[f] = g\n    f, *g = f, g\n"
+        "def h(*a, **k):\n    return h(h, *a, a=a, **k)\nh(h, f)[0](h)[0]\n"
+    )
+    found = check([str(tmp_path)]).findings
+    assert {finding.code for finding in found} == {"PMX501", "PMX505"}

@@ -1,0 +1,51 @@
+"""A program of several processes gives each of them, migrated, what it gave them before."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from started import finish, start
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from pmapx._src.codemod.migration import migrate
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """What each process of the program set RESULTS to, before and after."""
+    root = tmp_path_factory.mktemp("migrated")
+    before, after = HERE / "migrated_program.py", root / "after.py"
+    (file,) = migrate([str(before)]).files
+    assert [each.reason for each in file.outcomes] == [""] * 8
+    after.write_bytes(file.after)
+    found = {}
+    for which, program in (("before", before), ("after", after)):
+        command = [str(HERE / "migrated_worker.py"), which, str(program), str(root)]
+        statuses = finish(start(command, 2, 4, root), 240)
+        tails = [(root / f"output.{i}").read_text(errors="replace")[-3000:] for i in range(2)]
+        assert statuses == [0, 0], "\n".join(tails)
+        found[which] = [dict(pickle.loads((root / f"{which}.{i}").read_bytes())) for i in range(2)]
+    return found
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_each_process_has_its_own_rows_to_the_bit(runs, process):
+    before, after = runs["before"][process], runs["after"][process]
+    assert before.keys() == after.keys()
+    for path, value in before.items():
+        assert (value.shape, value.dtype) == (after[path].shape, after[path].dtype), path
+        if path != "['traces']":
+            assert value.tobytes() == after[path].tobytes(), path
+
+
+def test_the_processes_differ_where_their_rows_do(runs):
+    first, second = runs["after"]
+    assert first["['own']"].tobytes() != second["['own']"].tobytes()
+    assert first["['total']"] == second["['total']"]
+
+
+def test_a_map_that_is_made_in_each_call_is_traced_once(runs):
+    assert [each["['traces']"] for each in runs["after"]] == [1, 1]

@@ -1,0 +1,66 @@
+"""What a verification comes to, and how it is shown."""
+
+import pytest
+
+from pmapx._src.verify.compare.result import SiteResult, Verification
+
+click = pytest.importorskip("click", reason="needs pmapx[tools]")
+
+from pmapx._src.cli._verification import as_text  # noqa: E402
+
+VERIFIED = SiteResult("a.py", 3, "f", "verified", "equal to the bit", calls=2)
+DIFFERENT = SiteResult("a.py", 9, "g", "different", detail="call 1: output: about 8 times", order=4)
+LATER = SiteResult("b.py", 1, "h", "different", detail="call 0: was given other values", order=7)
+UNVERIFIED = SiteResult("a.py", 12, "k", "unverified", detail="the command never reached it")
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "strict_code"),
+    [
+        (Verification((VERIFIED,)), 0, 0),
+        (Verification((VERIFIED, UNVERIFIED)), 0, 1),
+        (Verification((VERIFIED, DIFFERENT)), 1, 1),
+        (Verification((UNVERIFIED,)), 1, 1),
+        (Verification(()), 1, 1),
+        (Verification((VERIFIED,), errors=("it fails",)), 2, 2),
+        (Verification((VERIFIED,), differences=("it fails after",)), 1, 1),
+    ],
+)
+def test_exit_codes(found, code, strict_code):
+    assert (found.exit_code(), found.exit_code(is_strict=True)) == (code, strict_code)
+
+
+def test_a_line_has_the_worst_of_its_functions():
+    other = SiteResult("a.py", 3, "g", "different")
+    assert Verification((VERIFIED, other)).at("./a.py", 3) is other
+    assert Verification((VERIFIED,)).at("a.py", 4) is None
+
+
+def test_the_table_has_a_line_a_site_and_says_where_to_look_first():
+    shown = click.unstyle(as_text(Verification((VERIFIED, LATER, DIFFERENT, UNVERIFIED))))
+    assert shown.splitlines() == [
+        "site     function  state       calls  detail",
+        "a.py:3   f         verified        2  equal to the bit",
+        "b.py:1   h         different       -  call 0: was given other values",
+        "a.py:9   g         different       -  call 1: output: about 8 times",
+        "a.py:12  k         unverified      -  the command never reached it",
+        "First to differ: g at a.py:9: call 1: output: about 8 times",
+        "1 verified, 2 different, 1 unverified",
+    ]
+
+
+def test_states_are_coloured():
+    assert click.style("different ", fg="red") in as_text(Verification((DIFFERENT, UNVERIFIED)))
+
+
+def test_the_end_of_what_a_failing_command_printed_is_shown():
+    found = Verification((), errors=("it fails",), output="\n".join(map(str, range(100))))
+    shown = click.unstyle(as_text(found)).splitlines()
+    assert shown[:2] == ["  85", "  86"]
+    assert "error: it fails" in shown
+
+
+def test_inputs_that_differ_first_are_said_to_come_from_the_program_itself():
+    hint = "No call before it differs: does the program draw its data without a seed"
+    assert hint in as_text(Verification((VERIFIED, LATER)))
+    assert hint not in as_text(Verification((DIFFERENT, LATER)))

@@ -1,0 +1,118 @@
+"""Two runs of functions that are watched in this process, and what is said of each site."""
+
+import jax
+import numpy as np
+import pytest
+from watched_functions import Watched, double
+
+from pmapx._src.verify.compare.summary import sum_up
+from pmapx._src.verify.compare.tolerance import Tolerance
+from pmapx._src.verify.runs import Run
+from pmapx._src.verify.uses import Use
+
+N = jax.device_count()
+ROWS = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
+
+
+@pytest.fixture
+def summed(tmp_path):
+    """Run a program in this process as it is before and after; what comes of it by function."""
+
+    def summed(before, after, uses=(), status=0):
+        runs = []
+        for name, program, ended in (("before", before, 0), ("after", after, status)):
+            (tmp_path / name).mkdir()
+            watched = Watched(tmp_path / name)
+            program(watched)
+            runs.append(Run(ended, 1.0, [watched.records], ""))
+        return {site.function: site for site in sum_up(*runs, uses, Tolerance()).sites}
+
+    return summed
+
+
+def test_a_map_that_is_only_traced_is_verified_through_what_is_around_it(summed):
+    def program(watched):
+        f = watched.pmap(double)
+        watched.grad(lambda x: f(x).sum())(ROWS)
+
+    site = summed(program, program)["double"]
+    assert (site.state, site.agreement) == ("verified", "equal to the bit")
+    assert site.detail.startswith("inside <lambda> (test_summing_up.py:")
+
+
+def test_a_map_inside_what_is_not_watched_is_unverified(summed):
+    def program(watched):
+        jax.jit(watched.pmap(double))(ROWS)
+
+    site = summed(program, program)["double"]
+    assert site.state == "unverified"
+    assert site.detail.startswith("called only while JAX traced something around it")
+
+
+def test_a_map_that_is_gone_is_different(summed):
+    site = summed(lambda watched: watched.pmap(double)(ROWS), lambda watched: None)["double"]
+    assert (site.state, site.detail) == ("different", "it is not called in the migrated code")
+
+
+def test_a_map_that_a_failing_run_did_not_come_to_is_unverified(summed):
+    called = lambda watched: watched.pmap(double)(ROWS)
+    site = summed(called, lambda watched: None, status=1)["double"]
+    assert site.state == "unverified"
+    assert site.detail == "the run on the version after ended before it was called"
+
+
+def test_a_map_that_is_new_is_different(summed):
+    site = summed(lambda watched: None, lambda watched: watched.pmap(double)(ROWS))["double"]
+    assert (site.state, site.detail) == ("different", "it is called in the migrated code only")
+
+
+def test_a_call_that_raises_after_the_change_only_is_different(summed):
+    def broken(watched):
+        def double(x):
+            raise ValueError("no such thing")
+
+        with pytest.raises(ValueError, match="no such thing"):
+            watched.pmap(double)(ROWS)
+
+    site = summed(lambda watched: watched.pmap(double)(ROWS), broken)["double"]
+    assert site.detail == "call 0 raised ValueError: no such thing"
+
+
+def test_an_input_that_differs_is_told_as_such(summed):
+    site = summed(
+        lambda watched: watched.pmap(double)(ROWS), lambda watched: watched.pmap(double)(ROWS + 1)
+    )["double"]
+    assert site.detail.startswith("call 0: argument 0 'x' was given other values: by up to 1 ")
+
+
+def test_outputs_of_another_structure_are_told(summed):
+    pair = lambda x: {"a": x, "b": x}
+    one = lambda x: {"a": x}
+    pair.__name__ = one.__name__ = "f"
+    site = summed(
+        lambda watched: watched.pmap(pair)(ROWS), lambda watched: watched.pmap(one)(ROWS)
+    )["f"]
+    assert site.detail == "call 0: 2 outputs became 1, without ['b']"
+
+
+def test_a_pmap_that_is_passed_on_is_reached_through_what_it_makes(summed):
+    passed_on = Use("test_summing_up.py", 1, 1, 1, "partial", "")
+    other = Use("lab.py", 7, 7, 7, "call", "g")
+    called = lambda watched: watched.pmap(double)(ROWS)
+    found = summed(called, called, [passed_on, other])
+    assert (found["double"].line, found["double"].state) == (1, "verified")
+    assert found["g"].detail == "the command never reached it"
+
+
+def test_a_call_that_is_missing_is_not_the_first_to_differ(summed):
+    def before(watched):
+        f, g = watched.pmap(double), watched.pmap(lambda x: x)
+        f(ROWS), g(ROWS), f(ROWS)
+
+    def after(watched):
+        f, g = watched.pmap(double), watched.pmap(lambda x: x)
+        f(ROWS), g(ROWS + 1)
+
+    found = summed(before, after)
+    assert found["double"].detail == "called 2 times before and once after"
+    assert found["<lambda>"].order < found["double"].order

@@ -1,0 +1,90 @@
+"""Code of ours in a command of the user's."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pmapx._src import watch
+
+
+def write_hook(folder, name="watching", body="(records / 'seen').write_text(jax.__version__)"):
+    (folder / f"{name}.py").write_text(f"import jax\ndef start(records):\n    {body}\n")
+    return f"{name}:start"
+
+
+def run(tmp_path, code, hooks=(), **more):
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), **more.pop("env", {})}
+    return watch.run([sys.executable, "-c", code], hooks, tmp_path, env=env, quiet=True, **more)
+
+
+def test_hooks_run_when_jax_is_imported(tmp_path):
+    hook = write_hook(tmp_path)
+    seen = "import os; print(os.path.exists('seen'));"
+
+    done = run(tmp_path, f"{seen} from jax import jit; {seen}", [hook], cwd=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\nTrue\n", "")
+
+
+def test_a_program_without_jax_pays_nothing(tmp_path):
+    hook = write_hook(tmp_path)
+
+    done = run(tmp_path, "import sys; print('pmapx' in sys.modules)", [hook])
+
+    assert (done.stdout, (tmp_path / "seen").exists()) == ("False\n", False)
+
+
+def test_processes_that_the_program_starts_are_watched_too(tmp_path):
+    hook = write_hook(tmp_path, body="(records / str(__import__('os').getpid())).touch()")
+    inner = "[sys.executable, '-c', 'import jax']"
+
+    run(tmp_path, f"import jax, subprocess, sys; subprocess.run({inner}, check=True)", [hook])
+
+    assert len([path for path in tmp_path.iterdir() if path.name.isdigit()]) == 2
+
+
+def test_the_legacy_mode_is_a_hook(tmp_path):
+    code = "import jax; print(jax.pmap.__module__, jax.device_count(), jax.device_put_replicated)"
+
+    done = run(tmp_path, code, [watch.INSTALL], devices=3)
+
+    assert done.stdout.startswith("pmapx.")
+    assert " 3 " in done.stdout
+
+
+def test_the_other_sitecustomize_is_imported(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')")
+
+    done = run(tmp_path, "import sitecustomize; print(sitecustomize.__file__)")
+
+    assert done.stdout == f"theirs\n{tmp_path / 'sitecustomize.py'}\n"
+
+
+def test_the_status_is_the_commands(tmp_path):
+    assert run(tmp_path, "raise SystemExit(7)").returncode == 7
+
+
+def test_a_hook_that_fails_is_loud(tmp_path):
+    hook = write_hook(tmp_path, body="raise RuntimeError('the hook failed')")
+
+    done = run(tmp_path, "import jax", [hook])
+
+    assert done.returncode == 1
+    assert "the hook failed" in done.stderr
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such command: no-such-thing"):
+        watch.run(["no-such-thing"], [], tmp_path)
+
+
+@pytest.mark.parametrize("start", ["from pmapx import pmap", "import pmapx._src.legacy.bootstrap"])
+def test_hooks_run_before_pmapx_is_half_imported(tmp_path, start):
+    env = {"PYTHONPATH": str(Path(watch.__file__).parents[3])}
+    code = f"{start}; import jax; print(jax.core.Tracer)"
+
+    done = run(tmp_path, code, [watch.INSTALL], env=env)
+
+    assert (done.returncode, "Tracer" in done.stdout) == (0, True), done.stderr
