@@ -15,16 +15,6 @@ def test_jax_is_imported_with_the_first_name_and_not_before(run_python):
     assert printed.split() == ["False", "True"]
 
 
-def test_the_function_pmap_is_not_hidden_by_its_module(run_python):
-    printed = run_python(
-        "import pmapx.pmap\n"
-        "from pmapx.pmap import Pmapped\n"
-        "from pmapx import pmap\n"
-        "print(type(pmapx.pmap).__name__, pmap is pmapx.pmap, pmap.__module__)\n"
-    )
-    assert printed.split() == ["function", "True", "pmapx.pmap"]
-
-
 def test_every_public_name_is_there_and_listed():
     assert all(getattr(pmapx, name) is not None for name in pmapx.__all__)
     assert set(pmapx.__all__) <= set(dir(pmapx))
@@ -36,5 +26,5 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     assert not hasattr(pmapx, "__wrapped__")
 
 
-def test_modules_are_attributes_as_before(run_python):
+def test_errors_is_an_attribute_without_an_import(run_python):
     assert run_python("import pmapx; print(pmapx.errors.CODES['PMX101'].code)").strip() == "PMX101"

@@ -20,13 +20,18 @@ PUBLIC = {
     "PmapxWarning": None,
     "__version__": None,
     "audit": "(f, *args, topology=None, scaling=(), **kwargs)",
+    "check": "(paths, settings=None, *, processes=1, progress=None)",
     "barrier": "(name, timeout=300)",
     "device_put_replicated": "(x, devices)",
     "device_put_sharded": "(shards, devices)",
+    "errors": None,
     "initialize": "(coordinator_address=None, num_processes=None, process_id=None, *, "
     "timeout=300, heartbeat_timeout=100, **options)",
     "install": "(*, indexing=True, oversubscribe=False)",
+    "launch": "(n, devices_per_process, argv, *, env=None, grace=5.0, logs=None, stall_report=None)",
     "local_slice": "(x, i)",
+    "migrate": "(paths, *, exclude=(), to='shard_map', style='stacked', evidence=None, named=(), "
+    "progress=None)",
     "pmap": "(fun, axis_name=None, *, in_axes=0, out_axes=0, static_broadcasted_argnums=(), "
     "devices=None, backend=None, axis_size=None, donate_argnums=(), reshard='allow', "
     "oversubscribe=False, compiler_options=None, view='local', check_replicas=False, "
@@ -39,6 +44,8 @@ PUBLIC = {
     "uninstall": "()",
     "unreplicate": "(tree)",
     "unstitch": "(global_tree)",
+    "verify": "(command, before, after, *, below='.', stands_for=None, devices=None, calls=50, "
+    "tolerance=None, timeout=3600.0, exclude=(), only=None, env=None, progress=None)",
 }
 MEMBERS = {
     "CacheInfo": {"traces", "compiles", "calls", "moved", "reasons"},

@@ -66,7 +66,7 @@ def test_a_size_that_no_slice_has_is_refused():
 
 
 makes_devices = pytest.mark.skipif(
-    target._fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    target.fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 
 
@@ -79,7 +79,7 @@ def test_virtual_cpu_devices_come_in_any_number():
 
 
 def test_without_a_way_to_more_cpu_devices_the_flag_is_named(monkeypatch):
-    monkeypatch.setattr(target._fastpath, "more_cpu_devices", lambda count: None)
+    monkeypatch.setattr(target.fastpath, "more_cpu_devices", lambda count: None)
     with pytest.raises(errors.TooFewCpuDevices, match="device_count=1000"):
         target._cpu_devices(1000)
 

@@ -21,11 +21,12 @@ USE_WITHOUT_A_WORD = "from package_{package}.steps import step\nprint(step(1)[0]
 WRAPPER = "import jax\nstep = jax.pmap(lambda x: x)\ndef first(x):\n    return x[0]\n"
 PROGRAM = """
 import json, sys
-from pmapx._src.codemod import check as checking, division, parallel
+from pmapx._src.lint import check as checking
+from pmapx._src.source import batches, parallel
 from pmapx._src.lint.check import check
 from pmapx._src.source.settings import make
 if __name__ == "__main__":
-    division.SHARE, division.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
+    batches.SHARE, batches.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
     if sys.argv[3] == "spawn":
         parallel.can_fork = lambda: False
     report = check([sys.argv[1]], make({"confidence": "low"}), processes=int(sys.argv[2]))

@@ -1,6 +1,6 @@
 """Each private name of JAX that pmapx uses, hidden from pmapx in turn; run in a fresh process.
 
-Names are read off the source of ``pmapx/_fastpath``, so a new use is covered without a change
+Names are read off the source of ``pmapx/_src/fastpath``, so a new use is covered without a change
 here. JAX itself still sees them. For each, a child process that is forked before any device starts
 runs the core.
 """
@@ -84,7 +84,7 @@ def each_is_private(cls):
 
 def private_names():
     """Yields (module or class, name) for each private thing of JAX that the package mentions."""
-    directory = Path(importlib.util.find_spec("pmapx").origin).parent / "_fastpath"
+    directory = Path(importlib.util.find_spec("pmapx").origin).parent / "_src" / "fastpath"
     modules, attributes = {}, set()
     trees = [ast.parse(path.read_text()) for path in sorted(directory.glob("*.py"))]
     for node in (node for tree in trees for node in ast.walk(tree)):

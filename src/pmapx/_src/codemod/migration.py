@@ -55,7 +55,15 @@ def migrate(
     named: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Migration:
-    """Returns every file below the paths as it would be; nothing is imported, run or written.
+    r"""Returns every file below the paths as it would be; nothing is imported, run or written.
+
+    Example:
+      >>> import pathlib, tempfile, pmapx
+      >>> folder = pathlib.Path(tempfile.mkdtemp())
+      >>> _ = (folder / "train.py").write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")
+      >>> [file] = pmapx.migrate([str(folder)]).files
+      >>> "shard_map" in file.after.decode()
+      True
 
     Args:
       paths: files and folders.

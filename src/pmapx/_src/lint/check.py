@@ -45,7 +45,14 @@ def check(
     processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Report:
-    """Returns the findings in all files below the paths; nothing is imported, run or written.
+    r"""Returns the findings in all files below the paths; nothing is imported, run or written.
+
+    Example:
+      >>> import pathlib, tempfile, pmapx
+      >>> folder = pathlib.Path(tempfile.mkdtemp())
+      >>> _ = (folder / "train.py").write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")
+      >>> [(finding.code, finding.place.line) for finding in pmapx.check([str(folder)]).findings]
+      [('PMX501', 2)]
 
     ``processes=None`` starts as many as pay; the program that asks for that must be one whose
     main module can be imported again, as ``multiprocessing`` wants it.
