@@ -28,7 +28,8 @@ PUBLIC = {
     "initialize": "(coordinator_address=None, num_processes=None, process_id=None, *, "
     "timeout=300, heartbeat_timeout=100, **options)",
     "install": "(*, indexing=True, oversubscribe=False)",
-    "launch": "(n, devices_per_process, argv, *, env=None, grace=5.0, logs=None, stall_report=None)",
+    "launch": "(n, devices_per_process, argv, *, env=None, grace=5.0, logs=None, "
+    "stall_report=None)",
     "local_slice": "(x, i)",
     "migrate": "(paths, *, exclude=(), to='shard_map', style='stacked', evidence=None, named=(), "
     "progress=None)",
