@@ -1,6 +1,7 @@
 """What came out of a pmap, followed to where a row of it is taken."""
 
 import pytest
+
 from reading import findings, marked
 
 HEAD = """

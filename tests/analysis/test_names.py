@@ -1,6 +1,7 @@
 """Which uses are uses of jax.pmap, by whatever name."""
 
 import pytest
+
 from reading import findings, marked
 
 SPELLINGS = {

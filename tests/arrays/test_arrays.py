@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
-from program_counts import counting
 
 import pmapx
+from oracle import assert_same
+from program_counts import counting
 
 N = jax.device_count()
 DEVICES = jax.devices()

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from oracle import assert_same
 
 import pmapx
+from oracle import assert_same
 
 N = jax.local_device_count()
 

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from at_once import at_once
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
-from program_counts import counting
 
 import pmapx
+from at_once import at_once
+from oracle import assert_same
+from program_counts import counting
 
 N = jax.device_count()
 DEVICES = jax.devices()

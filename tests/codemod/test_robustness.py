@@ -6,11 +6,11 @@ import sys
 import textwrap
 
 import pytest
-from reading import findings
 
 from pmapx._src.lint.check import check
 from pmapx._src.source import files
 from pmapx._src.source.settings import make
+from reading import findings
 
 USE = "import jax\nstep = jax.pmap(lambda x: x)\n"
 

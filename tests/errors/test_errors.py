@@ -12,9 +12,9 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
 
 import pmapx
+from oracle import assert_same
 from pmapx._src import errors
 from pmapx._src.audit.topology.pmap_on_topology import compile_for
 from pmapx._src.audit.topology.target import devices_of

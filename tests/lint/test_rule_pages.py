@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from reading import codes
 
 from pmapx._src.lint.rules import SECTIONS, all_rules
+from reading import codes
 
 RULES = all_rules()
 BLOCK = re.compile(r"\*\*(Before|After)\*\*\n\n```python\n(.*?)```", re.DOTALL)

@@ -3,6 +3,7 @@
 import importlib
 
 import pytest
+
 from reading import codes, findings, marked
 
 CASES = {

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drawn_programs import AXIS, cases
 from hypothesis import HealthCheck, Phase, assume, given, settings
-from oracle import assert_same, by_vmap
 
 import pmapx
+from drawn_programs import AXIS, cases
+from oracle import assert_same, by_vmap
 
 N = jax.device_count()
 USUAL = 540

@@ -10,9 +10,9 @@ import pytest
 from jax.experimental import serialize_executable
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
 
 import pmapx
+from oracle import assert_same
 
 pytestmark = pytest.mark.behaviour("G")
 

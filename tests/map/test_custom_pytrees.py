@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from oracle import assert_same
 
 import pmapx
+from oracle import assert_same
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from oracle import assert_same
-from program_counts import counting
 
 import pmapx
+from oracle import assert_same
+from program_counts import counting
 
 N = jax.device_count()
 X = jnp.arange(float(N))

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from oracle import assert_same, by_vmap
 
 import pmapx
+from oracle import assert_same, by_vmap
 
 N = jax.device_count()
 

@@ -7,10 +7,10 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
-from program_counts import counting
 
 import pmapx
+from oracle import assert_same
+from program_counts import counting
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from oracle import assert_same, by_vmap
 
 import pmapx
+from oracle import assert_same, by_vmap
 
 N = jax.device_count()
 X = jnp.arange(float(N))

@@ -11,10 +11,10 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same
-from program_counts import counting
 
 import pmapx
+from oracle import assert_same
+from program_counts import counting
 
 pytestmark = pytest.mark.behaviour("G")
 

@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same, by_vmap
 
 import pmapx
+from oracle import assert_same, by_vmap
 
 N = jax.device_count()
 ROWS = np.arange(4.0 * N, dtype=np.float32).reshape(N, 4)

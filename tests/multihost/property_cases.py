@@ -2,12 +2,12 @@
 
 import jax
 import numpy as np
-from drawn_programs import AXIS, _axes_of_leaves, cases
 from hypothesis import HealthCheck, Phase, assume, given, settings
-from oracle import assert_same, by_vmap
 from rows import HERE, PROCESSES, TOTAL
 
 import pmapx
+from drawn_programs import AXIS, _axes_of_leaves, cases
+from oracle import assert_same, by_vmap
 
 SETTINGS = settings(
     max_examples=40,

@@ -4,10 +4,10 @@ import ast
 import textwrap
 
 import pytest
-from reading import findings
 
 from pmapx._src.source.excerpts import excerpt
 from pmapx._src.source.files import mentions
+from reading import findings
 
 
 def left_out(text, **options):

@@ -1,11 +1,11 @@
 """Settings, selection and comments that silence."""
 
 import pytest
-from reading import codes, findings
 
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.rules import all_rules, selected
 from pmapx._src.source import settings
+from reading import codes, findings
 
 USE = "import jax\nstep = jax.pmap(lambda x: x)"
 

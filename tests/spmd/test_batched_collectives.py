@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collective_models import grouped_cases, same_for_all, sent, ungrouped_cases
 from jax import lax
-from oracle import assert_same
 
 import pmapx
+from collective_models import grouped_cases, same_for_all, sent, ungrouped_cases
+from oracle import assert_same
 from pmapx._src.spmd.vmap_collectives import supported
 
 pytestmark = pytest.mark.behaviour("A10")

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collective_models import collective_cases
 from jax import lax
-from oracle import assert_same, by_vmap
 
 import pmapx
+from collective_models import collective_cases
+from oracle import assert_same, by_vmap
 
 N = jax.device_count()
 CASES = collective_cases(N)

@@ -11,10 +11,10 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from oracle import assert_same, by_vmap
-from program_counts import counting
 
 import pmapx
+from oracle import assert_same, by_vmap
+from program_counts import counting
 
 N = jax.device_count()
 OUTER, INNER = (N // 2, 2) if N % 2 == 0 else (N, 1)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collective_models import grouped_cases, ungrouped_cases
 from jax import lax
-from oracle import assert_same, by_vmap
 
 import pmapx
+from collective_models import grouped_cases, ungrouped_cases
+from oracle import assert_same, by_vmap
 
 pytestmark = pytest.mark.behaviour("A10")
 

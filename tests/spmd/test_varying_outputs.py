@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
-from oracle import assert_same
 
 import pmapx
+from oracle import assert_same
 
 pytestmark = pytest.mark.behaviour("A5")
 
