@@ -11,8 +11,10 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 DEVICE_COUNT = int(os.environ.get("PMAPX_TEST_DEVICES", "8"))
+# The programs are small: compiling them takes longer than running them, however slowly they run.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count={DEVICE_COUNT}"
+    f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')} "
+    f"--xla_force_host_platform_device_count={DEVICE_COUNT}"
 )
 
 import jax  # noqa: E402

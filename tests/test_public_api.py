@@ -39,6 +39,7 @@ PUBLIC = {
     "global_arg_shapes=None)",
     "prefetch": "(iterator, size=2, devices=None)",
     "replicate": "(tree, devices=None)",
+    "reports": None,
     "shard_batch": "(tree, devices=None)",
     "stitch": "(local_tree, mesh_or_devices, spec=None, *, check=True)",
     "to_host": "(tree)",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pmapx._version import __version__
 
 if TYPE_CHECKING:
-    from pmapx import errors
+    from pmapx import errors, reports
     from pmapx._src.arrays.device_put import (
         device_put_replicated,
         device_put_sharded,
@@ -59,6 +59,7 @@ __all__ = [
     "pmap",
     "prefetch",
     "replicate",
+    "reports",
     "shard_batch",
     "stitch",
     "to_host",
@@ -102,8 +103,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        return importlib.import_module("pmapx.errors")
+    if name in ("errors", "reports"):
+        return importlib.import_module(f"pmapx.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(importlib.import_module(f"pmapx._src.{_MODULES[name]}"), name)
