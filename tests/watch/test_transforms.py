@@ -29,9 +29,9 @@ class Heard(Listener):
         self.events.append(("made", function.kind, caller.f_code.co_name))
         return True
 
-    def call(self, function, run, args, kwargs):
-        result = run(*args, **kwargs)
-        self.events.append(("call", function.kind, len(args)))
+    def call(self, call):
+        result = call.run()
+        self.events.append(("call", call.function.kind, len(call.args)))
         return result
 
     def index(self, x, index):

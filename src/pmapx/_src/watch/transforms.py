@@ -44,6 +44,19 @@ class MadeFunction:
     state: Any = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a watched function, or of what it was compiled to; ``run`` makes it."""
+
+    function: MadeFunction
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self) -> Any:
+        return self.target(*self.args, **self.kwargs)
+
+
 class Listener:
     """Receives what a program does with JAX; each tool that watches programs has one.
 
@@ -61,14 +74,8 @@ class Listener:
         """Receives a new function; ``frames.callers()`` made it. Returns whether to watch it."""
         raise NotImplementedError
 
-    def call(
-        self,
-        function: MadeFunction,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Receives a call, which it makes with ``run``; returns the result."""
+    def call(self, call: Call) -> Any:
+        """Receives a call, runs it, and returns its result."""
         raise NotImplementedError
 
     def stage(self, function: MadeFunction, make: Callable[[], Any]) -> Any:
@@ -125,7 +132,7 @@ class Watched:
         self.made_function = function
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._listener.call(self.made_function, self._target, args, kwargs)
+        return self._listener.call(Call(self.made_function, self._target, args, kwargs))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

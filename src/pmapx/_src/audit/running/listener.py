@@ -8,11 +8,12 @@ that a program that crashes leaves a report. Nothing here may stop the program.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from pmapx._src.audit.topology.target import several
 from pmapx._src.map.pmap import MappedFunction
 from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files
-from pmapx._src.watch.transforms import Listener, MadeFunction, attach
+from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
 TOPOLOGY, SCALING = "PMAPX_AUDIT_TOPOLOGY", "PMAPX_AUDIT_SCALING"
 SECONDS_BETWEEN_WRITES = 2.0
@@ -75,28 +76,23 @@ class AuditListener(Listener):
         self._functions.append(function.state)
         return True
 
-    def call(
-        self,
-        function: MadeFunction,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call(self, call: Call) -> Any:
         """Counts a call; the first of a signature is examined before it runs."""
         if not (getattr(self._here, "is_busy", False) or fastpath.is_staging()):
+            function: AuditedCalls = call.function.state
             self._here.is_busy = True
             try:
                 with self._lock:
-                    is_new = function.state.note_call(
-                        args, kwargs, lambda args, kwargs: self._subject(function, args, kwargs)
+                    is_new = function.note_call(
+                        call.args, call.kwargs, functools.partial(self._subject, call.function)
                     )
                     if is_new or time.monotonic() - self._written_at > SECONDS_BETWEEN_WRITES:
                         self.end()
             except Exception as error:  # If the call is at fault, the program will raise it itself.
-                function.state.skip(error)
+                function.skip(error)
             finally:
                 self._here.is_busy = False
-        return run(*args, **kwargs)
+        return call.run()
 
     def index(self, x: Any, index: Any) -> None:
         """Counts ``x[i]`` of arrays whose first dimension is sharded."""

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from pmapx._src.replication import shard_map_body
 from pmapx._src.spmd import axes
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.frames import Span
-from pmapx._src.watch.transforms import Listener, MadeFunction, attach
+from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
 # Calls whose arguments are compared: the first ones, the second of which takes the first's results.
 LOOKS = 3
@@ -57,17 +56,11 @@ class ProofListener(Listener):
             self._sites.append(function.state)
         return True
 
-    def call(
-        self,
-        function: MadeFunction,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call(self, call: Call) -> Any:
         """Looks at a call before it runs."""
-        if function.state.look(args, kwargs):
+        if call.function.state.look(call.args, call.kwargs):
             self.end()
-        return run(*args, **kwargs)
+        return call.run()
 
     def index(self, x: Any, index: Any) -> None:
         """Notes where a shard of a stacked array is taken."""

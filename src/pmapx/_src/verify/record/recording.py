@@ -28,7 +28,7 @@ from pmapx._src.verify.record.call_record import note_deleted, note_inputs, note
 from pmapx._src.verify.record.code_hashes import code_digest
 from pmapx._src.verify.record.writer import Recorder
 from pmapx._src.watch import frames
-from pmapx._src.watch.transforms import Listener, MadeFunction, Watched, attach
+from pmapx._src.watch.transforms import Call, Listener, MadeFunction, Watched, attach
 
 MAPS = ("pmap", "shard_map")
 SETTINGS = "settings.json"
@@ -143,26 +143,21 @@ class Recording(Listener):
             helper = helper or here
         return helper
 
-    def call(
-        self,
-        function: MadeFunction,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def call(self, call: Call) -> Any:
         """Records a call if its values are concrete."""
-        group: Group = function.state
+        group: Group = call.function.state
+        args, kwargs = call.args, call.kwargs
         if self._active or _has_tracer(args, kwargs):
             if group.has_map:
                 self._note_map(group)
             with self._inside(group, is_recorded=False):
-                return run(*args, **kwargs)
+                return call.run()
         inputs = None
         if (group.donated or group.donated_names) and self._is_to_be_recorded(group):
             inputs = note_inputs(args, kwargs, group.donates)
         try:
             with self._inside(group, is_recorded=True):
-                result = run(*args, **kwargs)
+                result = call.run()
         except Exception as error:
             if (number := self._count(group)) is not None:
                 what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
