@@ -12,7 +12,7 @@ import pytest
 
 import pmapx
 from pmapx._src import fastpath
-from pmapx._src.audit.running.audited_calls import WatchedFunction
+from pmapx._src.audit.running.audited_calls import AuditedCalls
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -291,7 +291,7 @@ def test_a_python_file_alone_is_told_how_to_be_run(tmp_path):
 
 
 def test_each_static_value_is_a_signature_of_its_own():
-    watched = WatchedFunction("step", None, "train.py:1", static_argnums=(1,))
+    watched = AuditedCalls("step", None, "train.py:1", static_argnums=(1,))
     examined = []
 
     for is_training in (True, False, True, 1):

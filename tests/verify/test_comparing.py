@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pmapx._src.verify import limits
-from pmapx._src.verify.compare.leaves import Grade, Noted, compare
+from pmapx._src.verify.compare.compare_arrays import Grade, Noted, compare
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record import writer
-from pmapx._src.verify.record.leaf import note, note_object
+from pmapx._src.verify.record.array_record import note, note_object
 from pmapx._src.verify.record.reader import Records
 
 STATE = np.arange(12, dtype=np.float32).reshape(3, 4) + 1

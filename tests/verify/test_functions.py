@@ -1,7 +1,6 @@
 """Functions that are watched in this process: what is seen of their calls, and what is not."""
 
 import functools
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,7 @@ import pytest
 from watched_functions import Watched, double
 
 from pmapx._src.codemod.write.emitted import source
-from pmapx._src.verify.record import verify_hook
-from pmapx._src.verify.record.functions import Watcher
+from pmapx._src.verify.record.recording import Recording
 from pmapx._src.verify.record.writer import Recorder
 
 N = jax.device_count()
@@ -145,7 +143,7 @@ def test_calls_are_bounded_and_counted(tmp_path):
     f = watched.pmap(double)
     for _ in range(5):
         f(ROWS)
-    verify_hook._end(watched.watcher, watched.watcher._recorder, [])
+    watched.listener.end()
     (function,) = watched.records.functions.values()
     assert (function.count, len(function.calls)) == (5, 2)
 
@@ -167,9 +165,9 @@ def test_functions_that_others_make_are_jax_s_own(watched):
 
 def test_a_file_is_known_by_a_relative_name_wherever_the_program_goes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    watcher = Watcher(Recorder(tmp_path), str(tmp_path), 1)
+    listener = Recording(Recorder(tmp_path), str(tmp_path), 1)
     monkeypatch.chdir("/")
-    names = {"place": lambda: watcher.place(sys._getframe(1))}
+    names = {"place": listener.place}
     exec(compile("made = place()", "train.py", "exec"), names)
     assert (names["made"].file, names["made"].line) == ("train.py", 1)
 

@@ -11,7 +11,7 @@ from test_running import function, ran
 
 import pmapx
 from pmapx._src.codemod.migration import migrate
-from pmapx._src.verify.compare import processes
+from pmapx._src.verify.compare import match_processes as processes
 from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.runs import Run

@@ -8,9 +8,9 @@ import types
 import pytest
 
 from pmapx._src.verify import runs
-from pmapx._src.verify.compare.functions import match
+from pmapx._src.verify.compare.match_functions import match
 from pmapx._src.verify.compare.summary import _errors
-from pmapx._src.verify.record import verify_hook
+from pmapx._src.verify.record import recording
 from pmapx._src.verify.record.reader import Function
 from pmapx._src.verify.runs import CannotRunError, Run
 from pmapx._src.verify.verify import verify
@@ -150,7 +150,7 @@ def test_a_run_that_imports_the_other_version_is_an_error():
 
 
 def test_only_python_files_of_the_program_are_those_of_another_version():
-    below = lambda file: verify_hook._is_below(file, ["/old"])
+    below = lambda file: recording._is_below(file, ["/old"])
     assert below("/old/lab/model.py")
     assert not below("/old/env/lib/python3.11/site-packages/numpy/core.py")
     assert not below("/old/lab/fast.so")

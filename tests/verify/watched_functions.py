@@ -3,10 +3,10 @@
 import jax
 
 import pmapx
-from pmapx._src.verify.record import verify_hook
-from pmapx._src.verify.record.functions import Watcher
 from pmapx._src.verify.record.reader import Records
+from pmapx._src.verify.record.recording import Recording
 from pmapx._src.verify.record.writer import Recorder
+from pmapx._src.watch.transforms import watching
 
 
 class Watched:
@@ -14,10 +14,10 @@ class Watched:
 
     def __init__(self, folder, calls=50):
         self._folder = folder
-        self.watcher = Watcher(Recorder(folder), __file__.rpartition("/")[0], calls)
+        self.listener = Recording(Recorder(folder), __file__.rpartition("/")[0], calls)
         made = {"pmap": pmapx.pmap, "shard_map": jax.shard_map, "jit": jax.jit, "grad": jax.grad}
         for name, make in made.items():
-            setattr(self, name, verify_hook._watching(self.watcher, name, make))
+            setattr(self, name, watching(self.listener, name, make))
 
     @property
     def records(self):

@@ -6,7 +6,7 @@ import collections
 
 import click
 
-from pmapx._src.verify.compare.calls import GIVEN
+from pmapx._src.verify.compare.compare_calls import GIVEN
 from pmapx._src.verify.compare.result import (
     DIFFERENT,
     UNVERIFIED,

@@ -7,12 +7,12 @@ import tempfile
 
 import click
 
-from pmapx._src import watch
-from pmapx._src.audit.report import merge_processes
+from pmapx._src.audit.report import merge_reports
 from pmapx._src.cli._terminal import fail
 from pmapx._src.pages import writing
+from pmapx._src.watch.command import INSTALL, run
 
-HOOKS = (watch.INSTALL, "pmapx._src.audit.running.audit_hook:start")
+HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
 
 
 @click.command(
@@ -89,15 +89,13 @@ def command(
     env = {**os.environ, **asked}
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:
-            done = watch.run(
-                program, HOOKS, records, devices=devices, env=env, outlives_interrupt=True
-            )
+            status = run(program, HOOKS, records, devices=devices, env=env)
         except (FileNotFoundError, PermissionError) as error:
             if os.path.exists(program[0]):
                 hint = f"for Python files: pmapx audit -- python {program[0]}"
                 fail(ctx, f"{program[0]} is not a program; {hint}")
             fail(ctx, str(error))
-        report = merge_processes.of_records(records, " ".join(program), done.returncode)
+        report = merge_reports.of_records(records, " ".join(program), status)
     try:
         if json_path is not None:
             report.to_json(json_path)
@@ -107,5 +105,6 @@ def command(
         fail(ctx, str(error))
     if not quiet:
         click.echo(f"\n{report}", err=True)
-    # Of a program that a signal ended, what a shell says of it.
-    ctx.exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+    assert status is not None, "there is no timeout"
+    # A program that a signal ended has the status that a shell gives it.
+    ctx.exit(status if status >= 0 else 128 - status)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pmapx._src import watch
 from pmapx._src.distributed import launcher
 from pmapx._src.verify.limits import CALLS, DEVICES, TIMEOUT
 from pmapx._src.verify.record import reader
+from pmapx._src.watch import command as watched
 
-_START = "pmapx._src.verify.record.verify_hook:start"
+_START = "pmapx._src.verify.record.recording:start"
 _FORCED = "--xla_force_host_platform_device_count"
-_PATIENCE = 5.0
 
 Progress = Callable[[float], None]
 
@@ -75,7 +72,6 @@ def run(
     Raises:
       CannotRunError: if there is no such command.
     """
-    where = cwd if cwd is not None else root
     settings = {
         "root": os.path.realpath(root),
         "elsewhere": [os.path.realpath(path) for path in elsewhere],
@@ -86,27 +82,22 @@ def run(
     if not is_legacy:
         # Migrated code runs without us, though `pmapx run -n` may start it.
         inherited[launcher.PLAIN] = "1"
-    hooks = [*([watch.INSTALL] if is_legacy else []), _START]
-    environment = deterministic(launcher.with_devices(inherited, devices))
     log = folder / "output"
     started = time.monotonic()
-    with open(log, "wb") as output:
-        try:
-            process = subprocess.Popen(
-                [_program(command[0], where, environment), *command[1:]],
-                env=watch.environment(environment, hooks, folder),
-                cwd=where,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise CannotRunError(f"cannot run {command[0]}: {_line(error)}") from None
-        try:
-            status = _wait(process, started, timeout, progress)
-        finally:
-            _stop(process)
+    try:
+        status = watched.run(
+            command,
+            [*([watched.INSTALL] if is_legacy else []), _START],
+            folder,
+            cwd=root if cwd is None else cwd,
+            env=deterministic(launcher.with_devices(inherited, devices)),
+            log=log,
+            timeout=timeout,
+            progress=progress,
+        )
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise CannotRunError(f"cannot run {command[0]}: {why}") from None
     seconds = time.monotonic() - started
     first = launcher.failed_first(_tail(log, 1 << 20)) if status else None
     return Run(status, seconds, reader.read(folder), _tail(log), first)
@@ -152,44 +143,8 @@ def default_devices(env: Mapping[str, str]) -> int | None:
     return DEVICES if platforms == "cpu" else None
 
 
-def _program(program: str, where: Path, env: Mapping[str, str]) -> str:
-    if os.sep in program and not os.path.isabs(program):
-        # As the command itself would find it, from where it runs.
-        return os.path.abspath(where / program)
-    return watch.find_program(program, env)
-
-
-def _wait(
-    process: subprocess.Popen[bytes], started: float, timeout: float, progress: Progress | None
-) -> int | None:
-    while True:
-        passed = time.monotonic() - started
-        try:
-            return process.wait(timeout=min(0.2, max(timeout - passed, 0.01)))
-        except subprocess.TimeoutExpired:
-            if passed >= timeout:
-                return None
-        if progress is not None:
-            progress(passed)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends the command and the processes that it started, if any is left."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE)
-
-
 def _tail(log: Path, size: int = 4000) -> str:
     with open(log, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - size, 0))
         return file.read().decode("utf-8", "replace").strip()
-
-
-def _line(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -19,7 +19,7 @@ Make = Callable[[Any, Any], Subject | None]
 """Compiles a call's program; None if the function maps nothing."""
 
 
-class WatchedFunction:
+class AuditedCalls:
     """What was met of one function.
 
     Attributes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.watch import record_files
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,9 +51,8 @@ class Evidence:
 
     @classmethod
     def read(cls, folder: Path) -> Evidence:
-        """Reads the folder that ``watching`` wrote to."""
-        files = sorted(folder.glob("replicated-*.json"))
-        return cls([json.loads(file.read_text()) for file in files], has_run=True)
+        """Reads the folder that ``proof_listener`` wrote to."""
+        return cls(record_files.read(folder, "replicated"), has_run=True)
 
     def _add(self, span: tuple[Any, ...], site: Mapping[str, Any]) -> None:
         if not site["calls"]:

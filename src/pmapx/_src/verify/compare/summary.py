@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from pmapx._src.verify.compare import processes
-from pmapx._src.verify.compare.calls import Side, judge
-from pmapx._src.verify.compare.functions import match
-from pmapx._src.verify.compare.leaves import Grade
-from pmapx._src.verify.compare.merge_processes import merge
+from pmapx._src.verify.compare import match_processes as processes
+from pmapx._src.verify.compare.compare_arrays import Grade
+from pmapx._src.verify.compare.compare_calls import Side, judge
+from pmapx._src.verify.compare.match_functions import match
+from pmapx._src.verify.compare.merge_results import merge
 from pmapx._src.verify.compare.result import (
     DIFFERENT,
     EQUAL,

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from pmapx._src.verify.record.leaf import Array
+from pmapx._src.verify.record.array_record import Array
 
 # Relative to the largest value of an array: what another order of the same sums makes.
 _BY_TYPE = {

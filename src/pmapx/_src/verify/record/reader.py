@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmapx._src.verify.record.leaf import Array
+from pmapx._src.verify.record.array_record import Array
 
 
 @dataclasses.dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pmapx._src.verify.limits import MOST_BYTES
-from pmapx._src.verify.record.leaf import Noted
+from pmapx._src.verify.record.array_record import Noted
 
 
 class Recorder:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pmapx._src.audit import findings
 from pmapx._src.audit.report.data import AuditedFunction, AuditReport, History, Leaf, RowRead
+from pmapx._src.watch import record_files
 
 
 def of_records(
@@ -21,10 +20,7 @@ def of_records(
     A function that several processes ran with the same arguments is in it once, with the calls of
     all of them.
     """
-    reports = [
-        AuditReport.from_dict(json.loads(path.read_text("utf-8")))
-        for path in sorted(Path(records).glob("audit-*.json"))
-    ]
+    reports = [AuditReport.from_dict(found) for found in record_files.read(records, "audit")]
     functions = once_each([function for report in reports for function in report.functions])
     rows: dict[tuple[str, str], RowRead] = {}
     for report in reports:

@@ -1,4 +1,4 @@
-"""Hooks that more than one tool uses."""
+"""A hook: the program runs in the legacy mode, as with ``pmapx run``."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pmapx
 
 
 def install(records: Path) -> None:
-    """Runs the program in the legacy mode, so that one for the old pmap runs at all."""
+    """Patches JAX before the program uses it."""
     pmapx.install()

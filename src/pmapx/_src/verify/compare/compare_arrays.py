@@ -15,7 +15,7 @@ import numpy as np
 
 from pmapx._src.verify import limits
 from pmapx._src.verify.compare.tolerance import Tolerance
-from pmapx._src.verify.record.leaf import Array
+from pmapx._src.verify.record.array_record import Array
 from pmapx._src.verify.record.reader import Records
 
 _SCALARS = {"bool": "b", "int": "iu", "float": "f", "complex": "c"}

@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pmapx._src.verify.compare.leaves import Agreement, Grade, Noted, comparable, compare, times
+from pmapx._src.verify.compare.compare_arrays import (
+    Agreement,
+    Grade,
+    Noted,
+    comparable,
+    compare,
+    times,
+)
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records
 

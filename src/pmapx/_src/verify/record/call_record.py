@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pmapx._src.verify.record.leaf import Array, Noted, note, note_object
+from pmapx._src.verify.record.array_record import Array, Noted, note, note_object
 
 Leaf = tuple[dict[str, Any], Noted]
 

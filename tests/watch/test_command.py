@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pmapx._src import watch
+from pmapx._src.watch import command
 
 
 def write_hook(folder, name="watching", body="(records / 'seen').write_text(jax.__version__)"):
@@ -16,7 +16,9 @@ def write_hook(folder, name="watching", body="(records / 'seen').write_text(jax.
 
 def run(tmp_path, code, hooks=(), **more):
     env = {**os.environ, "PYTHONPATH": str(tmp_path), **more.pop("env", {})}
-    return watch.run([sys.executable, "-c", code], hooks, tmp_path, env=env, quiet=True, **more)
+    log = tmp_path / "log"
+    status = command.run([sys.executable, "-c", code], hooks, tmp_path, env=env, log=log, **more)
+    return status, log.read_text()
 
 
 def test_hooks_run_when_jax_is_imported(tmp_path):
@@ -25,15 +27,15 @@ def test_hooks_run_when_jax_is_imported(tmp_path):
 
     done = run(tmp_path, f"{seen} from jax import jit; {seen}", [hook], cwd=tmp_path)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\nTrue\n", "")
+    assert done == (0, "False\nTrue\n")
 
 
 def test_a_program_without_jax_pays_nothing(tmp_path):
     hook = write_hook(tmp_path)
 
-    done = run(tmp_path, "import sys; print('pmapx' in sys.modules)", [hook])
+    _, printed = run(tmp_path, "import sys; print('pmapx' in sys.modules)", [hook])
 
-    assert (done.stdout, (tmp_path / "seen").exists()) == ("False\n", False)
+    assert (printed, (tmp_path / "seen").exists()) == ("False\n", False)
 
 
 def test_processes_that_the_program_starts_are_watched_too(tmp_path):
@@ -48,43 +50,43 @@ def test_processes_that_the_program_starts_are_watched_too(tmp_path):
 def test_the_legacy_mode_is_a_hook(tmp_path):
     code = "import jax; print(jax.pmap.__module__, jax.device_count(), jax.device_put_replicated)"
 
-    done = run(tmp_path, code, [watch.INSTALL], devices=3)
+    _, printed = run(tmp_path, code, [command.INSTALL], devices=3)
 
-    assert done.stdout.startswith("pmapx.")
-    assert " 3 " in done.stdout
+    assert printed.startswith("pmapx.")
+    assert " 3 " in printed
 
 
 def test_the_other_sitecustomize_is_imported(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('theirs')")
 
-    done = run(tmp_path, "import sitecustomize; print(sitecustomize.__file__)")
+    _, printed = run(tmp_path, "import sitecustomize; print(sitecustomize.__file__)")
 
-    assert done.stdout == f"theirs\n{tmp_path / 'sitecustomize.py'}\n"
+    assert printed == f"theirs\n{tmp_path / 'sitecustomize.py'}\n"
 
 
 def test_the_status_is_the_commands(tmp_path):
-    assert run(tmp_path, "raise SystemExit(7)").returncode == 7
+    assert run(tmp_path, "raise SystemExit(7)") == (7, "")
 
 
 def test_a_hook_that_fails_is_loud(tmp_path):
     hook = write_hook(tmp_path, body="raise RuntimeError('the hook failed')")
 
-    done = run(tmp_path, "import jax", [hook])
+    status, printed = run(tmp_path, "import jax", [hook])
 
-    assert done.returncode == 1
-    assert "the hook failed" in done.stderr
+    assert status == 1
+    assert "the hook failed" in printed
 
 
 def test_a_command_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such command: no-such-thing"):
-        watch.run(["no-such-thing"], [], tmp_path)
+        command.run(["no-such-thing"], [], tmp_path)
 
 
 @pytest.mark.parametrize("start", ["from pmapx import pmap", "import pmapx._src.legacy.bootstrap"])
 def test_hooks_run_before_pmapx_is_half_imported(tmp_path, start):
-    env = {"PYTHONPATH": str(Path(watch.__file__).parents[3])}
+    env = {"PYTHONPATH": str(Path(command.__file__).parents[3])}
     code = f"{start}; import jax; print(jax.core.Tracer)"
 
-    done = run(tmp_path, code, [watch.INSTALL], env=env)
+    status, printed = run(tmp_path, code, [command.INSTALL], env=env)
 
-    assert (done.returncode, "Tracer" in done.stdout) == (0, True), done.stderr
+    assert (status, "Tracer" in printed) == (0, True), printed

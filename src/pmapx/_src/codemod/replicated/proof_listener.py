@@ -1,20 +1,16 @@
-"""A hook in the user's command: what each pmap's outputs vary with, and how its arguments came in.
+"""The listener of a proof: what each pmap's outputs vary with, and how its arguments came in.
 
-It runs after the legacy mode is installed. Each function that ``jax.pmap`` returns is asked at its
-first calls: the replication analysis says, output by output, which arguments it differs with and
-whether it differs by itself; the rows of each argument are compared.
+It runs after the legacy mode is installed, and looks at the first calls of each pmapped function.
+The replication analysis shows, output by output, which arguments it varies with and whether it
+varies by itself; the shards of each argument are compared.
 """
 
 from __future__ import annotations
 
-import atexit
-import json
+import itertools
 import os
 import re
-import sys
 import threading
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,107 +22,64 @@ from pmapx._src import fastpath
 from pmapx._src.mesh import trace_context
 from pmapx._src.replication import shard_map_body
 from pmapx._src.spmd import axes
+from pmapx._src.watch import frames, record_files
+from pmapx._src.watch.frames import Span
+from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
-HOOK = "pmapx._src.codemod.replicated.watching:start"
 # Calls whose arguments are compared: the first ones, the second of which takes the first's results.
 LOOKS = 3
-# Wrappers around a pmap, one in the other, whose users are told apart.
+# Wrappers around a pmap, one in the other, whose users are distinguished.
 DEEPEST = 6
-Span = tuple[str, int, int, int, int]
 
 
 def start(records: Path) -> None:
-    """Watches every use of ``jax.pmap`` from here on."""
-    _Watch(records).begin()
+    """Looks at every pmapped function from now on."""
+    attach(ProofListener(records))
 
 
-class _Watch:
+class ProofListener(Listener):
     """All that was seen in this process, written to a file whenever it grows."""
 
+    has_indexing = True
+
     def __init__(self, records: Path) -> None:
-        self._file = records / f"replicated-{os.getpid()}.json"
+        self._records = records
         self._sites: list[_Site] = []
-        self._rows: set[Span] = set()
+        self._indexed: set[Span] = set()
         self._lock = threading.RLock()
 
-    def begin(self) -> None:
-        inner = jax.pmap
-
-        def pmap(*args: Any, **kwargs: Any) -> Any:
-            mapped = inner(*args, **kwargs)
-            site = _Site(_spans(sys._getframe(1)), mapped, self)
-            with self._lock:
-                self._sites.append(site)
-            return Watched(mapped, site)
-
-        pmap.__name__ = pmap.__qualname__ = "pmap"
-        jax.pmap = pmap
-        array = fastpath.array_type()
-        getitem = array.__getitem__
-
-        def watched_getitem(x: Any, index: Any) -> Any:
-            if type(index) is int and x.ndim and not x.sharding.is_fully_replicated:
-                self._rows.add(_span(sys._getframe(1)))
-            return getitem(x, index)
-
-        array.__getitem__ = watched_getitem
-        atexit.register(self.write)
-
-    def write(self) -> None:
+    def made(self, function: MadeFunction) -> bool:
+        """Notes where the pmap is, and through which calls it was reached."""
+        spans = list(map(frames.span, itertools.islice(frames.callers(), DEEPEST)))
+        function.state = _Site(spans, function.made)
         with self._lock:
-            seen = {"sites": [site.record for site in self._sites], "rows": sorted(self._rows)}
-            beside = self._file.with_suffix(".new")
-            beside.write_text(json.dumps(seen))
-            os.replace(beside, self._file)
+            self._sites.append(function.state)
+        return True
 
+    def call(self, call: Call) -> Any:
+        """Looks at a call before it runs."""
+        if call.function.state.look(call.args, call.kwargs):
+            self.end()
+        return call.run()
 
-def _span(frame: types.FrameType) -> Span:
-    """Returns where the call stands that a frame is in, as ``ast`` counts."""
-    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    line, end_line, column, end_column = (part or 0 for part in positions)
-    return os.path.realpath(frame.f_code.co_filename), line, column, end_line, end_column
+    def index(self, x: Any, index: Any) -> None:
+        """Notes where a shard of a stacked array is taken."""
+        if type(index) is int and x.ndim and not x.sharding.is_fully_replicated:
+            self._indexed.update(map(frames.span, itertools.islice(frames.callers(), 1)))
 
-
-def _spans(frame: types.FrameType | None) -> list[Span]:
-    """Returns where a call stands, and the calls that led to it, the innermost first."""
-    spans: list[Span] = []
-    while frame is not None and len(spans) < DEEPEST:
-        spans.append(_span(frame))
-        frame = frame.f_back
-    return spans
-
-
-class Watched:
-    """A pmapped function that is looked at when it is called."""
-
-    def __init__(self, mapped: Callable[..., Any], site: _Site) -> None:
-        """Stands for ``mapped``."""
-        self._mapped = mapped
-        self._site = site
-        self.__wrapped__ = mapped.__wrapped__  # type: ignore[attr-defined]
-        self.__name__ = getattr(mapped, "__name__", "mapped")
-        self.__doc__ = mapped.__doc__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Looks, and calls."""
-        self._site.look(args, kwargs)
-        return self._mapped(*args, **kwargs)
-
-    def __get__(self, owner: Any, cls: Any = None) -> Any:
-        """Binds as a method, as functions do."""
-        return self if owner is None else types.MethodType(self, owner)
-
-    def __getattr__(self, name: str) -> Any:
-        """Gives all else that the function has."""
-        return getattr(self._mapped, name)
+    def end(self) -> None:
+        """Writes what is known."""
+        with self._lock:
+            sites = [site.record for site in self._sites]
+            found = {"sites": sites, "rows": sorted(self._indexed)}
+            record_files.write(self._records, "replicated", found)
 
 
 class _Site:
     """What is known of one pmapped function."""
 
-    def __init__(self, spans: list[Span], mapped: Any, watch: _Watch) -> None:
+    def __init__(self, spans: list[Span], mapped: Any) -> None:
         self._mapped = mapped
-        self._watch = watch
         self._looks = 0
         self._signatures: set[Any] = set()
         self.record: dict[str, Any] = {
@@ -142,20 +95,20 @@ class _Site:
             "with": {},
         }
 
-    def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Looks at a call; returns whether there is something new."""
         self.record["calls"] += 1
         try:
             mapping = self._mapped._mapped
             call = mapping._reader.read(args, kwargs)
             if fastpath.is_staging():
                 self.record["problem"] = "it is called inside another transformation"
-                self._watch.write()
-                return
+                return True
             # All that a program depends on: static values, and the settings around the call.
             key = (call.signature, trace_context.trace_context())
             is_new = key not in self._signatures
             if not is_new and self._looks >= LOOKS:
-                return
+                return False
             self._signatures.add(key)
             self._looks += 1
             program, traced = mapping.traced(*args, **kwargs)
@@ -164,7 +117,7 @@ class _Site:
                 self._analyse(program, traced, _owners(call))
         except Exception as error:  # The program goes on as it would without us.
             self.record["problem"] = f"not analysed: {type(error).__name__}: {error}"[:200]
-        self._watch.write()
+        return True
 
     def _compare(self, mapping: Any, call: Any, program: Any) -> None:
         owners = _owners(call)
@@ -249,12 +202,12 @@ def _body_order(levels: Any, result: Any) -> list[int]:
 
 
 def _is_equal(leaf: Any, axis: int) -> bool:
-    """Tells whether the rows of an array are equal to the bit."""
+    """Tells whether the shards of an array are equal to the bit."""
     if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    rows = np.moveaxis(np.asarray(leaf), axis, 0)
-    first = np.ascontiguousarray(rows[0]).tobytes()
-    return all(np.ascontiguousarray(row).tobytes() == first for row in rows[1:])
+    shards = np.moveaxis(np.asarray(leaf), axis, 0)
+    first = np.ascontiguousarray(shards[0]).tobytes()
+    return all(np.ascontiguousarray(shard).tobytes() == first for shard in shards[1:])
 
 
 _SHAPING = frozenset({"broadcast_in_dim", "reshape", "squeeze", "convert_element_type"})

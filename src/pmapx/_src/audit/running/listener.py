@@ -1,0 +1,185 @@
+"""The listener in a program that is audited while it runs.
+
+Each mapped function is examined at the first call of each signature; calls, transferred inputs and
+the indexing of sharded arrays are counted to the end. What is known is written as it is found, so
+that a program that crashes leaves a report. Nothing here may stop the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from pmapx._src import fastpath
+from pmapx._src.audit import examine
+from pmapx._src.audit import subject as subjects
+from pmapx._src.audit.report import merge_reports
+from pmapx._src.audit.report.data import RowRead
+from pmapx._src.audit.running.audited_calls import AuditedCalls
+from pmapx._src.audit.subject import Subject
+from pmapx._src.audit.topology.scaling import scaling
+from pmapx._src.audit.topology.target import several
+from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.replication import whole_program
+from pmapx._src.watch import frames, record_files
+from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
+
+TOPOLOGY, SCALING = "PMAPX_AUDIT_TOPOLOGY", "PMAPX_AUDIT_SCALING"
+SECONDS_BETWEEN_WRITES = 2.0
+
+
+def start(records: Path) -> None:
+    """Audits this process from now on."""
+    topology, topologies = os.environ.get(TOPOLOGY) or None, several(os.environ.get(SCALING, ""))
+    attach(AuditListener(records, topology, topologies))
+
+
+class AuditListener(Listener):
+    """What was found so far, and where it is written."""
+
+    transforms = ("jit",)
+    has_indexing = True
+
+    def __init__(self, records: Path, topology: str | None, scaling: Sequence[str] = ()) -> None:
+        self._records = records
+        self._topology = topology
+        self._scaling = scaling
+        self._functions: list[AuditedCalls] = []
+        self._indexing: dict[tuple[str, str], RowRead] = {}
+        self._lock = threading.RLock()
+        self._written_at = 0.0
+        self._here = threading.local()
+
+    def made(self, function: MadeFunction) -> bool:
+        """Audits every function."""
+        if function.kind == "pmap":
+            mapped: MappedFunction = function.made._mapped
+            function.state = AuditedCalls(
+                mapped._programs.function,
+                mapped._record,
+                frames.line(),
+                mapped._options.static_argnums,
+            )
+        else:
+            name = getattr(function.made, "__name__", "a function")
+            function.state = AuditedCalls(name, None, frames.line())
+        self._functions.append(function.state)
+        return True
+
+    def call(self, call: Call) -> Any:
+        """Counts a call; the first of a signature is examined before it runs."""
+        if not (getattr(self._here, "is_busy", False) or fastpath.is_staging()):
+            function: AuditedCalls = call.function.state
+            self._here.is_busy = True
+            try:
+                with self._lock:
+                    is_new = function.note_call(
+                        call.args, call.kwargs, functools.partial(self._subject, call.function)
+                    )
+                    if is_new or time.monotonic() - self._written_at > SECONDS_BETWEEN_WRITES:
+                        self.end()
+            except Exception as error:  # If the call is at fault, the program will raise it itself.
+                function.skip(error)
+            finally:
+                self._here.is_busy = False
+        return call.run()
+
+    def index(self, x: Any, index: Any) -> None:
+        """Counts ``x[i]`` of arrays whose first dimension is sharded."""
+        if not isinstance(index, int | np.integer | slice):
+            return
+        shape, sharding = x.shape, x.sharding
+        if not shape or sharding.num_devices == 1 or x.is_deleted():
+            return
+        if isinstance(index, slice):
+            start, stop, _ = index.indices(shape[0])
+            if stop - start != 1 or shape[0] == 1:
+                return
+        try:
+            is_sharded = sharding.shard_shape(shape)[0] != shape[0]
+        except ValueError:
+            return
+        if is_sharded:
+            where, shown = frames.line(), _shown(index)
+            size = x.nbytes // shape[0] * (sharding.num_devices - 1)
+            kind = f"{x.dtype}[{','.join(map(str, shape))}]"
+            with self._lock:
+                read = self._indexing.get((where, shown)) or RowRead(where, shown, 0, 0, kind)
+                self._indexing[where, shown] = RowRead(
+                    where, shown, read.count + 1, read.bytes + size, read.type
+                )
+
+    def end(self) -> None:
+        """Writes what is known."""
+        with self._lock:
+            audited = merge_reports.once_each(
+                [each for function in self._functions for each in function.audited()],
+                "the same function was mapped again",
+            )
+            report = examine.assemble(
+                audited,
+                list(self._indexing.values()),
+                self._topology,
+                [line for function in self._functions for line in function.skipped],
+                [line for function in self._functions for line in function.assumptions()],
+            )
+            self._written_at = time.monotonic()
+            record_files.write(self._records, "audit", report.to_dict())
+
+    def _subject(self, function: MadeFunction, args: Any, kwargs: Any) -> Subject | None:
+        """Compiles a call's program, for all topologies if it is the function's first."""
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return None
+        f, known = function.made, function.state
+        subject = (
+            self._pmapped(f, args, kwargs)
+            if known.record is not None
+            else self._jitted(f, args, kwargs)
+        )
+        if subject is None or not self._scaling or known.is_known:
+            return subject
+
+        def progress(line: str) -> None:
+            print(f"pmapx audit: {line}: {known.name}", file=sys.stderr, flush=True)
+
+        try:
+            found = scaling(f, args, topologies=self._scaling, kwargs=kwargs, progress=progress)
+        except Exception as error:  # The audit on the program's own devices is not lost.
+            known.skip(error, "on more devices: ")
+            return subject
+        return dataclasses.replace(subject, scaling=found)
+
+    def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
+        mapped: MappedFunction = f._mapped
+        programs = mapped._programs
+        if self._topology is not None:
+            return subjects.of_topology(f, args, kwargs, self._topology)
+        if programs.spans_processes():
+            return subjects.of_pmapped(f, args, kwargs)
+        call = mapped._reader.read(args, kwargs)
+        executable = mapped.executable_for(call)
+        return subjects.of_executable(programs, call, executable, executable.program.trace())
+
+    def _jitted(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
+        traced = f.trace(*args, **kwargs)
+        if not any(True for _ in whole_program.shard_maps(traced.jaxpr.jaxpr)):
+            return None
+        if self._topology is not None:
+            return subjects.of_topology(f, args, kwargs, self._topology)
+        return subjects.of_traced(f, traced, args, kwargs)
+
+
+def _shown(index: Any) -> str:
+    if isinstance(index, slice):
+        return f"{index.start if index.start is not None else ''}:{index.stop}"
+    return str(int(index))

@@ -1,0 +1,159 @@
+"""The user's command, run with hooks in every Python process that imports JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pmapx._src.distributed.launcher import with_devices
+
+INSTALL = "pmapx._src.watch.legacy_hook:install"
+_SITE = Path(__file__).parent / "site"
+_HOME = Path(__file__).parents[3]
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+Progress = Callable[[float], None]
+
+
+def run(
+    command: Sequence[str],
+    hooks: Sequence[str],
+    records: str | os.PathLike[str],
+    *,
+    devices: int | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    log: str | os.PathLike[str] | None = None,
+    logs_stdout: bool = True,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> int | None:
+    """Runs a command to its end.
+
+    By default it shares the terminal, and Ctrl-C is left to the program, whose records are worth
+    reading; a second one ends it. With a ``log`` it gets a session of its own, and all processes
+    that it started end with it.
+
+    Example:
+      >>> import sys, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     status = run([sys.executable, "-c", "print(1)"], [], folder, log=f"{folder}/log")
+      >>> status
+      0
+
+    Args:
+      command: the program and its arguments; ``python`` means this Python if there is no other.
+      hooks: functions as ``module:name``, called in turn with the folder for records, a ``Path``.
+      records: the folder that hooks write to.
+      devices: the number of virtual CPU devices; None leaves the devices alone.
+      cwd: the folder that it runs in, by default the current one.
+      env: its environment, by default that of this process.
+      log: the file for its output.
+      logs_stdout: whether the log has its standard output, not only its standard error.
+      timeout: the seconds after which it is stopped; needs a ``log``.
+      progress: called with the seconds that have passed; needs a ``log``.
+
+    Returns:
+      The exit status, or None if it was stopped after ``timeout``.
+
+    Raises:
+      OSError: if the command cannot be started.
+    """
+    inherited = with_devices(os.environ if env is None else env, devices)
+    argv = [_find_program(command[0], inherited, cwd), *command[1:]]
+    hooked = _environment(inherited, hooks, records)
+    if log is None:
+        with subprocess.Popen(argv, env=hooked, cwd=cwd) as process:
+            return _wait_through_interrupt(process)
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            argv,
+            env=hooked,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output if logs_stdout else subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            return _wait(process, timeout, progress)
+        finally:
+            _stop_session(process)
+
+
+def _wait_through_interrupt(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        pass
+    try:
+        return process.wait(_PATIENCE_SECONDS)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        process.kill()
+        return process.wait()
+
+
+def _wait(
+    process: subprocess.Popen[bytes], timeout: float | None, progress: Progress | None
+) -> int | None:
+    started = time.monotonic()
+    while True:
+        passed = time.monotonic() - started
+        left = _POLL_SECONDS if timeout is None else max(timeout - passed, 0.01)
+        try:
+            return process.wait(min(_POLL_SECONDS, left))
+        except subprocess.TimeoutExpired:
+            if timeout is not None and passed >= timeout:
+                return None
+        if progress is not None:
+            progress(passed)
+
+
+def _stop_session(process: subprocess.Popen[bytes]) -> None:
+    """Ends the command, and the processes that it started, if any of them is left."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_SECONDS)
+
+
+def _environment(
+    inherited: Mapping[str, str], hooks: Sequence[str], records: str | os.PathLike[str]
+) -> dict[str, str]:
+    """Returns an environment in which Python processes call the hooks once JAX is imported."""
+    paths = [str(_SITE), *filter(None, [inherited.get("PYTHONPATH")])]
+    return {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PMAPX_HOOKS": ",".join(hooks),
+        "PMAPX_RECORDS": os.path.abspath(records),
+        "PMAPX_HOME": str(_HOME),
+    }
+
+
+def _find_program(program: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None) -> str:
+    """Returns the path of a command.
+
+    Commands that are installed beside this Python, as ``pmapx`` is, need not be in PATH.
+    """
+    if cwd is not None and os.sep in program and not os.path.isabs(program):
+        return os.path.abspath(os.path.join(cwd, program))
+    found = shutil.which(program, path=env.get("PATH"))
+    if found is None and os.path.basename(program) == program:
+        found = shutil.which(program, path=os.path.dirname(sys.executable))
+    if found is None and program in ("python", "python3"):
+        found = sys.executable
+    if found is None:
+        raise FileNotFoundError(f"no such command: {program}")
+    return found
