@@ -61,12 +61,12 @@ def local_slice(x: Any, i: int) -> Any:
     for leaf in flat:
         size = leaf.shape[0]
         if not -size <= index < size:
-            raise errors.NoSuchRow(
+            raise errors.NoSuchShard(
                 function, index, str(checked_leaves.abstract(leaf)), f"it has {size} rows"
             )
         if isinstance(leaf, jax.Array) and index % size not in _rows_here(leaf):
             reason = f"its device belongs to another process than {jax.process_index()}"
-            raise errors.NoSuchRow(function, index, str(checked_leaves.abstract(leaf)), reason)
+            raise errors.NoSuchShard(function, index, str(checked_leaves.abstract(leaf)), reason)
     return jax.tree.unflatten(structure, [_row(leaf, index % leaf.shape[0]) for leaf in flat])
 
 

@@ -125,4 +125,4 @@ def _check_shapes(local_tree: Any) -> None:
     ]
     difference = agreement.first_difference(described)
     if difference is not None:
-        raise errors.StitchDisagreement(difference)
+        raise errors.StitchShapesDiffer(difference)
