@@ -61,7 +61,8 @@ def test_a_fault_is_one_line_that_says_how_to_see_more():
     result = run("explain")
     assert result.exit_code == 1
     assert (
-        result.stderr == "pmapx: ValueError: something; is wrong (PMAPX_TRACEBACK=1 shows where)\n"
+        result.stderr
+        == "pmapx: ValueError: something; is wrong (set PMAPX_TRACEBACK=1 for a traceback)\n"
     )
 
 
@@ -146,7 +147,7 @@ def test_info_says_versions_devices_and_what_was_found():
 
 def test_info_names_the_cluster_that_the_environment_tells_of():
     found = run("info", OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_RANK="1").stdout
-    assert "Open MPI, by OMPI_COMM_WORLD_SIZE: process 1 of 4" in found
+    assert "Open MPI (detected by OMPI_COMM_WORLD_SIZE): process 1 of 4" in found
 
 
 def test_info_says_so_when_the_platform_is_not_there():

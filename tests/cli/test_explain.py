@@ -49,6 +49,10 @@ def test_explain_takes_a_code_in_lower_case():
     assert run("explain", "pmx101").stdout == run("explain", "PMX101").stdout
 
 
+def test_the_prefix_of_a_code_may_be_omitted():
+    assert run("explain", "101").stdout == run("explain", "PMX101").stdout
+
+
 def test_explain_without_a_code_lists_all_of_them_one_a_line():
     lines = run("explain").stdout.splitlines()
     assert [line.split()[0] for line in lines] == sorted(

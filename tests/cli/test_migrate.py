@@ -83,7 +83,7 @@ def test_nothing_to_do_is_no_error(tmp_path):
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
     result = migrate(tmp_path / "nowhere")
     assert result.exit_code == 2
-    assert "no such file or folder" in result.stderr
+    assert "no such file or directory" in result.stderr
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -115,10 +115,11 @@ def test_a_file_that_changed_meanwhile_is_not_written(program, monkeypatch):
     assert (result.exit_code, program.read_text()) == (2, "# mine\n")
 
 
-def test_changes_that_git_does_not_hold_are_warned_about(program, monkeypatch):
+def test_uncommitted_changes_are_warned_about(program, monkeypatch):
     monkeypatch.chdir(program.parent)
     subprocess.run(["git", "init", "-q"], check=True)
-    assert "train.py" in migrate("train.py", "--write").stderr
+    said = migrate("train.py", "--write").stderr
+    assert "uncommitted changes before the rewrite in train.py" in said
 
 
 def test_a_report_is_one_page_with_every_site(program):
@@ -133,10 +134,14 @@ def test_a_report_is_one_page_with_every_site(program):
 
 
 def test_a_report_says_which_file_was_not_written(program, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
+    replace = os.replace
 
-    monkeypatch.setattr(atomic_write, "write", fail)
+    def fail(new, path):
+        if path.endswith("train.py"):
+            raise OSError(28, "No space left on device")
+        replace(new, path)
+
+    monkeypatch.setattr(atomic_write.os, "replace", fail)
     page = program.parent / "out.html"
     assert migrate(program, "--write", "--report", page).exit_code == 2
     assert "the file was not written: no space left on device" in page.read_text()

@@ -109,7 +109,7 @@ def test_names_are_for_the_replicated_style(program):
     result = migrate(program, "--replicated", "train_step:state")
     assert (result.exit_code, result.stderr) == (
         2,
-        "pmapx: --replicated is for --style replicated\n",
+        "pmapx: --replicated needs --style replicated\n",
     )
 
 

@@ -127,7 +127,7 @@ def test_signals_reach_the_program(pmapx_run, sent):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("nothing.py",), "there is no file 'nothing.py'"),
+        (("nothing.py",), "no such file: 'nothing.py'"),
         (("brax.training",), "pmapx run -m"),
         (("--devices", "0", "train.py"), "0"),
         (("--logs", "logs", "train.py"), "--logs and --stall-report need -n"),
@@ -226,4 +226,4 @@ def test_python_may_be_named_before_the_program(pmapx_run):
 def test_python_without_a_program_is_one_line(pmapx_run):
     code, _, err = finished(pmapx_run("--", sys.executable, "-c", "print()"))
     assert code == 2
-    assert "after python, give a file or -m and a module" in err
+    assert "pass a file or -m and a module after python" in err

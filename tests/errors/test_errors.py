@@ -88,15 +88,15 @@ def throw(error):
 DIFFERENCE = Difference(0, {0: "this", 1: "that", 2: "this"})
 ACROSS_PROCESSES = [
     (
-        errors.UnevenShares("step", "argument 0 'x'", 3, 4, {0: 4, 1: 2}),
-        ("argument 0 'x'", "3 rows", "process 1 has 2", axis("")),
+        errors.UnevenProcessShards("step", "argument 0 'x'", 3, 4, {0: 4, 1: 2}),
+        ("argument 0 'x'", "local size 3", "process 1 has 2", axis("")),
         ValueError,
     ),
     (errors.NoLocalDevices(2, [0, 1]), ("process 2", r"\[0, 1\]"), ValueError),
-    (errors.RowSpansProcesses({"i": 2, "j": 3}, 1), ("'j': 3", "process 1"), ValueError),
+    (errors.ShardAcrossProcesses({"i": 2, "j": 3}, 1), ("'j': 3", "process 1"), ValueError),
     (
-        errors.LocalRowsDisagree("step", "argument 0 'x'", 3, 2, 4, 1),
-        ("argument 0 'x'", "process 1 passes 3 rows", "2 are its own"),
+        errors.LocalSizeMismatch("step", "argument 0 'x'", 3, 2, 4, 1),
+        ("process 1 passed argument 0 'x' with local size 3", "owns 2 of its 4 shards"),
         ValueError,
     ),
     (
@@ -114,8 +114,8 @@ ACROSS_PROCESSES = [
         (r"argument 0 'w' at \['a'\]", "processes 0, 2: this", "process 1: that"),
         ValueError,
     ),
-    (errors.CallsDiffer("step", DIFFERENCE), ("calls step", "process 1: that"), RuntimeError),
-    (errors.StitchDisagreement(DIFFERENCE), ("stitch", "process 1: that"), ValueError),
+    (errors.CallsDiffer("step", DIFFERENCE), ("called step", "process 1: that"), RuntimeError),
+    (errors.StitchShapesDiffer(DIFFERENCE), ("stitch", "process 1: that"), ValueError),
     (
         errors.CannotStitch("['y']", (3, 2), "P('i',)", {"i": 2}),
         (r"\['y'\]", shape(3, 2), "'i': 2"),
@@ -124,11 +124,11 @@ ACROSS_PROCESSES = [
     (errors.CannotUnstitch("(4, 2)", "GSPMDSharding"), (shape(4, 2), "GSPMD"), TypeError),
     (
         errors.BarrierTimeout("ready", 5.0, [1, 3], 0),
-        ("'ready'", "5 seconds", "processes 1, 3 did not come"),
+        ("'ready'", "5 seconds", "processes 1, 3 did not reach"),
         TimeoutError,
     ),
     (
-        errors.DonatedInputMoved("step", "argument 0 'x'", "float32[2,3]"),
+        errors.DonatedInputResharded("step", "argument 0 'x'", "float32[2,3]"),
         ("argument 0 'x'", shape(2, 3)),
         UserWarning,
     ),

@@ -180,5 +180,5 @@ def test_info_names_a_piece_that_is_not_in_use_and_why(unprobed):
     )
 
     why = "AttributeError: no such thing"
-    assert f"on, but for: programs run by the dispatch ({why})" in shown
+    assert f"on, except programs run by the dispatch ({why})" in shown
     assert in_use["dispatch in C++"] is True

@@ -66,12 +66,12 @@ def test_a_compiled_function_follows_the_reshard_policy():
     with pytest.raises(pmapx.errors.ReshardRefused, match="argument 0 'x'"):
         refusing(committed)
     warning = pmapx.pmap(lambda x: x, reshard="warn").lower(ROWS).compile()
-    with pytest.warns(pmapx.errors.InputMoved, match="argument 0 'x'"):
+    with pytest.warns(pmapx.errors.InputResharded, match="argument 0 'x'"):
         warning(committed)
     allowing = pmapx.pmap(lambda x: x).lower(ROWS).compile()
     with (
         jax.transfer_guard_device_to_device("disallow"),
-        pytest.raises(pmapx.errors.MoveForbidden),
+        pytest.raises(pmapx.errors.TransferDisallowed),
     ):
         allowing(committed)
 

@@ -171,7 +171,7 @@ def test_a_map_larger_than_the_devices_is_traced_under_other_transformations():
     ids=["call", "jit", "lower", "grad", "jit of grad", "vmap", "own lower"],
 )
 def test_a_map_larger_than_the_devices_is_refused_where_it_would_run(run):
-    with pytest.raises(pmapx.errors.TooManyElements, match=f"requires {2 * N} logical devices"):
+    with pytest.raises(pmapx.errors.NotEnoughDevices, match=f"requires {2 * N} logical devices"):
         run(pmapped, large())
 
 

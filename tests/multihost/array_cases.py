@@ -73,7 +73,7 @@ def case_rows_of_this_process_can_be_read_from_a_global_array_and_no_others():
         np.testing.assert_array_equal(pmapx.local_slice(x, i), ALL[i])
     other = OWN.stop % TOTAL
     if PROCESSES > 1:
-        with pytest.raises(IndexError, match=f"another process than {HERE}"):
+        with pytest.raises(IndexError, match=f"a process other than {HERE}"):
             pmapx.local_slice(x, other)
 
 

@@ -96,7 +96,7 @@ def case_a_barrier_names_who_did_not_come():
     if HERE == 0:
         with pytest.raises(TimeoutError, match="PMX412") as raised:
             pmapx.barrier("lonely", timeout=1)
-        assert "process 1 did not come" in str(raised.value)
+        assert "process 1 did not reach" in str(raised.value)
         assert "'lonely'" in str(raised.value)
     else:
         time.sleep(2)

@@ -66,7 +66,7 @@ def test_a_wrong_coordinator_address_is_an_error_that_shows_it(tmp_path):
 
     assert statuses[1] == 1, outputs[1]
     assert "PMX414" in outputs[1]
-    assert "process 1 cannot reach the coordinator address '127.0.0.1:9'" in outputs[1]
+    assert "process 1 cannot connect to the coordinator address '127.0.0.1:9'" in outputs[1]
     assert statuses[0] not in (0, None), outputs[0]
 
 
@@ -75,7 +75,7 @@ def test_a_busy_coordinator_address_is_an_error_that_shows_it(tmp_path):
 
     assert statuses[0] == 1, outputs[0]
     assert "PMX414" in outputs[0]
-    assert "process 0 cannot open the coordinator address" in outputs[0]
+    assert "process 0 cannot listen on the coordinator address" in outputs[0]
 
 
 def test_processes_with_unequal_numbers_of_devices(tmp_path):

@@ -44,7 +44,7 @@ def test_the_table_has_a_line_a_site_and_says_where_to_look_first():
         "b.py:1   h         different       -  call 0: was given other values",
         "a.py:9   g         different       -  call 1: output: about 8 times",
         "a.py:12  k         unverified      -  the command never reached it",
-        "First to differ: g at a.py:9: call 1: output: about 8 times",
+        "First difference: g at a.py:9: call 1: output: about 8 times",
         "1 verified, 2 different, 1 unverified",
     ]
 

@@ -1,4 +1,4 @@
-"""Arrays laid out one row a device, as pmap takes and gives them: put straight where they go."""
+"""Creating arrays with a leading device axis; each shard goes directly to its device."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Devices = Sequence[jax.Device]
 
 
 def device_put_replicated(x: Any, devices: Devices) -> Any:
-    """Puts a copy of every leaf on each device, as rows of one array.
+    """Places a copy of every leaf on each device, as shards of one array.
 
-    Each device gets its copy straight from where the leaf lies; the stacked array exists on no
-    device. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: do not
-    write to it afterwards.
+    Each copy is transferred directly to its device; the stacked array is never materialized on a
+    single one. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: do
+    not write to it afterwards.
 
     Example:
       >>> import jax, numpy as np, pmapx
@@ -33,17 +33,17 @@ def device_put_replicated(x: Any, devices: Devices) -> Any:
       True
 
     Args:
-      x: an array, or a pytree of arrays: numpy's or JAX's, wherever they lie.
-      devices: the devices, in the order of the rows.
+      x: an array or a pytree of arrays, from NumPy or JAX, with any placement.
+      devices: the devices, in the order of the leading axis.
 
     Returns:
-      The tree with a leading axis as long as ``devices`` on every leaf.
+      The tree, with a leading axis of size ``len(devices)`` on every leaf.
     """
     return _replicate("device_put_replicated", "x", x, devices)
 
 
 def replicate(tree: Any, devices: Devices | None = None) -> Any:
-    """Puts a copy of every leaf on each device; by default on all of this process.
+    """Places a copy of every leaf on each device, by default on all local devices.
 
     Example:
       >>> import jax, pmapx
@@ -52,32 +52,32 @@ def replicate(tree: Any, devices: Devices | None = None) -> Any:
       True
 
     Args:
-      tree: an array, or a pytree of arrays.
-      devices: the devices, in the order of the rows.
+      tree: an array or a pytree of arrays.
+      devices: the devices, in the order of the leading axis.
 
     Returns:
-      The tree with a leading axis as long as ``devices`` on every leaf.
+      The tree, with a leading axis of size ``len(devices)`` on every leaf.
     """
-    return _replicate("replicate", "tree", tree, _or_local(devices))
+    return _replicate("replicate", "tree", tree, devices)
 
 
 def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
-    """Puts shard ``i`` on device ``i``, as row ``i`` of one array.
+    """Stacks the shards into one array along a leading axis, with shard ``i`` on device ``i``.
 
     Example:
       >>> import jax, numpy as np, pmapx
       >>> devices = jax.devices()
-      >>> rows = [np.full(3, i, np.float32) for i in range(len(devices))]
-      >>> pmapx.device_put_sharded(rows, devices).shape == (len(devices), 3)
+      >>> shards = [np.full(3, i, np.float32) for i in range(len(devices))]
+      >>> pmapx.device_put_sharded(shards, devices).shape == (len(devices), 3)
       True
 
     Args:
-      shards: one array, or one pytree of arrays, for each device; all of the same structure,
-        shapes and types.
+      shards: one array or pytree of arrays per device, all of the same structure, shapes and
+        dtypes.
       devices: the devices, in the order of the shards.
 
     Returns:
-      A tree like one shard, with a leading axis as long as ``devices`` on every leaf.
+      A tree like one shard, with a leading axis of size ``len(devices)`` on every leaf.
     """
     function = "device_put_sharded"
     listed = placement.check_devices(devices, function)
@@ -85,15 +85,15 @@ def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
         raise errors.ShardsNotASequence(function, shards)
     if len(shards) != len(listed):
         raise errors.ShardCountMismatch(function, len(shards), len(listed))
-    columns, structure = _checked_shards(function, shards)
-    rows = rows_over(listed)
-    here = [i for i, device in enumerate(listed) if device in rows.addressable_devices]
-    stacked = [_stack([column[i] for i in here], rows) for column in columns]
+    per_leaf, structure = _checked_shards(function, shards)
+    sharding = leading_axis_sharding(listed)
+    local = [i for i, device in enumerate(listed) if device in sharding.addressable_devices]
+    stacked = [_stack([leaf_shards[i] for i in local], sharding) for leaf_shards in per_leaf]
     return jax.tree.unflatten(structure, stacked)
 
 
 def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
-    """Splits a batch over the devices: ``(n * b, ...)`` to ``(n, b, ...)``, device ``i`` row ``i``.
+    """Shards a batch over the devices: ``(n * b, ...)`` becomes ``(n, b, ...)``.
 
     Example:
       >>> import jax, numpy as np, pmapx
@@ -103,94 +103,97 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
       True
 
     Args:
-      tree: an array, or a pytree of arrays, whose leading axis the number of devices divides.
-      devices: the devices, in the order of the parts; by default all of this process.
+      tree: an array or a pytree of arrays, whose leading axis is divisible by the number of
+        devices.
+      devices: the devices, in the order of the leading axis; by default all local devices.
 
     Returns:
-      The tree on the devices, with the leading axis of every leaf split in two.
+      The tree, with the leading axis of every leaf split in two, and index ``i`` of the first on
+      device ``i``.
     """
     function = "shard_batch"
-    listed = placement.check_devices(_or_local(devices), function)
+    listed = checked_or_local(devices, function)
     count = len(listed)
-    flat, structure = checked_leaves.concrete(function, "tree", tree)
+    flat, structure = stacked_leaves(function, "tree", tree)
     for index, leaf in enumerate(flat):
         kind = checked_leaves.abstract(leaf)
-        if not kind.shape:
-            raise errors.NoLeadingAxis(
-                function, checked_leaves.name("tree", tree, index), str(kind)
-            )
         if kind.shape[0] % count:
             name = checked_leaves.name("tree", tree, index)
             raise errors.UnevenBatch(function, name, str(kind), kind.shape[0], count)
-    rows = rows_over(listed)
+    sharding = leading_axis_sharding(listed)
     with placement.neutral_context():
-        # What lies on a device is sent in parts first, and each part reshaped where it arrives.
+        # An array on a device is sharded first, and each shard reshaped on its own device.
         ready = [_split(x, count) if checked_leaves.is_on_host(x) else x for x in flat]
-        put = jax.device_put(ready, rows)
         put = [
-            x if checked_leaves.is_on_host(before) else _splitting(rows)(x)
-            for before, x in zip(flat, put, strict=True)
+            x if checked_leaves.is_on_host(before) else _jitted_split(sharding)(x)
+            for before, x in zip(flat, jax.device_put(ready, sharding), strict=True)
         ]
     return jax.tree.unflatten(structure, put)
 
 
 @functools.lru_cache(maxsize=256)
-def rows_over(devices: tuple[jax.Device, ...]) -> NamedSharding:
-    """Returns the layout that has row ``i`` on device ``i``."""
+def leading_axis_sharding(devices: tuple[jax.Device, ...]) -> NamedSharding:
+    """Returns the sharding that places index ``i`` of the leading axis on device ``i``."""
     mesh = placement.make_mesh(devices, [("rows", len(devices))])
     return NamedSharding(mesh, PartitionSpec("rows"))
 
 
-def _or_local(devices: Devices | None) -> Devices:
-    return jax.local_devices() if devices is None else devices
+def checked_or_local(devices: Devices | None, function: str) -> tuple[jax.Device, ...]:
+    """Returns the checked devices that the caller passed, or all local devices."""
+    return placement.check_devices(jax.local_devices() if devices is None else devices, function)
 
 
-def _replicate(function: str, root: str, tree: Any, devices: Devices) -> Any:
-    listed = placement.check_devices(devices, function)
+def stacked_leaves(function: str, root: str, tree: Any) -> tuple[list[Any], Any]:
+    """Flattens a tree of concrete arrays that all have a leading axis."""
     flat, structure = checked_leaves.concrete(function, root, tree)
-    rows = rows_over(listed)
-    return jax.tree.unflatten(structure, [_stack([x], rows) for x in flat])
+    for index, leaf in enumerate(flat):
+        if not np.ndim(leaf):
+            kind = checked_leaves.abstract(leaf)
+            raise errors.NoLeadingAxis(function, checked_leaves.name(root, tree, index), str(kind))
+    return flat, structure
+
+
+def _replicate(function: str, root: str, tree: Any, devices: Devices | None) -> Any:
+    sharding = leading_axis_sharding(checked_or_local(devices, function))
+    flat, structure = checked_leaves.concrete(function, root, tree)
+    return jax.tree.unflatten(structure, [_stack([x], sharding) for x in flat])
 
 
 def _checked_shards(function: str, shards: Sequence[Any]) -> tuple[list[tuple[Any, ...]], Any]:
-    """Returns each leaf of all shards; refuses shards that differ, before anything is put."""
+    """Returns the shards of each leaf; raises if they differ, before anything is transferred."""
     flat = [
         checked_leaves.concrete(function, f"shards[{i}]", shard) for i, shard in enumerate(shards)
     ]
     first, structure = flat[0]
     kinds = [checked_leaves.abstract(leaf) for leaf in first]
-    for i, (row, row_structure) in enumerate(flat):
-        if row_structure != structure:
+    for i, (leaves, found_structure) in enumerate(flat):
+        if found_structure != structure:
             raise errors.ShardsDisagree(
-                function, "shards[0]", str(structure), f"shards[{i}]", str(row_structure)
+                function, "shards[0]", str(structure), f"shards[{i}]", str(found_structure)
             )
-        for index, (leaf, kind) in enumerate(zip(row, kinds, strict=True)):
+        for index, (leaf, kind) in enumerate(zip(leaves, kinds, strict=True)):
             found = checked_leaves.abstract(leaf)
             if (found.shape, found.dtype) != (kind.shape, kind.dtype):
                 one, other = (checked_leaves.name(f"shards[{k}]", shards[k], index) for k in (0, i))
                 raise errors.ShardsDisagree(function, one, str(kind), other, str(found))
-    return list(zip(*(row for row, _ in flat), strict=True)), structure
+    return list(zip(*(leaves for leaves, _ in flat), strict=True)), structure
 
 
-def _stack(values: list[Any], rows: NamedSharding) -> jax.Array:
-    """Makes an array of a value for each device of this process, or of one for all of them."""
+def _stack(values: list[Any], sharding: NamedSharding) -> jax.Array:
+    """Stacks one value per local device, or copies of a single value, into an array."""
     kind = checked_leaves.abstract(values[0])
     if jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
-        impl = jax.random.key_impl(values[0])
-        return jax.random.wrap_key_data(_stack(_key_data(values), rows), impl=impl)
-    parts = [_as_row(x, kind.dtype) for x in values]
-    if len(parts) == 1:
-        parts *= len(rows.addressable_devices)
-    whole = kind._replace(shape=(rows.num_devices, *kind.shape))
-    return fastpath.put_rows(parts, whole, rows)
+        data = _stack([jax.random.key_data(key) for key in values], sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(values[0]))
+    shards = [_with_leading_axis(x, kind.dtype) for x in values]
+    if len(shards) == 1:
+        shards *= len(sharding.addressable_devices)
+    stacked = kind._replace(shape=(sharding.num_devices, *kind.shape))
+    return fastpath.put_rows(shards, stacked, sharding)
 
 
-def _key_data(keys: list[Any]) -> list[Any]:
-    return [jax.random.key_data(key) for key in keys]
-
-
-def _as_row(x: Any, dtype: Any) -> Any:
-    """Returns ``x`` with a leading axis of 1, on the host or on one device."""
+def _with_leading_axis(x: Any, dtype: Any) -> Any:
+    """Returns ``x`` with a leading axis of size 1, on the host or on one device."""
     if checked_leaves.is_on_host(x):
         return np.asarray(x, dtype)[np.newaxis]
     with placement.neutral_context():
@@ -200,8 +203,8 @@ def _as_row(x: Any, dtype: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _splitting(rows: NamedSharding) -> Any:
-    return jax.jit(lambda x: _split(x, rows.num_devices), out_shardings=rows)
+def _jitted_split(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: _split(x, sharding.num_devices), out_shardings=sharding)
 
 
 def _split(x: Any, count: int) -> Any:

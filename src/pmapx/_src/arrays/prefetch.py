@@ -1,4 +1,4 @@
-"""Batches put on their devices before they are asked for."""
+"""Transferring batches to the devices before the program needs them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from pmapx._src.trees import checked_leaves
 def prefetch(
     iterator: Iterable[Any], size: int = 2, devices: device_put.Devices | None = None
 ) -> Iterator[Any]:
-    """Yields what an iterator gives, put on the devices ``size`` items ahead.
+    """Yields the items of an iterator, transferred to the devices ``size`` items ahead.
 
-    Transfers run while the program computes on the item before. Row ``i`` of every leaf goes to
-    device ``i``. What the iterator raises is raised after the items that came before it. As with
-    ``jax.device_put``, a CPU device may share the memory of a numpy array: give new ones each time.
+    Transfers overlap with the computation on earlier items. Index ``i`` of the leading axis of
+    every leaf is placed on device ``i``. An exception of the iterator is raised after the items
+    before it. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: yield
+    a new one each time.
 
     Example:
       >>> import jax, numpy as np, pmapx
@@ -32,9 +33,9 @@ def prefetch(
       3
 
     Args:
-      iterator: gives pytrees of arrays whose leading axis is as long as ``devices``.
-      size: how many items to put ahead; 2 is enough where transfers are quicker than steps.
-      devices: the devices, in the order of the rows; by default all of this process.
+      iterator: yields pytrees of arrays whose leading axis has size ``len(devices)``.
+      size: how many items to transfer ahead; 2 is enough if transfers are faster than steps.
+      devices: the devices, in the order of the leading axis; by default all local devices.
 
     Returns:
       An iterator over the same items, on the devices.
@@ -42,9 +43,9 @@ def prefetch(
     function = "prefetch"
     if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
         raise errors.UnknownOption("size", size, "a positive integer", function)
-    listed = placement.check_devices(jax.local_devices() if devices is None else devices, function)
+    listed = device_put.checked_or_local(devices, function)
     if not isinstance(iterator, Iterable):
-        raise errors.UnknownOption("iterator", iterator, "something to iterate over", function)
+        raise errors.UnknownOption("iterator", iterator, "an iterable", function)
     return _ahead(iter(iterator), operator.index(size), listed)
 
 
@@ -71,10 +72,8 @@ def _put(item: Any, devices: tuple[jax.Device, ...]) -> Any:
     flat, structure = checked_leaves.concrete("prefetch", "item", item)
     for index, leaf in enumerate(flat):
         if np.shape(leaf)[:1] != (len(devices),):
-            name, kind = (
-                checked_leaves.name("item", item, index),
-                str(checked_leaves.abstract(leaf)),
-            )
-            raise errors.WrongLeadingAxis("prefetch", name, kind, len(devices))
+            name, kind = checked_leaves.name("item", item, index), checked_leaves.abstract(leaf)
+            raise errors.WrongLeadingAxis("prefetch", name, str(kind), len(devices))
+    sharding = device_put.leading_axis_sharding(devices)
     with placement.neutral_context():
-        return jax.tree.unflatten(structure, jax.device_put(flat, device_put.rows_over(devices)))
+        return jax.tree.unflatten(structure, jax.device_put(flat, sharding))

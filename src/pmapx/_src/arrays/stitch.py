@@ -1,4 +1,4 @@
-"""``stitch`` and ``unstitch``: what each process holds, as global arrays, and back."""
+"""``stitch`` and ``unstitch``: host-local arrays to global ones, and back."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def stitch(
     *,
     check: bool = True,
 ) -> Any:
-    """Makes global arrays of what each process holds: a batch of all processes, for example.
+    """Creates global arrays from the host-local part of each process, for example of a batch.
 
-    Every process passes its own part of each array. Nothing is sent between processes but, unless
-    ``check=False``, the shapes, so that a process that differs is named.
+    No data is sent between processes. Unless ``check=False``, they compare shapes and dtypes, so
+    that an error names the process that differs.
 
     Example:
       >>> import jax, numpy as np, pmapx
       >>> batch = {"image": np.zeros((jax.local_device_count(), 28, 28))}
-      >>> whole = pmapx.stitch(batch, jax.devices())
-      >>> whole["image"].shape == (jax.device_count(), 28, 28)
+      >>> global_batch = pmapx.stitch(batch, jax.devices())
+      >>> global_batch["image"].shape == (jax.device_count(), 28, 28)
       True
 
     Args:
-      local_tree: a tree of arrays, this process's part of each.
-      mesh_or_devices: the mesh that the arrays lie on, or devices, which make a mesh of one axis.
-      spec: a partition spec, or a tree prefix of those; by default the first dimension is split
-        over the first axis of the mesh.
-      check: whether to compare shapes and types between the processes first.
+      local_tree: a pytree of this process's part of each array.
+      mesh_or_devices: the mesh of the global arrays, or devices, which form a one-axis mesh.
+      spec: a partition spec, or a tree prefix of them; by default the first dimension is sharded
+        over the first mesh axis.
+      check: whether to compare shapes and dtypes between the processes first.
 
     Returns:
-      The same tree of global arrays.
+      The tree of global arrays.
     """
     mesh = mesh_or_devices
     if not isinstance(mesh, Mesh):
@@ -66,19 +66,19 @@ def stitch(
 
 
 def unstitch(global_tree: Any) -> Any:
-    """Returns what this process holds of global arrays, as arrays of its own, without a copy.
+    """Returns this process's part of global arrays as host-local arrays, without a copy.
 
     Example:
       >>> import jax, numpy as np, pmapx
-      >>> whole = pmapx.stitch(np.zeros((jax.local_device_count(), 3)), jax.devices())
-      >>> pmapx.unstitch(whole).shape == (jax.local_device_count(), 3)
+      >>> x = pmapx.stitch(np.zeros((jax.local_device_count(), 3)), jax.devices())
+      >>> pmapx.unstitch(x).shape == (jax.local_device_count(), 3)
       True
 
     Args:
-      global_tree: a tree of arrays; those that lie in this process alone are left as they are.
+      global_tree: a pytree of arrays; host-local ones are returned unchanged.
 
     Returns:
-      The same tree of host-local arrays.
+      The tree of host-local arrays.
     """
 
     def unstitched(x: Any) -> Any:
@@ -92,7 +92,7 @@ def unstitch(global_tree: Any) -> Any:
 
 
 def _axis_of(spec: Any) -> str:
-    """Returns the one axis that specs name, for a mesh of devices; any name when they name none."""
+    """Returns the only mesh axis that the specs name, or any name if they name none."""
     names = {
         name
         for leaf in jax.tree.leaves(spec, is_leaf=lambda x: isinstance(x, PartitionSpec))
@@ -101,7 +101,9 @@ def _axis_of(spec: Any) -> str:
         if name is not None
     }
     if len(names) > 1:
-        raise errors.UnknownOption("mesh_or_devices", "devices", f"a mesh with axes {names}")
+        raise errors.UnknownOption(
+            "mesh_or_devices", "devices", f"a mesh with axes {sorted(map(str, names))}", "stitch"
+        )
     return next(iter(names), "i")
 
 
@@ -117,7 +119,7 @@ def _stitched(path: str, x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def _check_shapes(local_tree: Any) -> None:
-    """Refuses trees that differ between processes in structure, shapes or types."""
+    """Raises if the trees of the processes differ in structure, shapes or dtypes."""
     described = [
         f"{jax.tree_util.keystr(path) or 'the array'}: {x.dtype}{list(x.shape)}"
         for path, leaf in jax.tree.leaves_with_path(local_tree)
@@ -125,4 +127,4 @@ def _check_shapes(local_tree: Any) -> None:
     ]
     difference = agreement.first_difference(described)
     if difference is not None:
-        raise errors.StitchDisagreement(difference)
+        raise errors.StitchShapesDiffer(difference)

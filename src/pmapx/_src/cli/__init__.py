@@ -1,17 +1,19 @@
-"""The command line: ``pmapx COMMAND``. Each command is a file of its name in this folder."""
+"""The command line. ``pmapx NAME`` is the function ``command`` in ``NAME.py``.
+
+``_group`` finds commands and reports errors in one line; ``_terminal`` has colors and progress;
+``_command_line`` the options of commands that run a program; ``_verification`` and ``_about`` the
+text of ``verify`` and ``info``.
+"""
 
 import sys
 
-# What a shell says of a program that Ctrl-C ended.
-_STOPPED = 130
-
 
 def main() -> None:
-    """Runs the command that the arguments name; all but ``info`` need ``pmapx[tools]``."""
+    """Runs a command; all but ``info`` need ``pmapx[tools]``."""
     try:
         _main(sys.argv[1:])
-    except KeyboardInterrupt:  # Before the group could take it: while that is imported.
-        sys.exit(_STOPPED)
+    except KeyboardInterrupt:  # While the group is imported; later, the group handles it.
+        sys.exit(130)
 
 
 def _main(args: list[str]) -> None:
@@ -26,7 +28,7 @@ def _main(args: list[str]) -> None:
 
 
 def _without_click(args: list[str]) -> None:
-    """What a bug report needs is there all the same."""
+    """``info`` works without click, for bug reports."""
     from pmapx._src.cli._about import about, as_text
 
     if args != ["info"]:

@@ -1,4 +1,4 @@
-"""What is here: versions, devices and what pmapx found, for ``pmapx info`` and bug reports."""
+"""Versions, devices and what pmapx detects, for ``pmapx info`` and bug reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from pmapx._version import __version__
 
-# Distributions that matter to a program with pmap; those that are not installed are not shown.
+# Distributions that matter to a program with pmap; only installed ones are shown.
 _CORE = ("jax", "jaxlib", "numpy")
 _PLUGINS = ("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin", "jax-metal")
 _TOOLS = ("click", "libcst", "rich")
@@ -32,13 +32,13 @@ _FRAMEWORKS = (
 def about(timeout: float = 60) -> dict[str, Any]:
     """Returns what a bug report needs, as plain data.
 
-    The devices are asked for in a process of its own, so that an accelerator that does not answer
-    costs ``timeout`` seconds and no more.
+    A subprocess queries the devices, so that an accelerator that hangs costs at most ``timeout``
+    seconds.
 
     >>> sorted(about())
     ['cluster', 'devices', 'fastpath', 'frameworks', 'platform', 'settings', 'tools', 'versions']
     """
-    asked = _asked(timeout)
+    queried = _query_in_subprocess(timeout)
     return {
         "versions": {
             "pmapx": __version__,
@@ -47,9 +47,9 @@ def about(timeout: float = 60) -> dict[str, Any]:
             **_installed(_PLUGINS),
         },
         "platform": platform.platform(),
-        "devices": asked["devices"],
-        "cluster": asked["cluster"],
-        "fastpath": asked["fastpath"],
+        "devices": queried["devices"],
+        "cluster": queried["cluster"],
+        "fastpath": queried["fastpath"],
         "tools": {name: _version(name) for name in _TOOLS},
         "frameworks": _installed(_FRAMEWORKS),
         "settings": {
@@ -61,7 +61,7 @@ def about(timeout: float = 60) -> dict[str, Any]:
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """Returns what ``about`` found as a table.
+    """Returns the result of ``about`` as a table.
 
     >>> facts = {"versions": {"pmapx": "0.1.0"}, "platform": "Linux", "settings": {}}
     >>> facts |= {"devices": {"error": "no answer"}, "cluster": None, "fastpath": None}
@@ -69,15 +69,18 @@ def as_text(facts: dict[str, Any]) -> str:
     pmapx         0.1.0
     platform      Linux
     devices       none: no answer
-    cluster       none found
-    fast path     not known
+    cluster       none detected
+    fast path     unknown
     pmapx[tools]  click missing
-    beside it     flax 0.12.8
+    frameworks    flax 0.12.8
     """
     rows = list(facts["versions"].items())
     rows += [("platform", facts["platform"]), ("devices", _devices(facts["devices"]))]
     rows += [("cluster", _cluster(facts["cluster"])), ("fast path", _fastpath(facts["fastpath"]))]
-    rows += [("pmapx[tools]", _listed(facts["tools"])), ("beside it", _listed(facts["frameworks"]))]
+    rows += [
+        ("pmapx[tools]", _listed(facts["tools"])),
+        ("frameworks", _listed(facts["frameworks"])),
+    ]
     rows += list(facts["settings"].items())
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
@@ -91,16 +94,18 @@ def _devices(devices: dict[str, Any]) -> str:
 
 def _cluster(cluster: dict[str, Any] | None) -> str:
     if cluster is None:
-        return "none found"
+        return "none detected"
     process, processes = (
         "?" if cluster[k] is None else cluster[k] for k in ("process", "processes")
     )
-    return f"{cluster['kind']}, by {cluster['found_by']}: process {process} of {processes}"
+    return (
+        f"{cluster['kind']} (detected by {cluster['found_by']}): process {process} of {processes}"
+    )
 
 
 def _fastpath(pieces: dict[str, Any] | None) -> str:
     if pieces is None:
-        return "not known"
+        return "unknown"
     if pieces["public only"]:
         return "off: PMAPX_PUBLIC_ONLY is set"
     missing = [
@@ -108,12 +113,12 @@ def _fastpath(pieces: dict[str, Any] | None) -> str:
         for piece, found in pieces.items()
         if found is not True and piece != "public only"
     ]
-    return f"on, but for: {', '.join(missing)}" if missing else "on"
+    return f"on, except {', '.join(missing)}" if missing else "on"
 
 
 def _listed(versions: dict[str, str | None]) -> str:
     shown = [f"{name} {version or 'missing'}" for name, version in versions.items()]
-    return ", ".join(shown) or "none of the frameworks that pmapx is tested with"
+    return ", ".join(shown) or "none that pmapx is tested with"
 
 
 def _version(distribution: str) -> str | None:
@@ -128,8 +133,8 @@ def _installed(distributions: tuple[str, ...]) -> dict[str, str]:
     return {name: version for name, version in versions.items() if version is not None}
 
 
-def _asked(timeout: float) -> dict[str, Any]:
-    """What a process that imports JAX tells; its last line is what counts, since JAX may warn."""
+def _query_in_subprocess(timeout: float) -> dict[str, Any]:
+    """Runs this module; its last line of output is the answer, since JAX may print warnings."""
     unknown: dict[str, Any] = {"cluster": None, "fastpath": None}
     root = str(Path(__file__).parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -151,16 +156,16 @@ def _asked(timeout: float) -> dict[str, Any]:
     return answer
 
 
-def _answer() -> dict[str, Any]:
-    """What has to import JAX, and start its devices, to be known."""
+def _query() -> dict[str, Any]:
+    """Returns what only a process that imports JAX and initializes its devices can know."""
     import dataclasses
 
     import jax
 
     from pmapx._src import fastpath
-    from pmapx._src.distributed import initialize as processes
+    from pmapx._src.distributed.initialize import find_cluster
 
-    cluster = processes.find_cluster(os.environ)
+    cluster = find_cluster(os.environ)
     found: dict[str, Any]
     try:
         kinds = [device.device_kind for device in jax.devices()]
@@ -174,10 +179,10 @@ def _answer() -> dict[str, Any]:
     return {
         "devices": found,
         "cluster": None if cluster is None else dataclasses.asdict(cluster),
-        # The probes run on devices.
+        # The probes need devices.
         "fastpath": None if "error" in found else fastpath.probed_pieces(),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(_answer()))
+    print(json.dumps(_query()))

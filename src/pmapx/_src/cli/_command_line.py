@@ -1,4 +1,4 @@
-"""What commands share that run a command of the user's, given after ``--``."""
+"""Options of commands that run a command of the user's, given after ``--``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ class WithCommandLine(click.Command):
     """A command whose own arguments end at ``--``; the rest is ``ctx.obj``, None without ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses what is before ``--``."""
         if "--" in args:
-            cut = args.index("--")
-            args, ctx.obj = args[:cut], tuple(args[cut + 1 :])
+            end = args.index("--")
+            args, ctx.obj = args[:end], tuple(args[end + 1 :])
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Adds the command line to the usage."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND]"]
 
 
 def verify_options(function: F) -> F:
-    """Adds the options on how two runs are made and compared."""
+    """Adds the options for running and comparing two versions of a program."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -39,19 +37,19 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--devices",
         type=click.IntRange(1),
         metavar="N",
-        help="Virtual CPU devices; 8 where there is nothing but a CPU.",
+        help="Virtual CPU devices; by default 8 if there is no accelerator.",
     ),
     click.option(
         "--rtol",
         type=click.FloatRange(0),
         metavar="X",
-        help="Relative tolerance; by type unless told.",
+        help="Relative tolerance; chosen by dtype by default.",
     ),
     click.option(
         "--atol",
         type=click.FloatRange(0),
         metavar="X",
-        help="Absolute tolerance; by type unless told.",
+        help="Absolute tolerance; chosen by dtype by default.",
     ),
     click.option(
         "--calls",
@@ -59,7 +57,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         default=CALLS,
         show_default=True,
         metavar="N",
-        help="Calls of each function that are recorded; the rest are counted.",
+        help="Calls of each function to record; further calls are only counted.",
     ),
     click.option(
         "--timeout",
@@ -67,7 +65,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         default=TIMEOUT,
         show_default=True,
         metavar="SECONDS",
-        help="When a run is stopped.",
+        help="Stop a run after this time.",
     ),
-    click.option("--strict", is_flag=True, help="Let no site be unverified."),
+    click.option("--strict", is_flag=True, help="Fail if a site is unverified."),
 )

@@ -1,4 +1,4 @@
-"""The click group that finds a command by the name of its file, and says errors in one line."""
+"""The click group that finds a command by the name of its file, and reports errors in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 import pmapx
 import pmapx._src.cli
 
-# As a newcomer meets them; one that is not named here comes after.
+# In the order in which a newcomer needs them; other commands follow.
 _ORDER = ("run", "check", "migrate", "verify", "audit", "explain", "info", "completion")
 
 
@@ -27,7 +27,8 @@ class _CommandPerFile(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = pkgutil.iter_modules(pmapx._src.cli.__path__)
         names = (module.name for module in found if not module.name.startswith("_"))
-        return sorted(names, key=lambda name: (_place(name), name))
+        place = {name: index for index, name in enumerate(_ORDER)}
+        return sorted(names, key=lambda name: (place.get(name, len(_ORDER)), name))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -43,7 +44,7 @@ class _CommandPerFile(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command, or says which one may have been meant."""
+        """Finds the command, or suggests a similar one."""
         if args and args[0].isidentifier() and self.get_command(ctx, args[0]) is None:
             closest = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             meant = f". Did you mean {closest[0]!r}?" if closest else ""
@@ -51,14 +52,12 @@ class _CommandPerFile(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes each command's sentence whole, where click would cut it at the line's end."""
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(limit=200)))
+        """Wraps the help of each command, which click would truncate to one line."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(
+                [(n, each.get_short_help_str(limit=200)) for n, each in found if each]
+            )
 
     def main(  # type: ignore[override]
         self,
@@ -68,7 +67,7 @@ class _CommandPerFile(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Runs a command; an error is one line with a hint, and a traceback only if asked for."""
+        """Runs a command; reports an error in one line, with a traceback only on request."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         try:
@@ -78,21 +77,21 @@ class _CommandPerFile(click.Group):
                 error.show()
                 sys.exit(2)
             path = error.ctx.command_path if error.ctx is not None else "pmapx"
-            _end(f"{_sentence(error.format_message())} {path} --help says more", error.exit_code)
+            _end(f"{_sentence(error.format_message())} see {path} --help", error.exit_code)
         except click.ClickException as error:
             _end(error.format_message(), error.exit_code)
         except (click.Abort, KeyboardInterrupt):
-            _end("stopped", 130)
+            _end("interrupted", 130)
         except Exception as error:
             if _wants_traceback():
                 traceback.print_exc()
                 sys.exit(1)
-            _end(f"{_in_one_line(error)} (PMAPX_TRACEBACK=1 shows where)", 1)
+            _end(f"{_in_one_line(error)} (set PMAPX_TRACEBACK=1 for a traceback)", 1)
         sys.exit(status if isinstance(status, int) else 0)
 
 
 def _needing(name: str, library: str) -> click.Command:
-    """A command in the place of one that cannot be imported; it says why."""
+    """Returns a stand-in for a command that cannot be imported; it reports the reason."""
     message = f'{name} needs {library}: pip install "pmapx[tools]"'
 
     def fail(**_: object) -> None:
@@ -102,12 +101,8 @@ def _needing(name: str, library: str) -> click.Command:
     return click.Command(name, short_help=f"{message}.", callback=fail, context_settings=takes_all)
 
 
-def _place(name: str) -> int:
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
-
-
 def _sentence(message: str) -> str:
-    """What click says of a wrong use, in one line and in words, ready for another clause."""
+    """Returns click's message on one line, ready for another clause."""
     words = re.sub(r"a valid (?:float|integer) range", "a number", " ".join(message.split()))
     return words if words.endswith(("?", "?)")) else f"{words.rstrip('.')};"
 
@@ -120,9 +115,7 @@ def _end(message: str, status: int) -> NoReturn:
 def _in_one_line(error: Exception) -> str:
     words = "; ".join(filter(None, (line.strip() for line in str(error).splitlines())))
     kind = type(error).__name__
-    return (
-        words if words and isinstance(error, OSError) else f"{kind}: {words or 'no more is known'}"
-    )
+    return words if words and isinstance(error, OSError) else f"{kind}: {words or 'no message'}"
 
 
 def _wants_traceback() -> bool:
@@ -137,11 +130,11 @@ def _ask_for_traceback(ctx: click.Context, param: click.Parameter, is_wanted: bo
 @click.group(
     cls=_CommandPerFile,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\b\nA first look at a codebase:\n"
-    "  pmapx run train.py              runs it as it is, on today's JAX\n"
-    "  pmapx check .                   lists what to change\n"
-    "  pmapx migrate train.py          shows the change\n\n"
-    "pmapx COMMAND --help has examples of each.",
+    epilog="\b\nFirst steps:\n"
+    "  pmapx run train.py              run it unchanged on today's JAX\n"
+    "  pmapx check .                   list what to change\n"
+    "  pmapx migrate train.py          show the migrated code\n\n"
+    "See pmapx COMMAND --help for examples.",
 )
 @click.version_option(pmapx.__version__, prog_name="pmapx")
 @click.option(
@@ -149,7 +142,7 @@ def _ask_for_traceback(ctx: click.Context, param: click.Parameter, is_wanted: bo
     is_flag=True,
     expose_value=False,
     callback=_ask_for_traceback,
-    help="Show where an error came from; so does PMAPX_TRACEBACK=1.",
+    help="Show the traceback of an error, as PMAPX_TRACEBACK=1 does.",
 )
 def group() -> None:
-    """Run code that was written for pmap on today's JAX, and move it to shard_map."""
+    """Run code written for pmap on today's JAX, and migrate it to shard_map."""

@@ -1,21 +1,21 @@
-"""What commands share on a terminal: colours, errors of one line, a bar for long runs."""
+"""Colors, one-line errors and progress on a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import click
 
-# A run that is over sooner shows no bar.
+# Seconds before progress is shown.
 PATIENCE = 1.0
 
 
 def colour(wanted: bool | None) -> bool | None:
-    """NO_COLOR and FORCE_COLOR count where the option does not say; click asks the terminal."""
+    """Applies NO_COLOR and FORCE_COLOR if the option is not given; else click decides."""
     if wanted is None and os.environ.get("NO_COLOR"):
         return False
     if wanted is None and os.environ.get("FORCE_COLOR"):
@@ -23,33 +23,51 @@ def colour(wanted: bool | None) -> bool | None:
     return wanted
 
 
+exclude_option = click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Skip matching files and directories."
+)
+color_option = click.option(
+    "--color/--no-color", default=None, help="Use colors; by default only on a terminal."
+)
+
+
+def echo(text: str, color: bool | None) -> None:
+    """Prints text, if there is any; what is not UTF-8, as in file names, is replaced."""
+    if text:
+        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=colour(color))
+
+
+def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
+    """Ends the command if a path does not exist."""
+    for path in paths:
+        if not os.path.exists(path):
+            fail(ctx, f"no such file or directory: {path!r}")
+
+
 def fail(ctx: click.Context, message: str) -> NoReturn:
-    """Ends the command with one line on what is wrong."""
+    """Ends the command with a one-line error."""
     click.echo(f"pmapx: {message}", err=True)
     ctx.exit(2)
 
 
 class Bar:
-    """A progress bar on standard error, once a run has taken longer than a person waits."""
+    """A progress bar on standard error, for work that takes longer than a second."""
 
-    def __init__(self, doing: str) -> None:
-        """Shows nothing yet; ``doing`` is the word beside it."""
-        self._doing = doing
+    def __init__(self, label: str) -> None:
+        self._label = label
         self._started = time.monotonic()
         self._show: Callable[[int, int], None] | None = None
         self._progress: object = None
 
     def __enter__(self) -> Bar:
-        """Starts the clock."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Takes the bar away."""
         if self._progress is not None:
             self._progress.stop()  # type: ignore[attr-defined]
 
     def advance(self, done: int, total: int) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         if self._show is None:
             if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE:
                 return
@@ -62,32 +80,30 @@ class Bar:
         from rich.progress import Progress
 
         progress = Progress(console=Console(stderr=True), transient=True)
-        task = progress.add_task(self._doing, total=None)
+        task = progress.add_task(self._label, total=None)
         progress.start()
         self._progress = progress
         self._show = lambda done, total: progress.update(task, completed=done, total=total)
 
 
 class Seconds:
-    """One line on standard error that counts the seconds of something whose length nobody knows."""
+    """A line on standard error with the elapsed seconds, for work of unknown length."""
 
-    def __init__(self, doing: str) -> None:
-        """Shows nothing yet; ``doing`` has a place for what is done now."""
-        self._doing = doing
+    def __init__(self, label: str) -> None:
+        """``label`` is a format string for the current step."""
+        self._label = label
         self._width = 0
 
     def __enter__(self) -> Seconds:
-        """Waits for the first second."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Takes the line away."""
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
 
-    def show(self, now: str, passed: float) -> None:
-        """Shows what is done now, and for how long."""
-        if sys.stderr.isatty() and passed >= PATIENCE:
-            text = f"{self._doing.format(now)}: {passed:.0f} s"
+    def show(self, step: str, elapsed: float) -> None:
+        """Shows the current step and its elapsed time."""
+        if sys.stderr.isatty() and elapsed >= PATIENCE:
+            text = f"{self._label.format(step)}: {elapsed:.0f} s"
             self._width = max(self._width, len(text))
             click.echo(f"\r{text:<{self._width}}", nl=False, err=True)

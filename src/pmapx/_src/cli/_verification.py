@@ -1,4 +1,4 @@
-"""A verification as people read it: a line a site, and what to look at first."""
+"""The text of a verification: one line per site, and what to look at first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pmapx._src.verify.compare.result import (
     Verification,
 )
 
-# Lines of what a command that failed printed.
+# Lines of the output of a failed command.
 _SHOWN = 15
 _COLOURS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
 def as_text(found: Verification) -> str:
-    """Returns the table, with colours, and the totals.
+    """Returns the table and the totals, with colors.
 
     >>> from pmapx._src.verify.compare.result import EQUAL
     >>> site = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
@@ -37,16 +37,16 @@ def as_text(found: Verification) -> str:
         lines += _table(found.sites)
     first = found.first
     if first is not None and len(found.sites) > 1:
-        lines.append(f"First to differ: {first.function} at {_place(first)}: {first.detail}")
+        lines.append(f"First difference: {first.function} at {_place(first)}: {first.detail}")
     if first is not None and GIVEN in first.detail:
         lines.append(
-            "No call before it differs: does the program draw its data without a seed, or read "
-            "what the other run wrote?"
+            "No earlier call differs: does the program use unseeded random data, or read files "
+            "that the other run wrote?"
         )
     counts = collections.Counter(site.state for site in found.sites)
     lines.append(", ".join(f"{counts[state]} {state}" for state in _COLOURS))
     if not found.sites and not found.errors:
-        lines.append("No map was called: nothing was verified.")
+        lines.append("No pmapped function was called: nothing was verified.")
     if any(site.agreement.startswith("equal within") for site in found.sites):
         lines.append(f"Tolerance: {found.tolerance}.")
     return "\n".join([*lines, *found.notes])
@@ -66,7 +66,7 @@ def _table(sites: tuple[SiteResult, ...]) -> list[str]:
         )
         lines += [f"{'':<{wide[0]}}    note: {note}" for note in site.notes[:3]]
         if len(site.notes) > 3:
-            lines.append(f"{'':<{wide[0]}}    note: and {len(site.notes) - 3} more like these")
+            lines.append(f"{'':<{wide[0]}}    note: and {len(site.notes) - 3} more")
     return lines
 
 

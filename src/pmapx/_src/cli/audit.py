@@ -1,4 +1,4 @@
-"""``pmapx audit``: what a program's mapped functions replicate, send and hold."""
+"""``pmapx audit``: replication, communication and memory of a program's pmapped functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from pmapx._src.audit.report import merge_reports
 from pmapx._src.cli._terminal import fail
-from pmapx._src.pages import writing
+from pmapx._src.source import atomic_write
 from pmapx._src.watch.command import INSTALL, run
 
 HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
@@ -17,7 +17,7 @@ HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
 
 @click.command(
     "audit",
-    short_help="Show what a program's maps replicate, send and hold.",
+    short_help="Report a program's replication, communication and memory.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
@@ -26,18 +26,18 @@ HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
 @click.option(
     "--topology",
     metavar="T",
-    help="Compile for devices that are not there, such as v5e:16x16; the program itself runs here.",
+    help="Compile for a target topology, such as v5e:16x16; the program itself runs locally.",
 )
 @click.option(
     "--scaling",
     metavar="T,T,...",
-    help="Compile for each of these too, such as v5e:8,64,256, and show what grows.",
+    help="Also compile for each of these, such as v5e:8,64,256, and show what grows.",
 )
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False), help="Write the report as JSON."
 )
 @click.option(
-    "--html", "html_path", type=click.Path(dir_okay=False), help="Write the report as a page."
+    "--html", "html_path", type=click.Path(dir_okay=False), help="Write the report as an HTML page."
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
@@ -52,12 +52,12 @@ def command(
     quiet: bool,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM as it is, and audit the mapped functions that it calls.
+    """Run PROGRAM unchanged, and audit the pmapped functions that it calls.
 
-    What pmap (in the legacy mode, as with pmapx run) and jax.jit of jax.shard_map made is examined
-    at the first call of each signature; calls, moved inputs and x[0] are counted over the run. The
-    program's output and exit status stay its own; the report comes on standard error when it has
-    ended, also if it crashed or was stopped with Ctrl-C.
+    Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit of jax.shard_map are
+    analyzed at the first call of each signature; calls, transferred inputs and x[0] are counted
+    during the run. The program keeps its output and exit status. The report is printed to standard
+    error when it ends, also if it crashes or is interrupted with Ctrl-C.
 
     \b
     Examples:
@@ -70,8 +70,8 @@ def command(
         raise click.NoSuchOption(program[0], ctx=ctx)
     try:
         for path in filter(None, (json_path, html_path)):
-            writing.check(path)
-    except writing.UnwritableError as error:
+            atomic_write.check(path)
+    except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     if topology is not None or scaling is not None:
         from pmapx._src.audit.topology.target import (  # Imports JAX: not for every command.
@@ -93,7 +93,7 @@ def command(
         except (FileNotFoundError, PermissionError) as error:
             if os.path.exists(program[0]):
                 hint = f"for Python files: pmapx audit -- python {program[0]}"
-                fail(ctx, f"{program[0]} is not a program; {hint}")
+                fail(ctx, f"{program[0]} is not executable; {hint}")
             fail(ctx, str(error))
         report = merge_reports.of_records(records, " ".join(program), status)
     try:
@@ -101,10 +101,10 @@ def command(
             report.to_json(json_path)
         if html_path is not None:
             report.to_html(html_path)
-    except writing.UnwritableError as error:
+    except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     if not quiet:
         click.echo(f"\n{report}", err=True)
     assert status is not None, "there is no timeout"
-    # A program that a signal ended has the status that a shell gives it.
+    # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)

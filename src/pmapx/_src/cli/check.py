@@ -1,19 +1,17 @@
-"""``pmapx check``: findings in code that uses pmap."""
+"""``pmapx check``: uses of pmap, and what breaks on today's JAX."""
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from pmapx._src.cli._terminal import Bar, colour, fail
+from pmapx._src.cli._terminal import Bar, check_paths, color_option, echo, exclude_option, fail
 from pmapx._src.lint.check import check
 from pmapx._src.lint.formats import FORMATS, render
-from pmapx._src.source import settings
+from pmapx._src.source import atomic_write, settings
 from pmapx._src.source.location import Confidence
 
 
-@click.command("check", short_help="Find uses of pmap, and what is wrong with them today.")
+@click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option(
     "--format",
@@ -21,22 +19,24 @@ from pmapx._src.source.location import Confidence
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="How to print.",
+    help="Output format.",
 )
-@click.option("--select", multiple=True, metavar="CODE", help="Only these; PMX51 is all PMX51x.")
-@click.option("--ignore", multiple=True, metavar="CODE", help="All but these.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
+@click.option(
+    "--select", multiple=True, metavar="CODE", help="Only these codes; PMX51 selects all PMX51x."
+)
+@click.option("--ignore", multiple=True, metavar="CODE", help="All except these codes.")
+@exclude_option
 @click.option(
     "--confidence",
     type=click.Choice([str(level) for level in Confidence]),
-    help="The least confidence to report; medium unless told.",
+    help="Minimum confidence to report; medium by default.",
 )
 @click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
 @click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Processes; as many as pay unless told."
+    "--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; automatic by default."
 )
-@click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if something is found.")
+@color_option
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -51,10 +51,10 @@ def command(
     color: bool | None,
     exit_zero: bool,
 ) -> None:
-    """Find uses of pmap, and what goes wrong with them on today's JAX.
+    """Find uses of pmap, and what breaks on today's JAX.
 
-    Reads Python files and notebooks below each PATH; never imports or runs them. Exits with 0 if
-    nothing is found, 1 if something is, 2 on an error.
+    Reads Python files and notebooks under each PATH, and never imports or runs them. Exits with 0
+    if there are no findings, 1 if there are, 2 on an error.
 
     \b
     Examples:
@@ -62,9 +62,7 @@ def command(
       pmapx check src --select PMX51 --confidence high
       pmapx check . --format sarif --output pmapx.sarif
     """
-    missing = [path for path in paths if not os.path.exists(path)]
-    if missing:
-        fail(ctx, f"no such file or folder: {missing[0]!r}")
+    check_paths(ctx, paths)
     try:
         wanted = settings.make(
             settings.load(paths),
@@ -80,10 +78,9 @@ def command(
     rendered = render(report, layout)
     if output is not None:
         try:
-            with open(output, "w", encoding="utf-8", errors="replace") as file:
-                file.write(click.unstyle(rendered) + "\n")
-        except OSError as error:
-            fail(ctx, f"cannot write {output}: {(error.strerror or '').lower()}")
-    elif rendered:
-        click.echo(rendered.encode("utf-8", "replace").decode("utf-8"), color=colour(color))
+            atomic_write.write_output(output, click.unstyle(rendered) + "\n")
+        except atomic_write.UnwritableError as error:
+            fail(ctx, str(error))
+    else:
+        echo(rendered, color)
     ctx.exit(1 if report.findings and not exit_zero else 0)

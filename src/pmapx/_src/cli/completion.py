@@ -1,14 +1,14 @@
-"""``pmapx completion``: what a shell needs to complete commands and options."""
+"""``pmapx completion``: shell completion of commands and options."""
 
 import click
 from click import shell_completion
 
 
-@click.command("completion", short_help="Print a script that completes commands in a shell.")
+@click.command("completion", short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands in a SHELL: bash, zsh or fish.
+    """Print a completion script for SHELL: bash, zsh or fish.
 
     \b
     Examples:
@@ -18,6 +18,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     completion = shell_completion.get_completion_class(shell)
     assert completion is not None, f"click has no completion for {shell}"
-    # Made by hand and not by its source(), which runs the shell to ask for its version.
+    # Not its source(), which runs the shell to query its version.
     made = completion(ctx.find_root().command, {}, "pmapx", "_PMAPX_COMPLETE")
     click.echo(made.source_template % made.source_vars())

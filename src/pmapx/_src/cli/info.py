@@ -1,4 +1,4 @@
-"""``pmapx info``: what a bug report needs."""
+"""``pmapx info``: the environment, for bug reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pmapx._src.cli._about import about, as_text
 
 
 @click.command("info")
-@click.option("--json", "is_json", is_flag=True, help="As JSON.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
@@ -20,7 +20,7 @@ from pmapx._src.cli._about import about, as_text
     help="How long to wait for the devices.",
 )
 def command(is_json: bool, timeout: float) -> None:
-    """Show versions, devices and what was detected, for bug reports.
+    """Show versions, devices and the detected environment, for bug reports.
 
     \b
     Examples:

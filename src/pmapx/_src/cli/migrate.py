@@ -1,4 +1,4 @@
-"""``pmapx migrate``: from pmap to shard_map."""
+"""``pmapx migrate``: rewrites pmap to shard_map."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Bar, Seconds, colour, fail
-from pmapx._src.source import settings
+from pmapx._src.cli._terminal import (
+    Bar,
+    Seconds,
+    check_paths,
+    color_option,
+    echo,
+    exclude_option,
+    fail,
+)
+from pmapx._src.source import atomic_write, settings
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.migration import Migration
@@ -23,48 +31,52 @@ if TYPE_CHECKING:
 
 @click.command("migrate", cls=WithCommandLine)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
-@click.option("--write", "is_written", is_flag=True, help="Change the files.")
+@click.option("--write", "is_written", is_flag=True, help="Rewrite the files.")
 @click.option(
-    "--diff/--no-diff", "is_shown", default=None, help="Show the change; on unless --write."
+    "--diff/--no-diff",
+    "is_shown",
+    default=None,
+    help="Print a diff; on by default without --write.",
 )
 @click.option(
     "--to",
     type=click.Choice(["shard_map", "pmapx"]),
     default="shard_map",
     show_default=True,
-    help="shard_map writes plain JAX; pmapx is the small step, the same code with our functions.",
+    help="shard_map writes plain JAX; pmapx is the smaller step: the same code with pmapx's "
+    "functions.",
 )
 @click.option(
     "--style",
     type=click.Choice(["stacked", "replicated"]),
     default="stacked",
     show_default=True,
-    help="stacked keeps every shape: one row a device. replicated takes the axis of devices off "
-    "what is proven equal on all of them: COMMAND is run once on the old code for that.",
+    help="stacked keeps all shapes, with their leading device axis. replicated drops this axis "
+    "from values that are proven equal on all devices, by running COMMAND once on the old code.",
 )
 @click.option(
     "--replicated",
     "named",
     multiple=True,
     metavar="FUNCTION:ARGUMENT",
-    help="Take this argument, or result (FUNCTION:return[1]), to be equal on all devices.",
+    help="Assume that this argument, or output (FUNCTION:return[1]), is equal on all devices.",
 )
 @click.option(
     "--report",
     "page",
     type=click.Path(),
     metavar="FILE.html",
-    help="Write a page with every site, what became of it, and the code before and after.",
+    help="Write an HTML page with every site, its outcome, and the code before and after.",
 )
 @click.option(
     "--verify",
     "is_verified",
     is_flag=True,
-    help="Run the command after -- on both versions first, and write only what does the same.",
+    help="Run COMMAND on both versions first, and write only if the results agree.",
 )
 @verify_options
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
-@click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
+@exclude_option
+@color_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -87,9 +99,10 @@ def command(
 ) -> None:
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
-    Shows a diff and changes nothing, unless --write is given. Never imports or runs the code, but
-    for a COMMAND behind --, which --verify and --style replicated run. Exits with 0 if nothing is
-    to be done, 1 if something is shown, left, not read or different, 2 on an error.
+    Prints a diff and changes nothing unless --write is given. Never imports or runs the code,
+    except for a COMMAND after --, which --verify and --style replicated run. Exits with 0 if
+    nothing is left to do, 1 if changes are not written or not verified, or code is left or cannot
+    be read, 2 on an error.
 
     \b
     Examples:
@@ -102,80 +115,58 @@ def command(
     """
     try:
         from pmapx._src.codemod import migration
-        from pmapx._src.source import atomic_write
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
-    from pmapx._src.codemod.replicated.naming import NamingError
-    from pmapx._src.codemod.report import page as report
-    from pmapx._src.pages import writing as pages
-
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     if ctx.obj is not None and not is_verified and style != "replicated":
-        fail(ctx, "a command is run with --verify or --style replicated only")
+        fail(ctx, "a command after -- needs --verify or --style replicated")
     if named and style != "replicated":
-        fail(ctx, "--replicated is for --style replicated")
-    missing = [path for path in paths if not os.path.exists(path)]
-    if missing:
-        fail(ctx, f"no such file or folder: {missing[0]}")
+        fail(ctx, "--replicated needs --style replicated")
+    check_paths(ctx, paths)
     try:
         if page is not None:
-            pages.check(page)
-        wanted = settings.make(settings.load(paths), exclude=exclude)
-    except (settings.SettingsError, pages.UnwritableError) as error:
+            atomic_write.check(page)
+        excluded = settings.make(settings.load(paths), exclude=exclude).exclude
+    except (settings.SettingsError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
     is_proven = style == "replicated" and ctx.obj
     evidence = _prove(ctx, ctx.obj, devices, timeout) if is_proven else None
-    try:
-        with Bar("Reading") as bar:
-            done = migration.migrate(
-                paths,
-                exclude=wanted.exclude,
-                to=to,
-                style=style,
-                evidence=evidence,
-                named=named,
-                progress=bar.advance,
-            )
-    except NamingError as error:
-        fail(ctx, str(error))
-    is_coloured = colour(color)
+    options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
+    done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            _echo(_coloured(migration.diff(file)), is_coloured)
+            echo(_coloured(migration.diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
-        options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
-        options |= {"exclude": wanted.exclude, "tolerance": (rtol, atol)}
-        verdicts, code = _verify(ctx, done, options, strict, is_coloured)
-        is_written = is_written and not code
+        options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
+        verdicts, code = _verify(ctx, done, options, (rtol, atol), strict, color)
     elif is_verified:
-        _echo("Nothing to verify: no file is changed.", is_coloured)
-    failed: dict[str, str] = {}
-    if is_written:
-        _warn_of_changes([file.path for file in done.changed])
-        for file in done.changed:
-            try:
-                atomic_write.write(file)
-            except OSError as error:
-                failed[file.path] = (error.strerror or str(error)).lower()
-    _echo(_summary(done, is_written, failed), is_coloured)
+        echo("Nothing to verify: no file would change.", color)
+    is_written = is_written and not code
+    failed = _write(done) if is_written else {}
+    echo(_summary(done, is_written, failed), color)
     if page is not None:
-        try:
-            shown = report.report(done, is_written=is_written, failed=failed, verdicts=verdicts)
-            pages.write(page, report.render(shown))
-        except pages.UnwritableError as error:
-            fail(ctx, str(error))
-    if failed or code:
-        ctx.exit(2 if failed else code)
+        _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
-    ctx.exit(1 if is_open else 0)
+    ctx.exit(2 if failed else code or int(bool(is_open)))
+
+
+def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
+    from pmapx._src.codemod.migration import migrate
+    from pmapx._src.codemod.replicated.naming import NamingError
+
+    try:
+        with Bar("Reading") as bar:
+            return migrate(paths, progress=bar.advance, **options)
+    except NamingError as error:
+        fail(ctx, str(error))
 
 
 def _prove(
     ctx: click.Context, command_line: Sequence[str], devices: int | None, timeout: float
 ) -> Evidence:
-    """Runs the user's command on the code as it is, with a clock beside it."""
+    """Runs the user's command on the unchanged code."""
     from pmapx._src.codemod.replicated.proving import ProofError, prove
     from pmapx._src.verify.runs import default_devices
 
@@ -192,36 +183,53 @@ def _verify(
     ctx: click.Context,
     done: Migration,
     options: dict[str, Any],
+    tolerance: tuple[float | None, float | None],
     is_strict: bool,
-    is_coloured: bool | None,
+    color: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
-    """Shows what the command says of the change; returns it for the report, and the exit code."""
+    """Compares runs of the command; returns the verdicts for the report, and the exit code."""
     from pmapx._src.cli._verification import as_text
     from pmapx._src.verify.compare.tolerance import Tolerance
     from pmapx._src.verify.migrated import verify_migration
     from pmapx._src.verify.runs import CannotRunError
 
-    options["tolerance"] = Tolerance(*options["tolerance"])
+    options["tolerance"] = Tolerance(*tolerance)
     try:
-        with Seconds("Running the version {}") as seconds:
+        with Seconds("Running the program ({})") as seconds:
             found, verdicts = verify_migration(done, ctx.obj, progress=seconds.show, **options)
     except CannotRunError as error:
         fail(ctx, str(error))
-    _echo(as_text(found), is_coloured)
+    echo(as_text(found), color)
     code = found.exit_code(is_strict=is_strict)
     if code:
-        _echo("Nothing is written: the change is not verified.", is_coloured)
+        echo("Nothing was written: the change is not verified.", color)
     return verdicts, code
 
 
-def _echo(text: str, is_coloured: bool | None) -> None:
-    if text:
-        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=is_coloured)
+def _write(done: Migration) -> dict[str, str]:
+    """Writes the changed files; returns the reason for each that could not be written."""
+    _warn_of_uncommitted([file.path for file in done.changed])
+    failed = {}
+    for file in done.changed:
+        try:
+            atomic_write.write(file.path, file.after, expected=file.before)
+        except OSError as error:
+            failed[file.path] = (error.strerror or str(error)).lower()
+    return failed
+
+
+def _write_report(ctx: click.Context, page: str, done: Migration, **outcome: Any) -> None:
+    from pmapx._src.codemod.report import page as report
+
+    try:
+        atomic_write.write_output(page, report.render(report.report(done, **outcome)))
+    except atomic_write.UnwritableError as error:
+        fail(ctx, str(error))
 
 
 def _coloured(text: str) -> str:
     lines = []
-    # Only \n ends a line of a diff; splitlines would cut at more.
+    # Only \n ends a line of a diff; splitlines splits at other characters too.
     for line in text.removesuffix("\n").split("\n"):
         if line.startswith(("---", "+++")):
             lines.append(click.style(line, bold=True))
@@ -233,7 +241,7 @@ def _coloured(text: str) -> str:
 
 
 def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
-    """What was rewritten and what is left, each file one line and each reason under it."""
+    """Returns a line per file, then a line per site that was left, replicated or kept stacked."""
     lines = [f"{path}: not written: {why}" for path, why in failed.items()]
     lines += [f"{each.path}: not read: {each.reason}" for each in done.unreadable]
     width = max([len("file"), *(len(file.path) for file in done.files)])
@@ -265,17 +273,17 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
         f"{total[True]} left"
     )
     if done.changed and not is_written:
-        lines.append("Nothing was changed; --write does it.")
+        lines.append("Nothing was changed; pass --write to rewrite the files.")
     return "\n".join(lines)
 
 
-def _warn_of_changes(paths: list[str]) -> None:
-    """Says which files have changes that git does not hold, since these can then not be told."""
+def _warn_of_uncommitted(paths: list[str]) -> None:
+    """Warns about uncommitted changes, which cannot be told from the rewrite afterwards."""
     dirty = []
     for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
         names = [p for p in paths if os.path.dirname(os.path.abspath(p)) == folder]
         try:
-            # No hook or monitor that a repository names is run.
+            # Runs no monitor that the repository configures.
             status = subprocess.run(
                 ["git", "-c", "core.fsmonitor=false", "status", "--porcelain", "--"]
                 + [os.path.basename(name) for name in names],
@@ -290,4 +298,4 @@ def _warn_of_changes(paths: list[str]) -> None:
         dirty += [line[3:] for line in status.stdout.splitlines()]
     if dirty:
         shown = ", ".join(dirty[:3]) + (", ..." if len(dirty) > 3 else "")
-        click.echo(f"pmapx: git does not hold all of these before the change: {shown}", err=True)
+        click.echo(f"pmapx: warning: uncommitted changes before the rewrite in {shown}", err=True)

@@ -1,4 +1,4 @@
-"""``pmapx run``: a program written for the old pmap, unchanged."""
+"""``pmapx run``: runs a program written for the original pmap, unchanged."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from pmapx._src.distributed import launcher
 
 @click.command(
     "run",
-    short_help="Run a program as it is, with what JAX removed put back.",
+    short_help="Run a program unchanged, with the APIs that JAX removed.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
@@ -21,25 +21,27 @@ from pmapx._src.distributed import launcher
     "--processes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Start N processes on this machine, as a multi-host program has them.",
+    help="Start N processes on this machine, as in a multi-host program.",
 )
 @click.option(
     "--logs",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="With -n: also write one log file per process to DIR.",
+    help="With -n: also write a log file per process to DIR.",
 )
 @click.option(
     "--stall-report",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="With -n: report where each process waits after so long without progress (default 60; "
-    "0 for never).",
+    help="With -n: report where each process waits after SECONDS without progress (default 60; "
+    "0 disables it).",
 )
-@click.option("--oversubscribe", is_flag=True, help="Let maps have more elements than devices.")
+@click.option(
+    "--oversubscribe", is_flag=True, help="Allow mapped axes larger than the number of devices."
+)
 @click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, which gathers x.")
-@click.option("-v", "--verbose", is_flag=True, help="List the names that were replaced.")
-@click.option("-m", "module", is_flag=True, help="The program is a module, as for python -m.")
+@click.option("-v", "--verbose", is_flag=True, help="List the replaced names.")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program", type=click.Path())
 @click.argument("args", nargs=-1, type=click.Path())
 @click.pass_context
@@ -56,14 +58,14 @@ def command(
     program: str,
     args: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM with its ARGS as it is, with all that JAX removed put back.
+    """Run PROGRAM with its ARGS unchanged, with the APIs that JAX removed.
 
-    jax.pmap is pmapx's, jax.device_put_replicated and its kin are there, and x[0] of what came out
-    of a pmap is cheap again. Its exit status and signals are the program's own.
+    jax.pmap is pmapx.pmap, removed functions such as jax.device_put_replicated exist again, and
+    x[0] of a pmap output is cheap again. PROGRAM keeps its exit status and receives signals itself.
 
-    With -n, so many processes of it run together on this machine: jax.distributed.initialize()
-    finds the others, --devices are each process's own, and every line of output has the number of
-    its process in front. When one fails, all are stopped, and its traceback is printed last.
+    With -n, N processes of PROGRAM run on this machine: jax.distributed.initialize() connects them,
+    --devices applies to each process, and every line of output starts with the index of its
+    process. When one fails, all are stopped, and its traceback is printed last.
 
     \b
     Examples:
@@ -78,12 +80,12 @@ def command(
         raise click.NoSuchOption(program, ctx=ctx)
     if not module and os.path.isdir(program):
         if not os.path.exists(os.path.join(program, "__main__.py")):
-            said = f"the folder {program!r} has no __main__.py"
-            raise click.BadParameter(said, param_hint="PROGRAM")
+            problem = f"the directory {program!r} has no __main__.py"
+            raise click.BadParameter(problem, param_hint="PROGRAM")
     elif not module and not os.path.exists(program):
         is_name = program.replace(".", "").isidentifier() and not program.endswith(".py")
         hint = "; to run a module: pmapx run -m" if is_name else ""
-        raise click.BadParameter(f"there is no file {program!r}{hint}", param_hint="PROGRAM")
+        raise click.BadParameter(f"no such file: {program!r}{hint}", param_hint="PROGRAM")
     flags = {
         "--oversubscribe": oversubscribe,
         "--no-indexing": no_indexing,
@@ -98,25 +100,25 @@ def command(
         )
         sys.exit(status)
     if logs is not None or stall_report is not None:
-        raise click.UsageError("--logs and --stall-report need -n: they are for several processes")
-    # In place of this process: nothing stands between the program and its signals.
+        raise click.UsageError("--logs and --stall-report need -n")
+    # Replaces this process, so that the program receives signals itself.
     os.execve(sys.executable, command_line, launcher.with_devices(os.environ, devices))
 
 
 def _is_python(program: str) -> bool:
-    """Tells whether people named Python too, as in ``pmapx run -- python train.py``."""
+    """Whether the command includes Python, as in ``pmapx run -- python train.py``."""
     if program in ("python", "python3"):
         return not os.path.exists(program)
-    # Not where the links lead: an environment's Python is often a link to another's.
+    # Links are not resolved: the Python of a virtual environment often links to another one.
     return os.path.abspath(program) == os.path.abspath(sys.executable)
 
 
 def _after_python(args: tuple[str, ...]) -> tuple[bool, str, tuple[str, ...]]:
-    """Returns whether Python was given a module, its name or that of a file, and what is left."""
+    """Returns whether Python runs a module, its name or the file, and the remaining arguments."""
     is_module = args[:1] == ("-m",)
     program, *rest = args[is_module:] or ("-",)
     if program.startswith("-"):
         raise click.BadParameter(
-            "after python, give a file or -m and a module", param_hint="PROGRAM"
+            "pass a file or -m and a module after python", param_hint="PROGRAM"
         )
     return is_module, program, tuple(rest)

@@ -1,4 +1,4 @@
-"""``pmapx verify``: migrated code does what it did, shown by running it."""
+"""``pmapx verify``: runs a program before and after migration, and compares the results."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import os
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Seconds, colour, fail
+from pmapx._src.cli._terminal import Seconds, color_option, echo, exclude_option, fail
 from pmapx._src.cli._verification import as_text
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.runs import CannotRunError
 from pmapx._src.verify.verify import verify
 
-# Shells complete folders there.
-FOLDER = click.Path(file_okay=False)
+# Shells complete directories for it.
+DIRECTORY = click.Path(file_okay=False)
 
 
 @click.command(
     "verify",
     cls=WithCommandLine,
-    short_help="Run a program before and after, and compare every call.",
+    short_help="Run a program before and after migration, and compare all calls.",
 )
-@click.option("--before", required=True, type=FOLDER, metavar="DIR", help="The code with pmap.")
-@click.option("--after", required=True, type=FOLDER, metavar="DIR", help="The migrated code.")
+@click.option("--before", required=True, type=DIRECTORY, metavar="DIR", help="The code with pmap.")
+@click.option("--after", required=True, type=DIRECTORY, metavar="DIR", help="The migrated code.")
 @verify_options
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders.")
+@exclude_option
 @click.option(
     "--format",
     "layout",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to print.",
+    help="Output format.",
 )
-@click.option("--color/--no-color", default=None, help="Colours; on terminals unless told.")
+@color_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -51,14 +51,14 @@ def command(
     layout: str,
     color: bool | None,
 ) -> None:
-    """Run a command on two versions of a program, and compare what its maps took and gave.
+    """Run a command on two versions of a program, and compare the calls of pmapped functions.
 
-    It runs once in each folder, with the same virtual devices and hash seed, the version before in
-    the legacy mode. Every call of a function that was pmapped before, or is a shard_map now, is
-    compared: equal to the bit, equal within a tolerance, or different, with the first call and leaf
-    that differ and by how much. Of several processes, as pmapx run -n starts them, each is compared
-    with its own. Exits with 0 if all that was reached is verified, 1 if something is
-    different, nothing was reached, or a site is unverified with --strict, 2 on an error.
+    The command runs once in each directory, with the same virtual devices and hash seed, the old
+    version in legacy mode. The inputs and outputs of every function that was pmapped before, or
+    uses shard_map now, are compared: bitwise equal, equal within a tolerance, or different, with
+    the first call and leaf that differ, and by how much. In a multi-process program (pmapx run -n),
+    each process is compared with its counterpart. Exits with 0 if all sites that ran are verified,
+    1 if one is different, none ran, or one is unverified with --strict, 2 on an error.
 
     \b
     Examples:
@@ -67,13 +67,13 @@ def command(
       pmapx verify --before old --after new -- pmapx run -n 2 train.py
       pmapx verify --before old --after new --rtol 0 --atol 0 -- python train.py
     """
-    for folder in (before, after):
-        if not os.path.isdir(folder):
-            fail(ctx, f"no such folder: {folder}")
+    for directory in (before, after):
+        if not os.path.isdir(directory):
+            fail(ctx, f"no such directory: {directory}")
     if not ctx.obj:
-        fail(ctx, "give the command to run after --, as in: -- python train.py --steps 3")
+        fail(ctx, "pass the command to run after --, as in: -- python train.py --steps 3")
     try:
-        with Seconds("Running the version {}") as seconds:
+        with Seconds("Running the program ({})") as seconds:
             found = verify(
                 ctx.obj,
                 before,
@@ -90,6 +90,5 @@ def command(
     if layout == "json":
         click.echo(json.dumps(found.as_json(), indent=2))
     else:
-        text = as_text(found).encode("utf-8", "replace").decode("utf-8")
-        click.echo(text, color=colour(color))
+        echo(as_text(found), color)
     ctx.exit(found.exit_code(is_strict=strict))

@@ -1,155 +1,32 @@
-"""Every error and warning that pmapx raises: its type, its code, its words and its fix.
+"""Every error and warning that pmapx raises: its type, its code, its message and its fix.
 
-An error is a class in this folder and nowhere else. Its docstring is the page that
-``pmapx explain CODE`` prints; its ``__init__`` takes the facts and writes the message, so the
-place that finds a mistake hands over facts and no prose. Each class also derives from what JAX
-raises for the same mistake, so that existing ``except`` clauses keep working.
+``base`` has ``PmapxError``, ``PmapxWarning`` and the registry of codes. Every other module holds
+the classes of one concern, in the order of a call: ``options``, ``arguments``, ``devices``,
+``processes``, ``warnings``; then ``arrays``, ``legacy``, ``topology`` and ``audit``.
+
+To add an error, write its class in one of these modules; it is public as ``pmapx.errors.Name``.
+Its docstring is the page that ``pmapx explain CODE`` prints. Its ``__init__`` takes facts and
+composes the message, so that the code that detects a mistake contains no prose. Each class also
+derives from what JAX raises for the same mistake, so that existing ``except`` clauses still work.
 """
 
-from pmapx._src.errors.arguments import (
-    AxisSizeDisagrees,
-    AxisSizeMismatch,
-    CompiledForAnotherTree,
-    EmptyAxis,
-    InAxesNotPrefix,
-    NotAnArray,
-    NothingMapped,
-    OutAxesNotPrefix,
-    OutAxisOutOfRange,
-    OutputNotAnArray,
-    RankTooLow,
-    ScalarMapped,
-    StaticArgumentMissing,
-    UnhashableStatic,
-)
-from pmapx._src.errors.arrays import (
-    NoLeadingAxis,
-    NoSuchRow,
-    NotAnArrayLeaf,
-    NotConcrete,
-    ShardCountMismatch,
-    ShardsDisagree,
-    ShardsNotASequence,
-    UnevenBatch,
-    WrongLeadingAxis,
-)
-from pmapx._src.errors.audit import CannotAudit
-from pmapx._src.errors.base import CODES, PmapxError, PmapxWarning, explain, warn
-from pmapx._src.errors.devices import (
-    MoveForbidden,
-    NestedDevices,
-    NestingTooLarge,
-    ReshardRefused,
-    TooManyElements,
-)
-from pmapx._src.errors.legacy import PmapShardingGone
-from pmapx._src.errors.options import (
-    AxesNotIntegers,
-    BadArgnums,
-    NoDevices,
-    NotCallable,
-    RepeatedDevice,
-    UnknownOption,
-)
-from pmapx._src.errors.processes import (
-    BadCoordinator,
-    BarrierTimeout,
-    CallsDiffer,
-    CannotStitch,
-    CannotUnstitch,
-    CompiledForAnotherShape,
-    LocalRowsDisagree,
-    NoCluster,
-    NoLocalDevices,
-    ReplicasDiffer,
-    RowSpansProcesses,
-    StitchDisagreement,
-    UnevenShares,
-)
-from pmapx._src.errors.topology import (
-    CannotRebuild,
-    NoCompiler,
-    NoTopologyFromCompiler,
-    TooFewCpuDevices,
-    UnevenTopology,
-    UnknownTopology,
-)
-from pmapx._src.errors.warnings import (
-    DonatedInputMoved,
-    DonationUnused,
-    FastPathUnavailable,
-    InputMoved,
-    RemovedName,
-    UnevenOversubscription,
-    VaryingOutput,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CODES",
-    "AxesNotIntegers",
-    "AxisSizeDisagrees",
-    "AxisSizeMismatch",
-    "BadArgnums",
-    "BadCoordinator",
-    "BarrierTimeout",
-    "CallsDiffer",
-    "CannotAudit",
-    "CannotRebuild",
-    "CannotStitch",
-    "CannotUnstitch",
-    "CompiledForAnotherShape",
-    "CompiledForAnotherTree",
-    "DonatedInputMoved",
-    "DonationUnused",
-    "EmptyAxis",
-    "FastPathUnavailable",
-    "InAxesNotPrefix",
-    "InputMoved",
-    "LocalRowsDisagree",
-    "MoveForbidden",
-    "NestedDevices",
-    "NestingTooLarge",
-    "NoCluster",
-    "NoCompiler",
-    "NoDevices",
-    "NoLeadingAxis",
-    "NoLocalDevices",
-    "NoSuchRow",
-    "NoTopologyFromCompiler",
-    "NotAnArray",
-    "NotAnArrayLeaf",
-    "NotCallable",
-    "NotConcrete",
-    "NothingMapped",
-    "OutAxesNotPrefix",
-    "OutAxisOutOfRange",
-    "OutputNotAnArray",
-    "PmapShardingGone",
-    "PmapxError",
-    "PmapxWarning",
-    "RankTooLow",
-    "RemovedName",
-    "RepeatedDevice",
-    "ReplicasDiffer",
-    "ReshardRefused",
-    "RowSpansProcesses",
-    "ScalarMapped",
-    "ShardCountMismatch",
-    "ShardsDisagree",
-    "ShardsNotASequence",
-    "StaticArgumentMissing",
-    "StitchDisagreement",
-    "TooFewCpuDevices",
-    "TooManyElements",
-    "UnevenBatch",
-    "UnevenOversubscription",
-    "UnevenShares",
-    "UnevenTopology",
-    "UnhashableStatic",
-    "UnknownOption",
-    "UnknownTopology",
-    "VaryingOutput",
-    "WrongLeadingAxis",
-    "explain",
-    "warn",
-]
+from pmapx._src.errors.arguments import *  # noqa: F403
+from pmapx._src.errors.arrays import *  # noqa: F403
+from pmapx._src.errors.audit import *  # noqa: F403
+from pmapx._src.errors.base import CODES as CODES
+from pmapx._src.errors.base import PmapxError as PmapxError
+from pmapx._src.errors.base import PmapxWarning as PmapxWarning
+from pmapx._src.errors.base import explain as explain
+from pmapx._src.errors.base import warn as warn
+from pmapx._src.errors.devices import *  # noqa: F403
+from pmapx._src.errors.legacy import *  # noqa: F403
+from pmapx._src.errors.options import *  # noqa: F403
+from pmapx._src.errors.processes import *  # noqa: F403
+from pmapx._src.errors.topology import *  # noqa: F403
+from pmapx._src.errors.warnings import *  # noqa: F403
+
+if not TYPE_CHECKING:  # Type checkers read only literals; to them, the star imports are the list.
+    __all__ = [each.__name__ for each in (PmapxError, PmapxWarning, explain, warn)]
+    __all__ += ["CODES", *sorted(cls.__name__ for cls in CODES.values())]

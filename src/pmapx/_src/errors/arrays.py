@@ -1,147 +1,142 @@
-"""Mistakes in making, reading and taking apart arrays of one row a device."""
+"""Mistakes in creating and reading arrays with a leading device axis."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pmapx._src.errors.base import PmapxError
+from pmapx._src.errors.base import PmapxError, shown
 
 
 class ShardsNotASequence(PmapxError, TypeError, code="PMX121"):
-    """device_put_sharded was given something else than a list of shards.
+    """The shards passed to device_put_sharded are not a list or tuple.
 
-    Its first argument is a list or tuple with one shard a device, each an array or a pytree of
-    arrays. An array that is stacked already needs no taking apart.
+    The first argument is a sequence with one shard per device, each an array or a pytree of
+    arrays. An array that is already stacked does not need to be split into a list.
     """
 
     def __init__(self, function: str, shards: Any) -> None:
         shape = f" of shape {tuple(shards.shape)}" if hasattr(shards, "shape") else ""
         super().__init__(
-            f"{function} takes a sequence of shards, one a device, as argument 0 'shards', but got "
-            f"{type(shards).__module__}.{type(shards).__qualname__}{shape}, which has a leading "
-            "axis at best.",
-            fix="pass a list with one shard per device; put a stacked array with "
+            f"{function} expects a sequence of shards, one per device, as argument 0 'shards', but "
+            f"got {type(shards).__module__}.{type(shards).__qualname__}{shape}.",
+            fix="pass a list with one shard per device; place a stacked array with "
             "pmapx.prefetch, pmapx.shard_batch or jax.device_put(x, sharding).",
         )
 
 
 class ShardCountMismatch(PmapxError, ValueError, code="PMX122"):
-    """The number of shards is not the number of devices.
+    """The number of shards differs from the number of devices.
 
-    ``device_put_sharded(shards, devices)`` puts shard ``i`` on device ``i``.
+    ``device_put_sharded(shards, devices)`` places shard ``i`` on device ``i``.
     """
 
     def __init__(self, function: str, shards: int, devices: int) -> None:
         super().__init__(
             f"{function} got len(shards) = {shards} for argument 0 'shards', but len(devices) = "
-            f"{devices}: the leading axis of the result has one row a device.",
-            fix="pass as many shards as devices.",
+            f"{devices}.",
+            fix="pass one shard per device.",
         )
 
 
 class ShardsDisagree(PmapxError, ValueError, code="PMX123"):
-    """Two shards have another structure, shape or type.
+    """Two shards differ in structure, shape or dtype.
 
-    Shards become rows of one array, so each leaf has the same shape and type in all of them.
+    The shards are stacked into one array along a leading device axis, so each leaf must have the
+    same shape and dtype in all of them.
     """
 
     def __init__(self, function: str, first: str, is_first: str, other: str, is_other: str) -> None:
         super().__init__(
             f"the shards passed to {function} must have consistent structure, shape and dtype to "
-            f"be rows of one array along axis 0:\n    {first} is {is_first}\n    {other} is "
-            f"{is_other}",
-            fix="make the shards alike, padding them where they are ragged.",
+            f"be stacked along axis 0:\n    {first} is {is_first}\n    {other} is {is_other}",
+            fix="give all shards the same structure, shapes and dtypes; pad ragged ones.",
         )
 
 
 class NotConcrete(PmapxError, TypeError, code="PMX124"):
-    """A traced value stands where an array is needed.
+    """A function that needs concrete arrays got a tracer.
 
-    Placing an array on devices and reading one happens outside of traced functions: inside
-    ``jit``, ``grad`` or ``pmap`` there is no array yet, only its shape and type.
+    Arrays are placed on devices and read from them outside of traced functions: inside ``jit``,
+    ``grad`` or ``pmap``, only their shapes and dtypes are known.
     """
 
     def __init__(self, function: str, leaf: str, shape: str) -> None:
         super().__init__(
-            f"{function} needs a concrete array, but {leaf} is a tracer, {shape}: it has an axis "
-            "and no place on devices yet.",
+            f"{function} needs a concrete array, but {leaf} is a tracer, {shape}.",
             fix="call it outside of the traced function, and pass the result in.",
         )
 
 
 class NotAnArrayLeaf(PmapxError, TypeError, code="PMX125"):
-    """A leaf is not something that JAX can put on a device.
+    """A leaf is not a valid JAX type.
 
-    Leaves are arrays and numbers. Strings and objects of your own are not, unless they are
-    registered as pytrees.
+    Leaves are arrays and numbers. Strings and instances of unregistered classes are not.
     """
 
     def __init__(self, function: str, leaf: str, value: Any) -> None:
-        text = repr(value)
-        shown = text if len(text) <= 60 else text[:57] + "..."
         kind = getattr(value, "dtype", None) or type(value).__qualname__
         super().__init__(
-            f"{function} cannot place {leaf}: {shown}, of type {kind}, has no shape and axis that "
-            "JAX knows.",
-            fix="take it out of the tree first, for example with jax.tree.map over the rest, or "
-            "encode it as numbers.",
+            f"{function} cannot place {leaf} on a device: {shown(value)}, of type {kind}, is not a "
+            "valid JAX type.",
+            fix="remove it from the tree, or convert it to an array of a numeric dtype.",
         )
 
 
 class NoLeadingAxis(PmapxError, ValueError, code="PMX126"):
-    """A leaf has no leading axis to take a row of, or to split.
+    """A leaf has no leading axis.
 
-    ``unreplicate`` and its relatives take one row of each leaf, and ``shard_batch`` splits the
-    rows over the devices; a scalar has none. Often the tree was unreplicated before.
+    ``unreplicate``, ``local_slice`` and ``to_host`` index the leading device axis of each leaf, and
+    ``shard_batch`` splits it; a scalar has none. Often the tree is already unreplicated.
     """
 
     def __init__(self, function: str, leaf: str, shape: str) -> None:
         super().__init__(
             f"{function} needs the leading axis 0 of every leaf, but {leaf} is a scalar, {shape}.",
-            fix="leave scalars out, or call it on the stacked tree: it may be unreplicated "
-            "already.",
+            fix="remove scalars from the tree, or pass the replicated tree: this one may already "
+            "be unreplicated.",
         )
 
 
 class UnevenBatch(PmapxError, ValueError, code="PMX127"):
-    """A batch does not divide evenly over the devices.
+    """The batch size is not divisible by the number of devices.
 
-    ``shard_batch`` turns ``(devices * b, ...)`` into ``(devices, b, ...)``.
+    ``shard_batch`` reshapes ``(devices * b, ...)`` to ``(devices, b, ...)``.
     """
 
     def __init__(self, function: str, leaf: str, shape: str, size: int, devices: int) -> None:
         super().__init__(
-            f"{function} cannot split {leaf}, {shape}, over {devices} devices: its leading axis 0 "
-            f"has size {size}, which {devices} does not divide.",
-            fix=f"drop or pad rows to a multiple of {devices}; {size // devices * devices} of them "
-            "fit now.",
+            f"{function} cannot shard {leaf}, {shape}, over {devices} devices: its leading axis 0 "
+            f"has size {size}, which is not divisible by {devices}.",
+            fix=f"drop or pad examples to a multiple of {devices}, for example "
+            f"{size // devices * devices}.",
         )
 
 
 class WrongLeadingAxis(PmapxError, ValueError, code="PMX128"):
-    """The leading axis is not the number of devices.
+    """The size of the leading axis differs from the number of devices.
 
-    ``prefetch`` puts row ``i`` of each leaf on device ``i``, as pmap takes it.
+    ``prefetch`` places index ``i`` of the leading axis of each leaf on device ``i``, as pmap
+    expects.
     """
 
     def __init__(self, function: str, leaf: str, shape: str, devices: int) -> None:
         super().__init__(
-            f"{function} puts one row on each of {devices} devices, but {leaf} is {shape}: its "
-            f"leading axis 0 should have size {devices}.",
-            fix="reshape the batch to (devices, batch per device, ...); pmapx.shard_batch does so.",
+            f"{function} shards the leading axis over {devices} devices, but {leaf} is {shape}: "
+            f"its leading axis 0 should have size {devices}.",
+            fix="reshape the batch to (devices, batch per device, ...), as pmapx.shard_batch does.",
         )
 
 
-class NoSuchRow(PmapxError, IndexError, code="PMX129"):
-    """A row is out of range, or on another machine.
+class NoSuchShard(PmapxError, IndexError, code="PMX129"):
+    """An index of the leading device axis is out of range, or on another process.
 
-    ``local_slice(x, i)`` reads row ``i`` where it lies. In a program of several processes each
-    one can read only the rows of its own devices.
+    ``local_slice(x, i)`` reads index ``i`` on the device that holds it. In a multi-process program,
+    each process can read only the shards on its own devices.
     """
 
     def __init__(self, function: str, index: int, shape: str, reason: str) -> None:
         super().__init__(
-            f"{function} cannot take row {index} along axis 0 of argument 0 'x', {shape}: "
+            f"{function} cannot read index {index} along axis 0 of argument 0 'x', {shape}: "
             f"{reason}.",
-            fix="pass the index of a row that x.addressable_shards lists.",
+            fix="pass the index of a shard in x.addressable_shards.",
         )

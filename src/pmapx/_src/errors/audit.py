@@ -1,4 +1,4 @@
-"""Mistakes in what is to be audited."""
+"""Mistakes in the arguments of pmapx.audit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pmapx._src.errors.base import PmapxError
 
 
 class CannotAudit(PmapxError, TypeError, code="PMX691"):
-    """pmapx.audit was given something that is not a function.
+    """The first argument of pmapx.audit is not a function.
 
-    It takes the mapped function and its arguments apart, ``pmapx.audit(step, state, batch)``, and
-    not the result of a call.
+    Pass the function and its arguments, ``pmapx.audit(step, state, batch)``, not the result of a
+    call.
     """
 
     def __init__(self, given: Any) -> None:
         super().__init__(
             f"audit expects a function, got {type(given).__name__}.",
-            fix="pass the mapped function first and its arguments after it: "
+            fix="pass the pmapped function and then its arguments: "
             "pmapx.audit(step, state, batch).",
         )

@@ -1,29 +1,15 @@
-"""What errors and warnings are made of: a code, a message with its fix, and a page."""
+"""The base classes of errors and warnings, and the registry of their codes."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
 import warnings
-from typing import ClassVar, cast
-
-import jax
+from typing import Any, ClassVar, cast
 
 CODES: dict[str, type[PmapxError] | type[PmapxWarning]] = {}
-
-
-def _register(cls: type, code: str) -> None:
-    cls.__module__ = "pmapx.errors"  # Where users know it from, whichever file it is in.
-    if not code:
-        return
-    if code in CODES:
-        raise AssertionError(f"{code} is taken by {CODES[code].__name__}")
-    CODES[code] = cls
-
-
-def _compose(code: str, problem: str, fix: str) -> str:
-    return f"{problem}\n  fix: {fix}\n  code: {code} (`pmapx explain {code}` says more)"
 
 
 def explain(code: str) -> str:
@@ -31,29 +17,33 @@ def explain(code: str) -> str:
 
     >>> import pmapx.errors
     >>> print(explain("PMX108").splitlines()[0])
-    PMX108 NothingMapped: nothing says how large the mapped axis is.
+    PMX108 NothingMapped: the size of the mapped axis is unknown.
     """
-    cls = CODES[code.upper()]
-    page = inspect.cleandoc(cls.__doc__ or "")
-    return f"{cls.code} {cls.__name__}: {page[0].lower()}{page[1:]}"
+    return page(CODES[code.upper()])
+
+
+def page(cls: Any) -> str:
+    """Returns the docstring of a class that has a code, with its code and name in front."""
+    text = inspect.cleandoc(cls.__doc__ or "")
+    return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
 
 
 def warn(warning: PmapxWarning) -> None:
-    """Issues a warning at the line of the user's that led here, not at one of pmapx or JAX."""
+    """Issues a warning at the user's line that led here, not at one inside pmapx or JAX."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     try:
         warnings.warn(warning, stacklevel=level + 1)
     except PmapxWarning:
-        if not warning.is_advice or _is_asked_for(warning):
+        if not warning.is_advice or _is_error_by_name(warning):
             raise
-        # jax.pmap does not warn of this: ``-W error`` is no reason to stop what it runs.
+        # jax.pmap does not warn about this: a blanket ``-W error`` must not stop the program.
         warnings.showwarning(warning, type(warning), frame.f_code.co_filename, frame.f_lineno)
 
 
-def _is_asked_for(warning: PmapxWarning) -> bool:
-    """Says whether a filter names warnings of pmapx, and asks for errors."""
+def _is_error_by_name(warning: PmapxWarning) -> bool:
+    """Whether a filter that names a pmapx warning class turns this one into an error."""
     return any(
         each[0] == "error"
         and issubclass(cast(type, each[2]), PmapxWarning)
@@ -63,15 +53,39 @@ def _is_asked_for(warning: PmapxWarning) -> bool:
 
 
 def _is_internal(filename: str) -> bool:
-    return filename.startswith(_INTERNAL) or filename.startswith("<")
+    return filename.startswith((*_internal_folders(), "<"))
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_INTERNAL = (_PACKAGE + os.sep, os.path.dirname(os.path.abspath(jax.__file__)) + os.sep)
+@functools.cache
+def _internal_folders() -> tuple[str, ...]:
+    import jax  # Not at the top: ``pmapx check`` uses this module without JAX.
+
+    pmapx_src = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return (pmapx_src + os.sep, os.path.dirname(os.path.abspath(jax.__file__)) + os.sep)
+
+
+def shown(value: Any) -> str:
+    """Returns the repr of a user's value, shortened to fit a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _register(cls: type[PmapxError] | type[PmapxWarning], code: str) -> None:
+    cls.__module__ = "pmapx.errors"  # The public module, whichever file defines the class.
+    cls.code = code
+    if not code:
+        return
+    if code in CODES:
+        raise AssertionError(f"{code} is already used by {CODES[code].__name__}")
+    CODES[code] = cls
+
+
+def _compose(code: str, problem: str, fix: str) -> str:
+    return f"{problem}\n  fix: {fix}\n  code: {code} (see `pmapx explain {code}`)"
 
 
 class PmapxError(Exception):
-    """Base of all errors of pmapx; catch it to tell them from JAX's own.
+    """Base class of all pmapx errors; catch it to tell them from JAX's own.
 
     >>> import pmapx
     >>> try:
@@ -84,21 +98,18 @@ class PmapxError(Exception):
     code: ClassVar[str] = ""
 
     def __init_subclass__(cls, code: str = "") -> None:
-        """Puts the class into ``CODES`` under its code."""
         super().__init_subclass__()
-        cls.code = code
         _register(cls, code)
 
     def __init__(self, problem: str, *, fix: str) -> None:
-        """Composes the message from what is wrong and how to mend it."""
         super().__init__(_compose(self.code, problem, fix))
 
 
 class PmapxWarning(UserWarning):
-    """Base of all warnings of pmapx; filter on it to silence or to raise them.
+    """Base class of all pmapx warnings; filter on it to silence them or turn them into errors.
 
-    Those that ``jax.pmap`` has no counterpart of are advice: they are raised where a filter names
-    them or this class, and are only shown where all warnings are errors (``python -W error``).
+    Warnings that have no counterpart in ``jax.pmap`` are advice: they become errors only under a
+    filter that names them or this class. Under a blanket ``python -W error`` they are only shown.
 
     >>> import warnings, pmapx
     >>> with warnings.catch_warnings():
@@ -109,12 +120,9 @@ class PmapxWarning(UserWarning):
     is_advice: ClassVar[bool] = False
 
     def __init_subclass__(cls, code: str = "", *, is_advice: bool = False) -> None:
-        """Puts the class into ``CODES`` under its code."""
         super().__init_subclass__()
-        cls.code = code
         cls.is_advice = is_advice
         _register(cls, code)
 
     def __init__(self, problem: str, *, fix: str) -> None:
-        """Composes the message from what was noticed and how to mend it."""
         super().__init__(_compose(self.code, problem, fix))

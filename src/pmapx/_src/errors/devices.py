@@ -1,23 +1,21 @@
-"""Maps that the devices cannot hold, and inputs that may not be moved there."""
+"""Mapped axes that exceed the devices, and inputs that may not be resharded."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 from pmapx._src.errors.base import PmapxError
 
 
-def _sizes(named_sizes: Sequence[tuple[Hashable, int]]) -> str:
-    return " x ".join(f"{name!r} ({size})" for name, size in named_sizes)
-
-
-class TooManyElements(PmapxError, ValueError, code="PMX201"):
+class NotEnoughDevices(PmapxError, ValueError, code="PMX201"):
     """The mapped axis is larger than the number of devices.
 
-    pmap runs one element of the mapped axis on each device. With ``oversubscribe=True`` each
-    device runs several, collectives included; or reshape ``(16, ...)`` to ``(8, 2, ...)`` and
-    handle the second axis inside, for example with ``jax.vmap``.
+    pmap runs one index of the mapped axis on each device. With ``oversubscribe=True``, each device
+    runs several, and collectives still reduce over all of them. Alternatively, reshape
+    ``(16, ...)`` to ``(8, 2, ...)`` and handle the second axis inside, for example with
+    ``jax.vmap``.
     """
 
     def __init__(
@@ -33,11 +31,11 @@ class TooManyElements(PmapxError, ValueError, code="PMX201"):
 
 
 class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
-    """Nested pmaps need more devices than there are.
+    """Nested pmaps need more devices than are available.
 
-    A pmap inside a pmap runs each inner element of each outer element on a device of its own, so
-    the product of the sizes must not exceed the number of devices: those that JAX has, or those
-    that were passed as ``devices``.
+    Each index of an inner pmap runs on its own device for each index of the outer one, so the
+    product of the sizes must not exceed the number of devices: those that JAX has, or those passed
+    as ``devices``.
     """
 
     def __init__(
@@ -48,9 +46,7 @@ class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
         *,
         were_passed: bool = False,
     ) -> None:
-        total = 1
-        for _, size in named_sizes:
-            total *= size
+        total = math.prod(size for _, size in named_sizes)
         problem = (
             f"compiling computation that requires {total} logical devices, but only {available} "
             f"XLA devices are available (num_replicas={total}), due to nested pmapped functions."
@@ -60,58 +56,63 @@ class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
                 f"pmapped function requires {total} local devices to run due to nested pmapped or "
                 f"other parallel functions, but only {available} are available."
             )
+        nesting = " x ".join(f"{name!r} ({size})" for name, size in named_sizes)
         super().__init__(
             f"{function}: {problem}\n"
-            f"    nesting of mapped axes, outermost first: {_sizes(named_sizes)}; the argument "
-            "shapes give these sizes",
-            fix="map fewer elements, use jax.vmap for the inner map, or pass oversubscribe=True "
-            "to the outermost pmap.",
+            f"    nested mapped axes, outermost first, with sizes from the argument shapes: "
+            f"{nesting}",
+            fix="map smaller axes, use jax.vmap for the inner one, or pass oversubscribe=True to "
+            "the outermost pmap.",
         )
 
 
 class NestedDevices(PmapxError, ValueError, code="PMX203"):
-    """An inner pmap names its own devices.
+    """An inner pmap has an explicit devices argument.
 
-    The outermost pmap decides on the devices; the inner ones share them out.
+    The outermost pmap determines the devices; the inner ones subdivide them.
     """
 
     def __init__(self, function: str, axis_name: Hashable, outer: Hashable) -> None:
         super().__init__(
             f"Nested pmap with explicit devices argument. {function}, mapped over axis "
-            f"{axis_name!r}, is called inside the pmap over axis {outer!r}, which has its devices "
-            "already.",
-            fix="give the argument 'devices' to the outermost pmap only.",
+            f"{axis_name!r}, is called inside the pmap over axis {outer!r}, which determines the "
+            "devices.",
+            fix="pass the argument 'devices' only to the outermost pmap.",
         )
 
 
-class ReshardRefused(PmapxError, ValueError, code="PMX301"):
-    """An input lies elsewhere, and reshard="error" forbids to move it.
+class _Misplaced(PmapxError, ValueError):
+    def __init__(
+        self, function: str, argument: str, shape: str, found: Any, wanted: Any, why: str, or_: str
+    ) -> None:
+        super().__init__(
+            f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
+            f"axis needs\n    {wanted}\n  and {why}.",
+            fix=f"place it before the call with jax.device_put(x, sharding), or {or_}.",
+        )
 
-    The default, ``reshard="allow"``, moves such an input to where the program needs it, as the
-    original pmap did. ``reshard="error"`` is for programs that want to see every move.
+
+class ReshardRefused(_Misplaced, code="PMX301"):
+    """An input has another sharding, and reshard="error" does not allow resharding it.
+
+    The default, ``reshard="allow"``, transfers such an input to the devices where the program
+    needs it, as the original pmap did. ``reshard="error"`` makes every such transfer an error.
     """
 
     def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:
-        super().__init__(
-            f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
-            f"axis needs\n    {wanted}\n  and reshard='error' forbids to move it.",
-            fix="put it there before the call with jax.device_put(x, sharding), or pass "
-            "reshard='allow' to pmap.",
-        )
+        why = "reshard='error' does not allow resharding it"
+        allow = "pass reshard='allow' to pmap"
+        super().__init__(function, argument, shape, found, wanted, why, allow)
 
 
-class MoveForbidden(PmapxError, ValueError, code="PMX302"):
-    """An input lies elsewhere, and the transfer guard forbids to move it.
+class TransferDisallowed(_Misplaced, code="PMX302"):
+    """An input has another sharding, and the transfer guard disallows transferring it.
 
-    Under ``jax.transfer_guard("disallow")`` nothing moves between devices unless it is asked for,
-    and moving an argument of pmap is not. Correctly placed inputs pass.
+    Under ``jax.transfer_guard("disallow")`` only explicit transfers are allowed, and resharding an
+    argument of a pmapped function is implicit. Correctly placed inputs are accepted.
     """
 
     def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:
-        super().__init__(
-            f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
-            f"axis needs\n    {wanted}\n  and the device-to-device transfer guard disallows to "
-            "move it.",
-            fix="put it there before the call with jax.device_put(x, sharding), or allow "
-            "device-to-device transfers around the call.",
-        )
+        why = "the device-to-device transfer guard disallows transferring it"
+        allow = "allow device-to-device transfers around the call"
+        super().__init__(function, argument, shape, found, wanted, why, allow)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pmapx._src.errors.base import PmapxError
 
 
-class PmapShardingGone(PmapxError, TypeError, code="PMX131"):
-    """PmapSharding cannot be made from a sharding spec any more.
+class PmapShardingRemoved(PmapxError, TypeError, code="PMX131"):
+    """PmapSharding can no longer be constructed from a sharding spec.
 
-    JAX removed ``PmapSharding`` and the specs that it took with the original pmap. Arrays of pmap
-    have a ``NamedSharding`` now. Under ``pmapx.install()``, ``PmapSharding.default(shape, dim)``
-    returns the one that an array of that shape has.
+    JAX removed ``PmapSharding`` and its sharding specs with the original pmap. The outputs of a
+    pmapped function have a ``NamedSharding`` now. Under ``pmapx.install()``,
+    ``PmapSharding.default(shape, dim)`` returns the one for an array of that shape.
     """
 
     def __init__(self) -> None:
         super().__init__(
-            "jax.sharding.PmapSharding was removed from JAX with the original pmap, and its "
-            "argument, the sharding spec of a shape and its mapped axis, too.",
-            fix="make a jax.sharding.NamedSharding(mesh, PartitionSpec('i')), or call "
+            "jax.sharding.PmapSharding and its sharding specs were removed from JAX with the "
+            "original pmap.",
+            fix="use jax.sharding.NamedSharding(mesh, PartitionSpec('i')), or call "
             "PmapSharding.default(shape, sharded_dim, devices), which returns one.",
         )

@@ -40,7 +40,7 @@ class PmapSharding(metaclass=_Mentioned):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a sharding spec, which it took, is gone too."""
-        raise errors.PmapShardingGone
+        raise errors.PmapShardingRemoved
 
     @classmethod
     def default(

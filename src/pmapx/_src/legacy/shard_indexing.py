@@ -1,4 +1,4 @@
-"""``x[i]`` as the original pmap's arrays had it: that row, on its own device, no communication."""
+"""``x[i]`` as for the original pmap's outputs: that shard on its device, without communication."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _INTEGERS = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllI
 
 
 def make_getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns ``__getitem__`` for arrays: rows where they lie, every other index JAX's way."""
+    """Returns an ``__getitem__`` that reads shards on their devices, and leaves the rest to JAX."""
 
     def getitem(self: Any, index: Any) -> Any:
         kind = type(index)
         if kind in _INTEGERS or kind is slice:
             sharding = self.sharding
             if type(sharding) is NamedSharding:
-                row = _row(self, sharding, index)
-                if row is not None:
-                    return row
+                shard = _shard(self, sharding, index)
+                if shard is not None:
+                    return shard
         return original(self, index)
 
     return getitem
 
 
 def make_iter(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns ``__iter__`` for arrays: the rows of a stacked one where they lie."""
+    """Returns an ``__iter__`` that reads shards on their devices, and leaves the rest to JAX."""
 
     def iterate(self: Any) -> Iterator[Any]:
         sharding = self.sharding
@@ -44,24 +44,24 @@ def make_iter(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _positions(x: Any, sharding: NamedSharding) -> tuple[int | None, ...] | None:
-    """Says where the rows are, if they are to be read here and now, as they lie."""
-    positions = local_shards.holders(sharding, x.shape)
+    """Returns the position of each local shard, or None if JAX should index the array."""
+    positions = local_shards.shard_positions(sharding, x.shape)
     if positions is None or fastpath.is_staging() or x.is_deleted():
         return None
     return positions
 
 
-def _row(x: Any, sharding: NamedSharding, index: Any) -> Any:
-    """Returns the row or the slice of one that ``index`` means; None if it is not for us."""
+def _shard(x: Any, sharding: NamedSharding, index: Any) -> Any:
+    """Returns ``x[i]`` or ``x[i : i + 1]``, or None if JAX should index the array."""
     positions = _positions(x, sharding)
     if positions is None:
         return None
     size = len(positions)
     if type(index) is not slice:
         position = positions[index] if -size <= index < size else None
-        return None if position is None else local_shards.row_at(x, position)
+        return None if position is None else local_shards.squeezed_shard(x, position)
     start, stop = index.start, index.stop
     if index.step not in (None, 1) or type(start) is not int or type(stop) is not int:
         return None
     position = positions[start] if 0 <= start < size and stop == start + 1 else None
-    return None if position is None else local_shards.slice_at(x, position)
+    return None if position is None else local_shards.copied_shard(x, position)

@@ -75,11 +75,12 @@ class Inputs:
         for index, (argument, shape) in facts.items():
             reason = placement.reason_to_move(leaves[index], wanted[index])
             if self.policy == "warn":
-                moved = errors.InputMoved(self.function, argument, shape, reason)
+                moved = errors.InputResharded(self.function, argument, shape, reason)
                 self.record.warn_once([moved])
             self.record.note_move(argument, reason)
             if donated and donated[index]:
-                self.record.warn_once([errors.DonatedInputMoved(self.function, argument, shape)])
+                resharded = errors.DonatedInputResharded(self.function, argument, shape)
+                self.record.warn_once([resharded])
                 leaves[index] = placement.move_donated(leaves[index], wanted[index])
             else:
                 leaves[index] = placement.move(leaves[index], wanted[index])
@@ -124,7 +125,7 @@ class Inputs:
         if self.policy == "error":
             raise errors.ReshardRefused(self.function, argument, shape, found, wanted)
         if placement.is_move_forbidden():
-            raise errors.MoveForbidden(self.function, argument, shape, found, wanted)
+            raise errors.TransferDisallowed(self.function, argument, shape, found, wanted)
         return argument, shape
 
     def known_moves(
@@ -147,7 +148,7 @@ class Inputs:
             return None
         if placement.is_move_forbidden():
             shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
-            raise errors.MoveForbidden(self.function, "an argument", shape, x.sharding, wanted)
+            raise errors.TransferDisallowed(self.function, "an argument", shape, x.sharding, wanted)
         known = self.known.get(id(wanted))
         if known is not None:
             self.record.note_move(known.argument, known.reason)

@@ -40,7 +40,7 @@ def over_all_processes(programs: Programs, call: Call) -> Call:
     rows = size * process_shards.local_rows(mesh) // len(mesh.devices)
     if passed is not None and rows != passed:
         argument, _, _ = program.mapping.describe_size()
-        raise errors.LocalRowsDisagree(
+        raise errors.LocalSizeMismatch(
             programs.function, argument, passed, rows, size, jax.process_index()
         )
     return dataclasses.replace(call, signature=signature)

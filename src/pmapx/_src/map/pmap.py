@@ -325,7 +325,7 @@ class MappedFunction:
         """Traces the function for these arguments, or their shapes."""
         try:
             return self.traced(*args, **kwargs)[1]
-        except (errors.TooManyElements, errors.NestingTooLarge):
+        except (errors.NotEnoughDevices, errors.NestingTooLarge):
             return self.traced_alone(*args, **kwargs)
 
     def traced(self, /, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:

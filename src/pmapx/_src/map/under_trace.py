@@ -100,7 +100,7 @@ def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[An
     """
     try:
         program = programs.program_for(call.signature, None)
-    except (errors.TooManyElements, errors.NestingTooLarge) as error:
+    except (errors.NotEnoughDevices, errors.NestingTooLarge) as error:
         if not _is_recorded():
             raise
         return _stage_refused(programs, call, mapping, error)

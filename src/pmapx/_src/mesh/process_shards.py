@@ -45,7 +45,7 @@ def global_size(
         raise errors.NoLocalDevices(jax.process_index(), sorted(counts))
     devices_a_row = own // local_size
     if own % local_size or any(count % devices_a_row for count in counts.values()):
-        raise errors.UnevenShares(function, argument, local_size, own, dict(counts))
+        raise errors.UnevenProcessShards(function, argument, local_size, own, dict(counts))
     return len(devices) // devices_a_row
 
 
@@ -56,7 +56,7 @@ def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
     counts = by_process(devices)
     share, rest = divmod(count, len(counts))
     if rest or share > min(counts.values()):
-        raise errors.UnevenShares("pmap", "the map", count, share, dict(counts))
+        raise errors.UnevenProcessShards("pmap", "the map", count, share, dict(counts))
     taken: Counter[int] = Counter()
     chosen = []
     for device in devices:
@@ -74,7 +74,7 @@ def local_mesh(mesh: Mesh) -> Mesh:
         raise errors.NoLocalDevices(here, sorted(by_process(list(mesh.devices.flat))))
     box = np.ix_(*(np.unique(positions) for positions in np.nonzero(is_here)))
     if not is_here[box].all():
-        raise errors.RowSpansProcesses(dict(mesh.shape), here)
+        raise errors.ShardAcrossProcesses(dict(mesh.shape), here)
     return Mesh(mesh.devices[box], mesh.axis_names, axis_types=mesh.axis_types)
 
 
@@ -82,5 +82,5 @@ def local_rows(mesh: Mesh) -> int:
     """Returns how many rows of the first axis of ``mesh`` are this process's, each whole."""
     rows, *inner = local_mesh(mesh).devices.shape
     if tuple(inner) != mesh.devices.shape[1:]:
-        raise errors.RowSpansProcesses(dict(mesh.shape), jax.process_index())
+        raise errors.ShardAcrossProcesses(dict(mesh.shape), jax.process_index())
     return rows

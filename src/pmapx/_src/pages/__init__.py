@@ -1,7 +1,8 @@
 """Pages that a command writes: one file of HTML, nothing loaded, and no data in it can run.
 
-``shell`` puts a page together; ``escaping`` makes data of what others wrote; ``writing`` puts it on
-disk. ``shell.css`` has the colours and ``shell.js`` what every page does: building elements from
+``escaping`` turns untrusted text into safe data; ``shell`` assembles a page; ``code_pages`` has the
+base class of rules and findings, which have a code and a page of documentation.
+``shell.css`` has the colours and ``shell.js`` what every page does: building elements from
 text, the theme, the keys and the help on them. A page adds files of its own beside these.
 
 >>> from pmapx._src.pages import shell

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
+from pmapx._src.errors.base import page
+
 T = TypeVar("T", bound="Coded")
 
 
@@ -25,8 +27,7 @@ class Coded:
     @classmethod
     def page(cls) -> str:
         """Returns the docstring, with its code and title in front."""
-        text = inspect.cleandoc(cls.__doc__ or "")
-        return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
+        return page(cls)
 
     @classmethod
     def summary(cls) -> str:

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing files atomically: the new content or the old, never a part."""
 
 from __future__ import annotations
 
@@ -7,36 +7,76 @@ import os
 import stat
 import tempfile
 
-from pmapx._src.codemod.write.rewrite import Rewriting
+
+class UnwritableError(Exception):
+    """An output file cannot be written; the message is one line with the reason."""
 
 
-class ChangedMeanwhileError(OSError):
-    """The file is no longer what was read."""
+def check(path: str) -> None:
+    """Raises ``UnwritableError`` if an output file clearly cannot be written, before long work."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        raise UnwritableError(f"cannot write {path}: it is a directory")
+    if not os.path.isdir(folder):
+        raise UnwritableError(f"cannot write {path}: no such file or directory")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UnwritableError(f"cannot write {path}: permission denied")
 
 
-def write(file: Rewriting) -> None:
-    """Puts the new text in the place of the old, in one step that nothing can cut in half.
+def write_output(path: str, text: str) -> None:
+    """Writes an output file; special files, such as ``/dev/stdout``, are written to directly.
 
-    A link is followed, so that it stays one; mode and owner's rights stay too. Raises ``OSError``
-    and leaves the file as it was if it cannot be written, or is not what was read any more.
+    >>> import tempfile
+    >>> write_output(tempfile.mkdtemp() + "/missing/page.html", "<p>")
+    Traceback (most recent call last):
+    ...
+    pmapx._src.source.atomic_write.UnwritableError: cannot write ...: no such file or directory
     """
-    path = os.path.realpath(file.path)
-    with open(path, "rb") as current:
-        if current.read() != file.before:
-            raise ChangedMeanwhileError("it changed while it was read")
-        mode = stat.S_IMODE(os.fstat(current.fileno()).st_mode)
-    if not os.access(path, os.W_OK):
-        raise PermissionError("it is read-only")
-    descriptor, beside = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pmapx-")
+    data = text.encode("utf-8", "replace")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            with open(path, "wb") as stream:
+                stream.write(data)
+        else:
+            write(path, data)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise UnwritableError(f"cannot write {path}: {why}") from None
+
+
+def write(path: str, data: bytes, *, expected: bytes | None = None) -> None:
+    """Replaces the content of a file, or creates it; follows links and keeps the mode.
+
+    Raises ``OSError`` and leaves the file unchanged if it cannot be written, or if its content is
+    no longer ``expected``.
+    """
+    path = os.path.realpath(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError("it is a directory")
+    if expected is not None:
+        with open(path, "rb") as current:
+            if current.read() != expected:
+                raise OSError("it was changed by another program")
+    mode = _default_mode()
+    if os.path.exists(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError("it is read-only")
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pmapx-")
     try:
         with os.fdopen(descriptor, "wb") as new:
-            new.write(file.after)
+            new.write(data)
             new.flush()
             os.fsync(new.fileno())
-        os.chmod(beside, mode)
-        os.replace(beside, path)
-    except BaseException:
-        # Ctrl-C too: the file is as it was, and nothing lies beside it.
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:  # Ctrl-C too.
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
+
+
+def _default_mode() -> int:
+    mask = os.umask(0)  # The only way to read the mask is to set it.
+    os.umask(mask)
+    return 0o666 & ~mask

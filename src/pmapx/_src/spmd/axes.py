@@ -315,7 +315,7 @@ def mapped_axis_size(
         found = leaf.shape[axis]
         if first is None:
             if axis_size is not None and found != axis_size:
-                raise errors.AxisSizeDisagrees(
+                raise errors.AxisSizeOptionMismatch(
                     names.function, axis_size, names[index], str(leaf), axis, found
                 )
             if found == 0:

@@ -55,7 +55,7 @@ def lay_out(
     """
     if mapping.outermost.size > len(devices):
         if not may_oversubscribe:
-            raise errors.TooManyElements(
+            raise errors.NotEnoughDevices(
                 element.function,
                 *mapping.describe_size(),
                 mapping.outermost.size,

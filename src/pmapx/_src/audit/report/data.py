@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
 from pmapx._src.audit.topology.growth import Scaling
-from pmapx._src.pages import writing
+from pmapx._src.source import atomic_write
 
 FORMAT = 1
 """The version of what ``to_dict`` gives; one is added when a name in it goes or changes."""
@@ -342,13 +342,13 @@ class AuditReport:
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Writes what ``to_dict`` returns to a file, whole or not at all."""
-        writing.write(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
+        atomic_write.write_output(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page that needs nothing else, with pictures, whole or not at all."""
         from pmapx._src.audit.report import as_html
 
-        writing.write(os.fspath(path), as_html.render(self))
+        atomic_write.write_output(os.fspath(path), as_html.render(self))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
