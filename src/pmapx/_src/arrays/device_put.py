@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from pmapx._src import errors, fastpath
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh, device_mesh
 from pmapx._src.trees import checked_leaves
 
 Devices = Sequence[jax.Device]
@@ -80,7 +80,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
       A tree like one shard, with a leading axis as long as ``devices`` on every leaf.
     """
     function = "device_put_sharded"
-    listed = placement.check_devices(devices, function)
+    listed = device_mesh.check_devices(devices, function)
     if not isinstance(shards, Sequence) or isinstance(shards, str | bytes):
         raise errors.ShardsNotASequence(function, shards)
     if len(shards) != len(listed):
@@ -110,7 +110,7 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
       The tree on the devices, with the leading axis of every leaf split in two.
     """
     function = "shard_batch"
-    listed = placement.check_devices(_or_local(devices), function)
+    listed = device_mesh.check_devices(_or_local(devices), function)
     count = len(listed)
     flat, structure = checked_leaves.concrete(function, "tree", tree)
     for index, leaf in enumerate(flat):
@@ -123,7 +123,7 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
             name = checked_leaves.name("tree", tree, index)
             raise errors.UnevenBatch(function, name, str(kind), kind.shape[0], count)
     rows = rows_over(listed)
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         # What lies on a device is sent in parts first, and each part reshaped where it arrives.
         ready = [_split(x, count) if checked_leaves.is_on_host(x) else x for x in flat]
         put = jax.device_put(ready, rows)
@@ -137,7 +137,7 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
 @functools.lru_cache(maxsize=256)
 def rows_over(devices: tuple[jax.Device, ...]) -> NamedSharding:
     """Returns the layout that has row ``i`` on device ``i``."""
-    mesh = placement.make_mesh(devices, [("rows", len(devices))])
+    mesh = device_mesh.make_mesh(devices, [("rows", len(devices))])
     return NamedSharding(mesh, PartitionSpec("rows"))
 
 
@@ -146,7 +146,7 @@ def _or_local(devices: Devices | None) -> Devices:
 
 
 def _replicate(function: str, root: str, tree: Any, devices: Devices) -> Any:
-    listed = placement.check_devices(devices, function)
+    listed = device_mesh.check_devices(devices, function)
     flat, structure = checked_leaves.concrete(function, root, tree)
     rows = rows_over(listed)
     return jax.tree.unflatten(structure, [_stack([x], rows) for x in flat])
@@ -182,7 +182,7 @@ def _stack(values: list[Any], rows: NamedSharding) -> jax.Array:
     if len(parts) == 1:
         parts *= len(rows.addressable_devices)
     whole = kind._replace(shape=(rows.num_devices, *kind.shape))
-    return fastpath.put_rows(parts, whole, rows)
+    return fastpath.put_shards(parts, whole, rows)
 
 
 def _key_data(keys: list[Any]) -> list[Any]:
@@ -193,7 +193,7 @@ def _as_row(x: Any, dtype: Any) -> Any:
     """Returns ``x`` with a leading axis of 1, on the host or on one device."""
     if checked_leaves.is_on_host(x):
         return np.asarray(x, dtype)[np.newaxis]
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         if x.sharding.num_devices > 1:
             x = jax.device_put(x, min(x.sharding.addressable_devices, key=lambda d: d.id))
         return _expand(x)

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from pmapx._src import errors, fastpath
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh
 from pmapx._src.trees import checked_leaves
 
 
@@ -84,9 +84,9 @@ def to_host(tree: Any) -> Any:
     flat, structure = _stacked_leaves("to_host", "tree", tree)
     sources = [_source(x, _first_row_here(x)) for x in flat]
     for source, _ in sources:
-        if isinstance(source, jax.Array) and not _is_key(source):
+        if isinstance(source, jax.Array) and not checked_leaves.is_key(source):
             source.copy_to_host_async()  # All are on their way before the first is waited for.
-    rows = [x[i] if _is_key(x) else np.asarray(x)[i] for x, i in sources]
+    rows = [x[i] if checked_leaves.is_key(x) else np.asarray(x)[i] for x, i in sources]
     return jax.tree.unflatten(structure, rows)
 
 
@@ -128,7 +128,7 @@ _indexed = jax.jit(lambda x, i: lax.dynamic_index_in_dim(x, i, keepdims=False))
 
 def _on_its_device(program: Any, *args: Any) -> jax.Array:
     """Runs a program on one device; its result can be used with arrays of others, as of old."""
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         return fastpath.uncommitted(program(*args))
 
 
@@ -148,10 +148,6 @@ def _is_row_a_device(x: Any) -> bool:
         and isinstance(x.dtype, np.dtype)  # Keys have types of JAX's own.
         and holders(x.sharding, x.shape) is not None
     )
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _rows_here(x: jax.Array) -> set[int]:
@@ -175,7 +171,7 @@ def _first_row_here(x: Any) -> int:
 def _row(x: Any, i: int) -> Any:
     if not isinstance(x, jax.Array):
         return x[i]
-    if _is_key(x):
+    if checked_leaves.is_key(x):
         data = _row(jax.random.key_data(x), i)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     source, index = _source(x, i)
@@ -190,7 +186,7 @@ def _source(x: Any, i: int) -> tuple[Any, Any]:
     """Returns an array on one device, or of numpy, and where in it row ``i`` is."""
     if not isinstance(x, jax.Array):
         return x, i
-    if _is_key(x):
+    if checked_leaves.is_key(x):
         return _row(x, i), ...
     positions = holders(x.sharding, x.shape)
     if positions is not None:
@@ -220,7 +216,7 @@ def _divided_row(x: jax.Array, i: int) -> jax.Array:
     names = tuple(name for name in mesh.axis_names if name not in place)
     sharding = NamedSharding(Mesh(devices, names), PartitionSpec(*spec[1:]))
     held = {shard.device: shard.data for shard in x.addressable_shards}
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         parts = [_indexed(held[d], index) for d in devices.flat if d in held]
     return jax.make_array_from_single_device_arrays(x.shape[1:], sharding, parts)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pmapx._src import errors
 from pmapx._src.arrays import device_put
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh, device_mesh
 from pmapx._src.trees import checked_leaves
 
 
@@ -42,7 +42,9 @@ def prefetch(
     function = "prefetch"
     if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
         raise errors.UnknownOption("size", size, "a positive integer", function)
-    listed = placement.check_devices(jax.local_devices() if devices is None else devices, function)
+    listed = device_mesh.check_devices(
+        jax.local_devices() if devices is None else devices, function
+    )
     if not isinstance(iterator, Iterable):
         raise errors.UnknownOption("iterator", iterator, "something to iterate over", function)
     return _ahead(iter(iterator), operator.index(size), listed)
@@ -76,5 +78,5 @@ def _put(item: Any, devices: tuple[jax.Device, ...]) -> Any:
                 str(checked_leaves.abstract(leaf)),
             )
             raise errors.WrongLeadingAxis("prefetch", name, kind, len(devices))
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         return jax.tree.unflatten(structure, jax.device_put(flat, device_put.rows_over(devices)))

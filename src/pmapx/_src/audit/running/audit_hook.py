@@ -32,7 +32,7 @@ from pmapx._src.audit.running.audited_calls import Make, WatchedFunction
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology.scaling import scaling
 from pmapx._src.audit.topology.target import several
-from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.replication import whole_program
 
 TOPOLOGY, SCALING = "PMAPX_AUDIT_TOPOLOGY", "PMAPX_AUDIT_SCALING"
@@ -78,14 +78,14 @@ class Watch:
 
     def pmaps(self) -> None:
         """Watches what ``pmapx.pmap`` makes, under whatever name it is called."""
-        make = MappedFunction.as_function
+        make = PmapImpl.as_function
 
-        def as_function(mapped: MappedFunction) -> Callable[..., Any]:
+        def as_function(mapped: PmapImpl) -> Callable[..., Any]:
             dispatcher = mapped._dispatcher
             call = dispatcher.call
-            name = mapped._programs.function
+            name = mapped._builder.function
             watched = WatchedFunction(
-                name, mapped._record, _line_of_the_program(), mapped._options.static_argnums
+                name, mapped._statistics, _line_of_the_program(), mapped._options.static_argnums
             )
             self._functions.append(watched)
             of_call = functools.partial(self._of_pmap, watched, mapped)
@@ -100,7 +100,7 @@ class Watch:
             finally:
                 dispatcher.call = call
 
-        MappedFunction.as_function = as_function  # type: ignore[method-assign, assignment]
+        PmapImpl.as_function = as_function  # type: ignore[method-assign, assignment]
 
     def jits(self) -> None:
         """Watches what ``jax.jit`` makes from now on, the programs of pmapx itself left out."""
@@ -146,19 +146,19 @@ class Watch:
             self._here.is_busy = False
 
     def _of_pmap(
-        self, watched: WatchedFunction, mapped: MappedFunction, args: Any, kwargs: Any
+        self, watched: WatchedFunction, mapped: PmapImpl, args: Any, kwargs: Any
     ) -> Subject | None:
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return None
-        programs = mapped._programs
+        programs = mapped._builder
         f = programs.user_function()
         if self._topology is not None:
             subject = subjects.of_topology(f, args, kwargs, self._topology)
-        elif programs.spans_processes():
+        elif programs.is_multi_process():
             subject = subjects.of_pmapped(f, args, kwargs)
         else:
             call = mapped._reader.read(args, kwargs)
-            executable = mapped.executable_for(call)
+            executable = mapped.find_executable(call)
             subject = subjects.of_executable(programs, call, executable, executable.program.trace())
         return self._scaled(watched, subject, f, args, kwargs)
 
