@@ -384,11 +384,11 @@ def test_a_result_with_nothing_in_it_is_audited():
 def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
     printed = run_python(
         "import jax, numpy as np, pmapx\n"
-        "from pmapx._src.map.pmap import MappedFunction\n"
+        "from pmapx._src.map.pmap import PmapImpl\n"
         "x = np.ones((jax.device_count(), 2))\n"
         "f = pmapx.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')\n"
         "y = f(x)\n"
-        "parts = lambda: (jax.jit, type(y).__getitem__, MappedFunction.as_function, f.__call__,\n"
+        "parts = lambda: (jax.jit, type(y).__getitem__, PmapImpl.as_function, f.__call__,\n"
         "                 f._pmapx, f.cache_info())\n"
         "before = parts()\n"
         "pmapx.audit(f, x); pmapx.audit(f, x, topology='cpu:1', scaling='cpu:1')\n"

@@ -146,10 +146,10 @@ def test_options_without_a_hash_are_compared_too(in_axes):
 def test_names_that_are_equal_but_not_alike_are_told_apart():
     body, _ = make_body()
 
-    shared = [pmapx.pmap(body, axis_name=name)._pmapx.shared for name in (1, 1.0, True, 1)]
+    caches = [pmapx.pmap(body, axis_name=name)._pmapx.cache for name in (1, 1.0, True, 1)]
 
-    assert len(set(map(id, shared))) == 3
-    assert shared[0] is shared[3]
+    assert len(set(map(id, caches))) == 3
+    assert caches[0] is caches[3]
 
 
 def test_a_wrapper_is_not_taken_for_what_it_wraps():

@@ -147,8 +147,7 @@ def test_jax_clear_caches_frees_programs_and_their_static_arguments(use):
     mapped = pmapx.pmap(lambda static, x: x + 1, static_broadcasted_argnums=0)
     static = Static()
     use(mapped, static)
-    shared = mapped._pmapx.shared
-    held = [weakref.ref(each) for each in (*shared.executables.values(), *shared.programs.values())]
+    held = [weakref.ref(each) for each in mapped._pmapx.cache.built()]
     watched = weakref.ref(static)
 
     del static

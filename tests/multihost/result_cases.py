@@ -187,9 +187,9 @@ def case_placements_in_turn():
 
 def slow_calls_of(mapped):
     """Returns a list to which each call of a pmapped function that Python handles adds itself."""
-    calls, programs = [], mapped._pmapx
-    inner = programs.over_all_processes
-    programs.over_all_processes = lambda call: calls.append(call) or inner(call)
+    calls, builder = [], mapped._pmapx
+    inner = builder.global_signature
+    builder.global_signature = lambda call: calls.append(call) or inner(call)
     return calls
 
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 
 import pmapx
-from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.map.pmap import PmapImpl
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def calls():
-    """The functions of pmapx that were called with arguments they had not seen, so far."""
+    """The functions of pmapx that had a cache miss so far."""
     seen = []
-    run_unseen = MappedFunction.run_unseen
+    on_cache_miss = PmapImpl.on_cache_miss
 
     def run_and_note(self, *args, **kwargs):
         seen.append(self)
-        return run_unseen(self, *args, **kwargs)
+        return on_cache_miss(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MappedFunction, "run_unseen", run_and_note)
+        patch.setattr(PmapImpl, "on_cache_miss", run_and_note)
         yield seen
 
 

@@ -98,7 +98,7 @@ def private_names():
     found = {}
     for value, name in attributes:
         head, _, alias = value.partition(".")
-        if head == "private" and alias in modules:
+        if head == "jax_src" and alias in modules:
             path = ".".join(modules[alias]).replace("jax._src.lib._jax", "jaxlib._jax")
             module = importlib.import_module(path)
             if hasattr(module, name):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from pmapx._src import errors, fastpath
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh, device_mesh
 from pmapx._src.trees import checked_leaves
 
 Devices = Sequence[jax.Device]
@@ -80,7 +80,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
       A tree like one shard, with a leading axis of size ``len(devices)`` on every leaf.
     """
     function = "device_put_sharded"
-    listed = placement.check_devices(devices, function)
+    listed = device_mesh.check_devices(devices, function)
     if not isinstance(shards, Sequence) or isinstance(shards, str | bytes):
         raise errors.ShardsNotASequence(function, shards)
     if len(shards) != len(listed):
@@ -121,7 +121,7 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
             name = checked_leaves.name("tree", tree, index)
             raise errors.UnevenBatch(function, name, str(kind), kind.shape[0], count)
     sharding = leading_axis_sharding(listed)
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         # An array on a device is sharded first, and each shard reshaped on its own device.
         ready = [_split(x, count) if checked_leaves.is_on_host(x) else x for x in flat]
         put = [
@@ -134,13 +134,13 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
 @functools.lru_cache(maxsize=256)
 def leading_axis_sharding(devices: tuple[jax.Device, ...]) -> NamedSharding:
     """Returns the sharding that places index ``i`` of the leading axis on device ``i``."""
-    mesh = placement.make_mesh(devices, [("rows", len(devices))])
+    mesh = device_mesh.make_mesh(devices, [("rows", len(devices))])
     return NamedSharding(mesh, PartitionSpec("rows"))
 
 
 def checked_or_local(devices: Devices | None, function: str) -> tuple[jax.Device, ...]:
     """Returns the checked devices that the caller passed, or all local devices."""
-    return placement.check_devices(jax.local_devices() if devices is None else devices, function)
+    return device_mesh.check_devices(jax.local_devices() if devices is None else devices, function)
 
 
 def stacked_leaves(function: str, root: str, tree: Any) -> tuple[list[Any], Any]:
@@ -189,14 +189,14 @@ def _stack(values: list[Any], sharding: NamedSharding) -> jax.Array:
     if len(shards) == 1:
         shards *= len(sharding.addressable_devices)
     stacked = kind._replace(shape=(sharding.num_devices, *kind.shape))
-    return fastpath.put_rows(shards, stacked, sharding)
+    return fastpath.put_shards(shards, stacked, sharding)
 
 
 def _with_leading_axis(x: Any, dtype: Any) -> Any:
     """Returns ``x`` with a leading axis of size 1, on the host or on one device."""
     if checked_leaves.is_on_host(x):
         return np.asarray(x, dtype)[np.newaxis]
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         if x.sharding.num_devices > 1:
             x = jax.device_put(x, min(x.sharding.addressable_devices, key=lambda d: d.id))
         return _expand(x)

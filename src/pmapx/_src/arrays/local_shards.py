@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from pmapx._src import errors, fastpath
 from pmapx._src.arrays.device_put import stacked_leaves
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh
 from pmapx._src.trees import checked_leaves
 
 
@@ -85,9 +85,9 @@ def to_host(tree: Any) -> Any:
     flat, structure = stacked_leaves("to_host", "tree", tree)
     sources = [_source(x, _first_local_index(x)) for x in flat]
     for source, _ in sources:
-        if isinstance(source, jax.Array) and not _is_key(source):
+        if isinstance(source, jax.Array) and not checked_leaves.is_key(source):
             source.copy_to_host_async()  # All transfers start before the first is waited for.
-    replicas = [x[i] if _is_key(x) else np.asarray(x)[i] for x, i in sources]
+    replicas = [x[i] if checked_leaves.is_key(x) else np.asarray(x)[i] for x, i in sources]
     return jax.tree.unflatten(structure, replicas)
 
 
@@ -130,7 +130,7 @@ _index = jax.jit(lambda x, i: lax.dynamic_index_in_dim(x, i, keepdims=False))
 
 def _on_its_device(program: Any, *args: Any) -> jax.Array:
     """Runs a program on one device; its uncommitted result can be combined with other arrays."""
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         return fastpath.uncommitted(program(*args))
 
 
@@ -141,10 +141,6 @@ def _has_one_index_per_device(x: Any) -> bool:
         and isinstance(x.dtype, np.dtype)  # PRNG keys have extended dtypes.
         and shard_positions(x.sharding, x.shape) is not None
     )
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _local_indices(x: jax.Array) -> set[int]:
@@ -168,7 +164,7 @@ def _first_local_index(x: Any) -> int:
 def _at(x: Any, i: int) -> Any:
     if not isinstance(x, jax.Array):
         return x[i]
-    if _is_key(x):
+    if checked_leaves.is_key(x):
         data = _at(jax.random.key_data(x), i)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     source, index = _source(x, i)
@@ -183,7 +179,7 @@ def _source(x: Any, i: int) -> tuple[Any, Any]:
     """Returns an array on one device or on the host, and the index of ``x[i]`` in it."""
     if not isinstance(x, jax.Array):
         return x, i
-    if _is_key(x):
+    if checked_leaves.is_key(x):
         return _at(x, i), ...
     positions = shard_positions(x.sharding, x.shape)
     if positions is not None:
@@ -213,7 +209,7 @@ def _at_sharded(x: jax.Array, i: int) -> jax.Array:
     names = tuple(name for name in mesh.axis_names if name not in place)
     sharding = NamedSharding(Mesh(devices, names), PartitionSpec(*spec[1:]))
     held = {shard.device: shard.data for shard in x.addressable_shards}
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         shards = [_index(held[d], index) for d in devices.flat if d in held]
     return jax.make_array_from_single_device_arrays(x.shape[1:], sharding, shards)
 

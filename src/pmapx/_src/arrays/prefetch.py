@@ -12,7 +12,7 @@ import numpy as np
 
 from pmapx._src import errors
 from pmapx._src.arrays import device_put
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import context_mesh
 from pmapx._src.trees import checked_leaves
 
 
@@ -75,5 +75,5 @@ def _put(item: Any, devices: tuple[jax.Device, ...]) -> Any:
             name, kind = checked_leaves.name("item", item, index), checked_leaves.abstract(leaf)
             raise errors.WrongLeadingAxis("prefetch", name, str(kind), len(devices))
     sharding = device_put.leading_axis_sharding(devices)
-    with placement.neutral_context():
+    with context_mesh.without_context_mesh():
         return jax.tree.unflatten(structure, jax.device_put(flat, sharding))

@@ -30,7 +30,7 @@ from pmapx._src.audit.topology import interconnect
 from pmapx._src.audit.topology.scaling import scaling as scaling_of
 from pmapx._src.audit.topology.target import several
 from pmapx._src.map.cache_info import CacheInfo
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import resharding
 from pmapx._src.replication import array_shardings, whole_program
 from pmapx._src.replication.shard_map_body import Origins
 
@@ -240,8 +240,8 @@ def reason_to_move(x: Any, wanted: Any) -> str | None:
     """
     if not isinstance(x, jax.Array) or wanted is None or x.is_deleted():
         return None
-    if not placement.is_placed(x, wanted):
-        return placement.reason_to_move(x, wanted)
+    if not resharding.is_placed(x, wanted):
+        return resharding.reason_to_transfer(x, wanted)
     found = x.sharding
     if found.num_devices == 1 < wanted.num_devices and not found.is_equivalent_to(wanted, x.ndim):
         (device,) = found.device_set

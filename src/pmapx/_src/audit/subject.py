@@ -16,10 +16,10 @@ from jax.sharding import Mesh, NamedSharding
 
 from pmapx._src.audit.topology.growth import Scaling
 from pmapx._src.map import multiprocess_call
-from pmapx._src.map.cache_info import Record
+from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
-from pmapx._src.map.program_builder import Programs
-from pmapx._src.map.program_cache import sole
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.map.program_cache import unshared
 from pmapx._src.replication import array_shardings, whole_program
 from pmapx._src.spmd import nesting
 from pmapx._src.trees import names as describe
@@ -88,22 +88,23 @@ class Subject:
 def is_pmapped(f: Any) -> bool:
     """Says whether ``pmapx.pmap`` returned a function, and not a wrapper of one."""
     programs = getattr(f, "_pmapx", None)
-    return isinstance(programs, Programs) and programs.user_function() is f
+    return isinstance(programs, ProgramBuilder) and programs.user_function() is f
 
 
 def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
     """Compiles what ``pmapx.pmap`` returned anew, so that its own counts stay as they are."""
-    theirs: Programs = f._pmapx
+    theirs: ProgramBuilder = f._pmapx
     options = theirs.options
     call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
-    programs = Programs(theirs.fun, options, Record(theirs.parameters))
-    programs.shared = sole(theirs.fun)  # What is traced here is nobody else's.
-    programs.shared.has_inner_pmaps = theirs.shared.has_inner_pmaps
+    cache = unshared(theirs.fun)  # What is traced here is nobody else's.
+    if theirs.cache.has_inner_pmaps:
+        cache.expect_inner_pmaps()
+    programs = ProgramBuilder(theirs.fun, options, CallStatistics(theirs.parameters), cache)
     with nesting.entered(None):
-        if programs.spans_processes():
-            call = multiprocess_call.over_all_processes(programs, call)
+        if programs.is_multi_process():
+            call = multiprocess_call.with_global_shapes(programs, call)
         signature = call.signature
-        program, traced = programs.traced(signature, programs.mesh_around(signature))
+        program, traced = programs.trace(signature, programs.context_mesh_for(signature))
         started = time.perf_counter()
         executable = Executable(program.lower(traced).compile(), program, ())
     seconds = time.perf_counter() - started
@@ -111,7 +112,7 @@ def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject
 
 
 def of_executable(
-    programs: Programs,
+    programs: ProgramBuilder,
     call: Call,
     executable: Executable,
     traced: jax.stages.Traced,
@@ -142,7 +143,7 @@ def of_executable(
         donated=programs.donated(call.signature),
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
-        varying=varying if program.layout.as_shards else None,
+        varying=varying if program.as_shards else None,
     )  # fmt: skip
 
 

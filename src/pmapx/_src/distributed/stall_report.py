@@ -112,7 +112,7 @@ class Progress:
     def _note_calls(self) -> bool:
         """Notes which pmapped functions were called since the last look."""
         called = []
-        for record in cache_info.records():
+        for record in cache_info.all_statistics():
             total = record.count_calls()
             if self._calls.get(id(record), 0) != total:
                 called.append(f"{record.function} (call {total})")

@@ -1,33 +1,28 @@
 """The only package that may use ``jax._src``.
 
-Each piece here has a public twin, and both are tested. A piece is probed at its first use, side by
-side with its twin (``pieces.py``); if it raises or differs, pmapx warns and uses the twin.
-``PMAPX_PUBLIC_ONLY=1`` uses the twins alone. What the pieces are for:
+Each piece has a public twin beside it, and both are tested. A piece is probed at its first use,
+side by side with its twin (``probes``); if it raises or differs, pmapx warns and uses the twin.
+``PMAPX_PUBLIC_ONLY=1`` uses the twins alone. The modules:
 
-- ``Dispatcher``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a
-  signature that it has not seen. The twin calls that handler each time.
-- ``is_staging``: whether something is being traced. The twin tries what JAX refuses then.
-- ``out_tree``: the structure of a traced result. The twin lowers it.
-- ``array_type``: the class of concrete arrays. The twin makes one, which starts the devices.
-- ``weakly_typed``: an array of weak type. The twin leaves its type as it is.
-- ``put_rows``: an array made of rows that go to a device each. The twin puts them one by one.
-- ``uncommitted``: an array that may be used with arrays of other devices. The twin copies it by way
-  of the host.
-- ``LocalProgram``: a program that spans processes, loaded for this process's devices alone, so
-  that it takes and gives host-local arrays. ``GlobalProgram``: one that gives global arrays, of
-  which host-local ones are made in C++. The twin converts each array.
-- ``gloo_on_loopback``: the address that CPU collectives listen on. The twin leaves it to JAX.
-- ``more_cpu_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
-- ``pmap_options``: what a function of ``jax.pmap`` was told. The twin knows pmapx's own only.
-- ``HAS_HIDDEN_FRAMES``: whether JAX leaves pmapx's frames out of tracebacks as it does its own. The
-  twin leaves tracebacks as they are.
-- ``coordination_client``: the store of JAX's coordination service. Without it a barrier is a
-  collective, and processes do not learn of each other's failures.
-- ``after_shutdown``: called once this process has left the others. Needed with the store only.
-- ``drop_exit_barrier``: lets a failed process end without the others. The twin ends it earlier.
+- ``jax_src``: the private modules of JAX. ``probes``: probing, and choosing the twin.
+- ``dispatch``: JAX's C++ dispatch, the one behind ``jax.jit``, with pmapx's own handler for a cache
+  miss. The twin calls that handler each time.
+- ``multiprocess``: multi-process programs that the dispatch runs on host-local arrays. The twin
+  converts each array.
+- ``tracing``: whether something is being traced; the twin tries what JAX refuses then. The
+  structure of a traced result; the twin lowers it.
+- ``arrays``: the class of concrete arrays; the twin makes one, which starts the devices. Arrays of
+  weak type; the twin leaves the type as it is. Arrays of one shard per device; the twin puts the
+  shards one by one. Uncommitted arrays; the twin copies by way of the host.
+- ``tracebacks``: pmapx's frames left out of tracebacks as JAX's are. The twin leaves them in.
+- ``jax_pmap_options``: the options of a function of ``jax.pmap``. The twin knows pmapx's own only.
+- ``virtual_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
+- ``coordination_service``: the key-value store that processes share, without which a barrier is a
+  collective and processes do not learn of each other's failures; the address that CPU collectives
+  listen on; an exit that does not wait for the other processes.
 """
 
-from pmapx._src.fastpath.arrays import array_type, put_rows, uncommitted, weakly_typed
+from pmapx._src.fastpath.arrays import array_type, put_shards, uncommitted, weakly_typed
 from pmapx._src.fastpath.coordination_service import (
     after_shutdown,
     coordination_client,
@@ -36,7 +31,12 @@ from pmapx._src.fastpath.coordination_service import (
     gloo_on_loopback,
     joined_as,
 )
-from pmapx._src.fastpath.dispatch import Dispatcher, MovingProgram, Repeatable, takes_as_placed
+from pmapx._src.fastpath.dispatch import (
+    Dispatcher,
+    Repeatable,
+    TransferringProgram,
+    takes_as_placed,
+)
 from pmapx._src.fastpath.jax_pmap_options import pmap_options
 from pmapx._src.fastpath.multiprocess import GlobalProgram, LocalProgram, can_run_locally
 from pmapx._src.fastpath.probes import probed_pieces
@@ -49,8 +49,8 @@ __all__ = [
     "Dispatcher",
     "GlobalProgram",
     "LocalProgram",
-    "MovingProgram",
     "Repeatable",
+    "TransferringProgram",
     "after_shutdown",
     "array_type",
     "can_run_locally",
@@ -64,7 +64,7 @@ __all__ = [
     "out_tree",
     "pmap_options",
     "probed_pieces",
-    "put_rows",
+    "put_shards",
     "takes_as_placed",
     "uncommitted",
     "weakly_typed",

@@ -22,7 +22,7 @@ def array_type() -> Any:
 
 
 def uncommitted(x: jax.Array) -> jax.Array:
-    """Returns an array on one device, not committed to it: it may meet arrays of others."""
+    """Returns an array on one device, uncommitted: it may be used with arrays of others."""
     return _uncommitted(x) if ARRAYS.is_usable(x.sharding) else _uncommitted_twin(x)
 
 
@@ -41,9 +41,9 @@ def _uncommitted_twin(x: jax.Array) -> jax.Array:
 
 
 def weakly_typed(x: jax.Array) -> jax.Array:
-    """Returns an array whose type gives way to others, as that of a Python number does."""
+    """Returns an array of weak type, which promotes as a Python number does."""
     if not ARRAYS.is_usable(x.sharding):
-        return x  # Only what a program makes of Python's numbers is weakly typed.
+        return x  # Public JAX makes weakly typed arrays of Python numbers only.
     return _weakly_typed(x)
 
 
@@ -55,34 +55,35 @@ def _weakly_typed(x: jax.Array) -> jax.Array:
     return array
 
 
-def put_rows(rows: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:
-    """Puts rows, each with a leading axis of 1, on the devices of this process in ``wanted``.
+def put_shards(shards: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:
+    """Puts one shard on each of this process's devices in ``wanted``.
 
-    They are numpy's, or of one device. ``kind`` is the shape and type of the whole.
+    Each has a leading axis of size 1, and is a numpy array or on one device. ``kind`` is the shape
+    and type of the result.
     """
     devices = [
         device for device in wanted.mesh.devices.flat if device in wanted.addressable_devices
     ]
-    put = _put_rows if ARRAYS.is_usable(wanted) else _put_rows_twin
-    return put(rows, kind, wanted, devices)
+    put = _put_shards if ARRAYS.is_usable(wanted) else _put_shards_twin
+    return put(shards, kind, wanted, devices)
 
 
-def _put_rows(
-    rows: Sequence[Any], kind: Abstract, wanted: NamedSharding, devices: Sequence[jax.Device]
+def _put_shards(
+    shards: Sequence[Any], kind: Abstract, wanted: NamedSharding, devices: Sequence[jax.Device]
 ) -> jax.Array:
     aval = jax_src.core.ShapedArray(kind.shape, kind.dtype, weak_type=kind.weak_type)
-    array: jax.Array = jax_src.pxla.batched_device_put(aval, wanted, rows, devices)
+    array: jax.Array = jax_src.pxla.batched_device_put(aval, wanted, shards, devices)
     return array
 
 
-def _put_rows_twin(
-    rows: Sequence[Any], kind: Abstract, wanted: NamedSharding, devices: Sequence[jax.Device]
+def _put_shards_twin(
+    shards: Sequence[Any], kind: Abstract, wanted: NamedSharding, devices: Sequence[jax.Device]
 ) -> jax.Array:
     if kind.weak_type and len(kind.shape) == 1 and wanted.is_fully_addressable:
-        # Only what a program makes of Python's numbers is weakly typed.
-        numbers = [np.asarray(row).item() for row in rows]
+        # Public JAX makes weakly typed arrays of Python numbers only.
+        numbers = [np.asarray(shard).item() for shard in shards]
         return jax.jit(lambda *xs: jnp.stack(xs), out_shardings=wanted)(*numbers)
-    parts = jax.device_put(list(rows), list(devices))
+    parts = jax.device_put(list(shards), list(devices))
     return jax.make_array_from_single_device_arrays(kind.shape, wanted, parts)
 
 
@@ -93,13 +94,13 @@ def _probe_arrays(near: Sharding | None = None) -> None:
     numbers = np.array([[1.5, -2.0]], np.float32)
     wanted = NamedSharding(Mesh(np.array([device]), ("i",)), PartitionSpec("i"))
     kind = Abstract(numbers.shape, numbers.dtype, False)
-    put = _put_rows([numbers], kind, wanted, [device])
-    check_alike(put, _put_rows_twin([numbers], kind, wanted, [device]))
+    put = _put_shards([numbers], kind, wanted, [device])
+    check_alike(put, _put_shards_twin([numbers], kind, wanted, [device]))
     x = jax.device_put(numbers, device)
     check_alike(_uncommitted(x), _uncommitted_twin(x))
     weak = _weakly_typed(x)
     if jnp.result_type(weak, jnp.bfloat16) != jnp.bfloat16:
-        raise Unlike("an array of weak type does not give way to others")
+        raise Unlike("an array of weak type does not promote as a number does")
     if not np.array_equal(weak, numbers):
         raise Unlike(f"values {np.asarray(weak)} in place of {numbers}")
 

@@ -1,4 +1,4 @@
-"""What processes say to each other by way of the coordinator."""
+"""JAX's coordination service, by which processes of a program exchange messages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def coordination_client() -> Any | None:
 def joined_as() -> tuple[int, int] | None:
     """Returns this process's index and how many there are, once they have joined.
 
-    Unlike ``jax.process_index`` this does not start the devices. The twin knows what Open MPI and
-    ``pmapx run -n`` say.
+    Unlike ``jax.process_index`` this does not start the devices. The twin reads the environment
+    that Open MPI and ``pmapx run -n`` set.
     """
     if coordination_client() is not None:
         state: Any = _state()
@@ -47,13 +47,12 @@ def _state() -> Any:
 
 
 def coordinator_address() -> str | None:
-    """Returns where the processes meet, once they have."""
-    state = getattr(jax_src.distributed, "global_state", None)
-    return getattr(state, "coordinator_address", None)
+    """Returns the address of the coordinator, once the processes have joined."""
+    return getattr(_state(), "coordinator_address", None)
 
 
 def after_shutdown(action: Callable[[], object]) -> None:
-    """Calls ``action`` when this process has left the others, at exit or before."""
+    """Calls ``action`` once this process has disconnected, at exit or before."""
     if coordination_client() is None:
         return
     state = _state()
@@ -69,10 +68,10 @@ def after_shutdown(action: Callable[[], object]) -> None:
 
 
 def drop_exit_barrier() -> bool:
-    """Keeps JAX from waiting for the other processes at exit; False where it cannot be kept.
+    """Keeps JAX from waiting for the other processes at exit; False where that is not possible.
 
-    What waits is an exit handler of JAX, which also takes down the devices. The twin has to end
-    the process before that handler runs.
+    An exit handler of JAX waits, and also takes down the devices. The twin has to end the process
+    before that handler runs.
     """
     if coordination_client() is None or not hasattr(jax_src.api, "clean_up"):
         return False

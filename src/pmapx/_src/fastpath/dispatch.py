@@ -14,78 +14,78 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pmapx._src.fastpath import jax_src
 from pmapx._src.fastpath.arrays import array_type
 from pmapx._src.fastpath.probes import Piece, Unlike, check_alike, warn_of_pending
-from pmapx._src.mesh.placement import is_placed
+from pmapx._src.mesh.resharding import is_placed
 from pmapx._src.multihost.host_local import local_sharding
 
 OnMisplaced = Callable[[jax.Array, jax.sharding.Sharding], jax.Array | None]
 
 
 def takes_as_placed(x: jax.Array, *meshes: jax.sharding.Mesh) -> bool:
-    """Says whether the dispatch would take ``x`` for one of the mesh's own, without a look.
+    """Whether the dispatch would take ``x`` as placed on the mesh without checking.
 
-    It tells a misplaced array by its number of devices, so one with the same number must not come
-    to it: a program would run on shards of another shape. Only a single device is looked at.
+    It compares the number of devices only, so an array with the same number must not come to it: a
+    program would run on shards of another shape. A single device is checked.
     """
     return any(len(x.sharding.device_set) == mesh.size > 1 for mesh in meshes)
 
 
 class Dispatcher:
-    """Calls a compiled program by the call's signature; asks ``on_unseen`` for a new one.
+    """Calls a compiled program by the call's signature; calls ``on_cache_miss`` for a new one.
 
-    ``on_unseen(*args, **kwargs)`` runs the call and returns its result and the program that did
-    it, or None for a program when the next such call should come to it again. ``on_misplaced`` is
-    given an array that a program may need elsewhere, and where; it returns it moved, or None to
-    leave that to the dispatch.
+    ``on_cache_miss(*args, **kwargs)`` runs the call and returns its result and the program, or None
+    for a program if the next such call should be a miss again. ``on_misplaced`` is given an array
+    that may have another sharding than a program wants, and that; it returns the array transferred,
+    or None to leave that to the dispatch.
     """
 
     def __init__(
         self,
         name: str,
         static_argnums: Sequence[int],
-        on_unseen: Callable[..., tuple[Any, Repeatable]],
+        on_cache_miss: Callable[..., tuple[Any, Repeatable]],
         on_misplaced: OnMisplaced,
         run_eagerly: Callable[..., Any],
     ) -> None:
-        """Makes the callable ``call``."""
-        seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._seen = seen
+        """Creates the callable ``call``."""
+        programs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._programs = programs
         self._is_native = False
 
-        def call_unseen(*args: Any, **kwargs: Any) -> Any:
-            result, program = on_unseen(*args, **kwargs)
+        def call_twin(*args: Any, **kwargs: Any) -> Any:
+            result, program = on_cache_miss(*args, **kwargs)
             if program is not None:
-                seen.add(program)
+                programs.add(program)
             return result
 
-        self.call: Callable[..., Any] = call_unseen
+        self.call: Callable[..., Any] = call_twin
         if not DISPATCH.is_usable():
             return
 
-        def on_cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        def on_native_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
             warn_of_pending()
-            result, program = on_unseen(*args, **kwargs)
+            result, program = on_cache_miss(*args, **kwargs)
             return result, None if program is None else fastpath_data(program, result), False
 
         try:
             self.call = make_dispatch(
-                name, static_argnums, on_cache_miss, make_shard_argument(on_misplaced), run_eagerly
+                name, static_argnums, on_native_miss, make_shard_argument(on_misplaced), run_eagerly
             )
             self._is_native = True
         except Exception as error:
             DISPATCH.fail(error)
 
     def clear(self) -> None:
-        """Forgets every signature."""
-        self._seen.clear()
+        """Drops every signature."""
+        self._programs.clear()
         if self._is_native:
             self.call._clear_cache()  # type: ignore[attr-defined]
 
     def size(self) -> int:
-        """Returns how many signatures it knows; the twin, how many programs have run."""
+        """Returns how many signatures it knows; the twin counts programs that have run."""
         if self._is_native:
             read = getattr(self.call, "_cache_size", None)
             return 0 if read is None else int(read())
-        return len(self._seen)
+        return len(self._programs)
 
 
 def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], Any]:
@@ -105,15 +105,16 @@ def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], 
             if found is sharding or (id(found), id(sharding), x.ndim) in equivalent:
                 return x
         is_array = isinstance(x, jax.Array)
-        spans = not sharding.is_fully_addressable and not (is_array and not x.is_fully_addressable)
-        wanted = local_sharding(sharding) if spans else sharding
+        is_host_local = not (is_array and not x.is_fully_addressable)
+        is_global = not sharding.is_fully_addressable
+        wanted = local_sharding(sharding) if is_global and is_host_local else sharding
         if is_plain and x.committed and is_placed(x, wanted):
             if len(equivalent) >= 1024:
                 equivalent.clear()
             equivalent[id(found), id(sharding), x.ndim] = found, sharding
             return x
-        moved = on_misplaced(x, wanted) if is_array else None
-        return shard_argument(x, wanted, layout) if moved is None else moved
+        transferred = on_misplaced(x, wanted) if is_array else None
+        return shard_argument(x, wanted, layout) if transferred is None else transferred
 
     return place
 
@@ -136,17 +137,17 @@ def make_dispatch(
         jax_src.tree_util.dispatch_registry,
         shard_argument,
     )
-    # Where a check for NaNs turns to find the operation that is to blame.
+    # JAX calls this under debug_nans to find the operation at fault.
     dispatch._fun = run_eagerly
     return dispatch
 
 
 class RepeatableProgram(Protocol):
-    """A program that the dispatch runs in another way than it would run a compiled one."""
+    """A program that the dispatch runs in another way than a compiled one."""
 
     @property
     def piece(self) -> Piece:
-        """What is given up when ``data`` fails."""
+        """The piece that fails when ``data`` does."""
 
     def data(self, result: Any) -> Any:
         """Returns what ``data_of`` does for a call that gave ``result``."""
@@ -206,7 +207,7 @@ def data_of(
     if hasattr(executable, "shard_const_args"):
         const_args = executable.shard_const_args(const_args)
     if loaded is not None and const_args:
-        return None  # They lie on the devices of all processes.
+        return None  # They are on the devices of all processes.
     argument_count = len(const_args) + len(jax.tree.leaves(compiled.in_avals))
     kept_shardings = list(executable._in_shardings)
     if in_shardings is not None:
@@ -228,13 +229,13 @@ def data_of(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MovingProgram:
+class TransferringProgram:
     """A program for calls some of whose arguments have to be transferred.
 
     Attributes:
       compiled: the program.
-      wanted: where those arguments go, by leaf. The dispatch passes on these very objects, so
-        that it can be told by them which argument it was.
+      wanted: the shardings of those arguments, by leaf. The dispatch passes on these very objects,
+        so that their identity shows which argument it transfers.
     """
 
     compiled: jax.stages.Compiled
@@ -242,7 +243,7 @@ class MovingProgram:
 
     @property
     def piece(self) -> Piece:
-        """What is given up when ``data`` fails."""
+        """The piece that fails when ``data`` does."""
         return PROGRAMS
 
     def data(self, result: Any) -> Any:
@@ -257,7 +258,7 @@ class MovingProgram:
 
 
 def _physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
-    """Returns the shardings of what arrays of types such as keys are made of.
+    """Returns the shardings of the physical arrays behind types such as keys.
 
     Equal ones are one object: ``make_shard_argument`` goes by identity.
     """
@@ -304,25 +305,26 @@ def _probe_programs(near: Any = None) -> None:
     compiled = jax.jit(pmapx_probe).lower(x, unused, y=y).compile()
     twin = compiled(x, unused, y=y)
     missed: list[Any] = []
-    moved: list[Any] = []
+    transferred: list[Any] = []
 
     def on_cache_miss(static: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         missed.append(static)
         return twin, data_of(compiled, twin), False
 
-    def move(x: jax.Array, sharding: Any) -> jax.Array:
-        moved.append(sharding)
+    def transfer(x: jax.Array, sharding: Any) -> jax.Array:
+        transferred.append(sharding)
         return jax.device_put(x, sharding)
 
-    dispatch = make_dispatch("probe", (0,), on_cache_miss, make_shard_argument(move), pmapx_probe)
+    shard_argument = make_shard_argument(transfer)
+    dispatch = make_dispatch("probe", (0,), on_cache_miss, shard_argument, pmapx_probe)
     elsewhere = jax.device_put(x, devices[-1])
     for placed in (x, np.asarray(x), elsewhere):
         for _ in range(2):
             check_alike(dispatch("static", placed, unused, y=y), twin)
     if missed != ["static"] * 3:
         raise Unlike(f"{len(missed)} cache misses for 3 signatures")
-    if moved != [sharded] * (len(devices) - 1):
-        raise Unlike(f"{moved} for an array that is not on the mesh")
+    if transferred != [sharded] * (len(devices) - 1):
+        raise Unlike(f"{transferred} for an array that is not on the mesh")
     check_alike(jax_src.pxla.cc_shard_arg(np.asarray(x), sharded, None), x)
 
 

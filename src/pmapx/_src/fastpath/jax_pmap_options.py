@@ -1,4 +1,4 @@
-"""What a function of ``jax.pmap`` was told."""
+"""The options of a function that ``jax.pmap`` returned."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pmapx._src.fastpath.jax_src import PUBLIC_ONLY
 
 
 def pmap_options(function: Any) -> dict[str, Any] | None:
-    """Returns what ``jax.pmap`` was told when it made a function; None when it does not show.
+    """Returns the options of a function of ``jax.pmap``; None if they cannot be found.
 
-    Without this, ``jax.pmap`` is known under ``install()`` alone.
+    Without this, only functions of ``pmapx.pmap`` are recognized.
     """
     if PUBLIC_ONLY or not isinstance(function, types.FunctionType):
         return None
-    told = inspect.getclosurevars(function).nonlocals.get("infer_params")
-    if not isinstance(told, types.FunctionType):
+    infer_params = inspect.getclosurevars(function).nonlocals.get("infer_params")
+    if not isinstance(infer_params, types.FunctionType):
         return None
-    seen = inspect.getclosurevars(told).nonlocals
-    if not _PMAP_CLOSURE.issubset(seen):
+    found = inspect.getclosurevars(infer_params).nonlocals
+    if not _PMAP_CLOSURE.issubset(found):
         return None
-    static = tuple(seen["static_broadcasted_tuple"])
-    count = len(static) + 1 + max(seen["donate_tuple"], default=0)
+    static = tuple(found["static_broadcasted_tuple"])
+    count = len(static) + 1 + max(found["donate_tuple"], default=0)
     dynamic = [position for position in range(count) if position not in static]
-    internal = seen["axis_name"] == "_internal_pmap_axis_name"
+    internal = found["axis_name"] == "_internal_pmap_axis_name"
     return {
-        "axis_name": None if internal else seen["axis_name"],
-        "in_axes": seen["in_axes"],
-        "out_axes": jax.tree.unflatten(seen["out_axes_tree"], seen["out_axes_flat"]),
+        "axis_name": None if internal else found["axis_name"],
+        "in_axes": found["in_axes"],
+        "out_axes": jax.tree.unflatten(found["out_axes_tree"], found["out_axes_flat"]),
         "static_argnums": static,
-        "donated_argnums": tuple(dynamic[index] for index in seen["donate_tuple"]),
-        "devices": seen["devices"],
-        "backend": seen["backend"],
-        "axis_size": seen["axis_size"],
+        "donated_argnums": tuple(dynamic[index] for index in found["donate_tuple"]),
+        "devices": found["devices"],
+        "backend": found["backend"],
+        "axis_size": found["axis_size"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The modules of ``jax._src`` that the other files use; one that is not there has no attributes."""
+"""The modules of ``jax._src`` that the other files use; a missing one has no attributes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PUBLIC_ONLY = os.environ.get("PMAPX_PUBLIC_ONLY", "") not in ("", "0")
 
 
 class _Missing:
-    """Stands for a module that is not there, or that must not be used."""
+    """Stands for a module that is missing, or must not be used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

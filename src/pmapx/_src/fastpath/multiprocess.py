@@ -1,8 +1,10 @@
-"""Programs that span processes, run by the C++ dispatch on host-local arrays.
+"""Multi-process programs, run by the C++ dispatch on host-local arrays.
 
-There are two ways, as releases of JAX differ in what they allow. A ``LocalProgram`` takes and gives
-host-local arrays by itself. A ``GlobalProgram`` gives global arrays, of each of which a host-local
-one is made by a call into C++. In public JAX, each array is converted by hand.
+There are two ways, as releases of JAX differ in what they allow. A ``LocalProgram`` takes and
+returns host-local arrays by itself; JAX 0.12 cannot read them. A ``GlobalProgram`` returns global
+arrays, each converted to a host-local one by a call into C++ that JAX 0.8 does not have; at 1000
+leaves it takes three times as long. The public twin, ``multihost.host_local``, converts each array
+in Python.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _SLOWER = "each call of a pmapped function over processes converts its arrays on
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalProgram:
-    """A program over shards that spans processes, as this process runs it.
+    """A multi-process program of shards, as this process runs it.
 
     Attributes:
       compiled: the program of all processes.
@@ -50,7 +52,7 @@ class LocalProgram:
 
     @property
     def piece(self) -> Piece:
-        """What is given up when ``data`` fails."""
+        """The piece that fails when ``data`` does."""
         return LOCAL_PROGRAMS
 
     def data(self, result: Any) -> Any:
@@ -62,11 +64,11 @@ _USABLE: dict[tuple[jax.Device, ...], bool] = {}
 
 
 def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
-    """Says whether what a ``LocalProgram`` gives can be used like any other array here.
+    """Whether the results of a ``LocalProgram`` can be used like any other array here.
 
-    The runtime takes its results for arrays of one shard's shape. Releases that read arrays shard
-    by shard do not mind. JAX 0.12 asks the runtime for the shape, which is right only where a
-    process has one device. A look at a small result tells, without the other processes.
+    To the runtime they have the shape of one shard. JAX before 0.12 reads arrays shard by shard;
+    JAX 0.12 asks the runtime for the shape, which is right only where a process has one device. A
+    small program on this process's devices shows which is the case.
     """
     if LOCAL_PROGRAMS.is_given_up or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         return False
@@ -78,7 +80,7 @@ def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
 def _probe_local_programs(devices: tuple[jax.Device, ...] = ()) -> None:
     devices = devices or tuple(jax.local_devices())
     mesh = Mesh(np.array(devices), ("i",))
-    rows, whole = NamedSharding(mesh, PartitionSpec("i")), NamedSharding(mesh, PartitionSpec())
+    sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["i"], []))
     probe = jax.shard_map(
         lambda x: x + 1,
         mesh=mesh,
@@ -86,10 +88,10 @@ def _probe_local_programs(devices: tuple[jax.Device, ...] = ()) -> None:
         out_specs=PartitionSpec(),
         check_vma=False,
     )
-    shard = jax.ShapeDtypeStruct((1, 3), np.float32, sharding=whole)
-    program = LocalProgram(jax.jit(probe).lower(shard).compile(), devices, (rows,))
+    shard = jax.ShapeDtypeStruct((1, 3), np.float32, sharding=replicated)
+    program = LocalProgram(jax.jit(probe).lower(shard).compile(), devices, (sharded,))
     numbers = np.arange(3.0 * len(devices), dtype=np.float32).reshape(-1, 3)
-    x = jax.device_put(numbers, rows)
+    x = jax.device_put(numbers, sharded)
     dispatch = make_dispatch(
         "probe",
         (),
@@ -98,7 +100,7 @@ def _probe_local_programs(devices: tuple[jax.Device, ...] = ()) -> None:
         lambda x: x,
     )
     dispatch(x)
-    _check_reads(lambda: dispatch(x), numbers + 1, whole)
+    _check_reads(lambda: dispatch(x), numbers + 1, replicated)
     if not np.array_equal(np.asarray(dispatch(dispatch(x))), numbers + 2):
         raise Unlike("results that are fed back give other values")
 
@@ -109,9 +111,9 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
     seen = {
         "read": np.asarray(make()),
         "replicated": np.asarray(jax.device_put(make(), replicated)),
-        "moved to one device": np.asarray(jax.device_put(make(), last)),
+        "transferred to one device": np.asarray(jax.device_put(make(), last)),
         "computed with": np.asarray(jax.jit(lambda x: x * 1)(make())),
-        "taken apart": np.concatenate([shard.data for shard in make().addressable_shards]),
+        "split into shards": np.concatenate([shard.data for shard in make().addressable_shards]),
     }
     for how, value in seen.items():
         if not np.array_equal(value, wanted):
@@ -120,12 +122,12 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GlobalProgram:
-    """A program that spans processes, and a call of it.
+    """A multi-process program, and a call of it.
 
     Attributes:
       compiled: the program of all processes.
       in_shardings: those of the call's arguments, host-local or global.
-      result: what the program gave: global arrays.
+      result: what the program returned: global arrays.
     """
 
     compiled: jax.stages.Compiled
@@ -134,7 +136,7 @@ class GlobalProgram:
 
     @property
     def piece(self) -> Piece:
-        """What is given up when ``data`` fails."""
+        """The piece that fails when ``data`` does."""
         return HOST_LOCAL
 
     def data(self, result: Any) -> Any:
@@ -156,7 +158,7 @@ class GlobalProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Recipe:
-    """How the results of one program are seen as host-local arrays."""
+    """How the results of one program become host-local arrays."""
 
     tree: Any
     avals: Sequence[Any]
@@ -177,7 +179,7 @@ class _Results:
 
 
 def _keep_hlo_sharding(sharding: Any) -> None:
-    """Has a sharding keep its form in HLO, which JAX asks for with each array that is made."""
+    """Caches the HLO form of a sharding, which JAX asks for with each new array."""
     if "_to_xla_hlo_sharding" not in vars(sharding):
         convert = sharding._to_xla_hlo_sharding
         vars(sharding)["_to_xla_hlo_sharding"] = functools.lru_cache(maxsize=16)(convert)
@@ -197,7 +199,7 @@ jax.tree_util.register_pytree_node(
 
 
 def _probe_host_local(platform: str | None = None) -> None:
-    """Makes a host-local array of a global one, from the shards that this process has."""
+    """Makes a host-local array of the addressable shards of a global one."""
     if _rewrap is None:
         raise AttributeError("no _rewrap_with_aval_and_sharding")
     mesh = Mesh(np.array(jax.local_devices(backend=platform)), ("i",))
@@ -208,8 +210,8 @@ def _probe_host_local(platform: str | None = None) -> None:
     shape = (sharding.num_devices, 3)
 
     def make() -> jax.Array:
-        whole = jax.make_array_from_single_device_arrays(shape, sharding, shards)
-        host_local: jax.Array = _rewrap(whole, x.aval, x.sharding)
+        global_array = jax.make_array_from_single_device_arrays(shape, sharding, shards)
+        host_local: jax.Array = _rewrap(global_array, x.aval, x.sharding)
         return host_local
 
     check_alike(make(), x)

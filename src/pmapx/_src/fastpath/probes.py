@@ -1,4 +1,4 @@
-"""A piece of private JAX: probed at its first use, and given up for its public twin if need be."""
+"""A piece of private JAX: probed at its first use, replaced by its public twin if that fails."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 
 from pmapx._src import errors
 from pmapx._src.fastpath.jax_src import PUBLIC_ONLY
-from pmapx._src.mesh.placement import neutral_context
+from pmapx._src.mesh.context_mesh import without_context_mesh
 
 PIECES: list[Piece] = []
 _pending: list[errors.PmapxWarning] = []
 
 
 class Unlike(Exception):
-    """A probe found that a piece does not do what its twin does."""
+    """A piece does not do what its twin does."""
 
 
 class Piece:
     """A piece that works as its twin does, as far as a probe can tell; else the twin is used.
 
-    ``probe`` runs once, at first use, with the arguments of that ``is_usable`` or none, and raises
-    what it likes. An optional piece fails its probe on releases that are supported, where another
-    one passes: that is no news.
+    ``probe`` runs once, at first use, with the arguments of that ``is_usable`` or none, and may
+    raise anything. An optional piece may fail on supported releases, where another one passes:
+    that gives no warning.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class Piece:
         PIECES.append(self)
 
     def is_usable(self, *args: Any) -> bool:
-        """Says whether to use the piece, and not its twin."""
+        """Whether to use the piece, and not its twin."""
         usable = self._usable
         return self._probed(*args) if usable is None else usable
 
     @property
     def is_given_up(self) -> bool:
-        """Says whether the piece is out of use for good."""
+        """Whether the twin is used for good."""
         return self._usable is False
 
     def fail(self, error: Exception, *, quietly: bool = False) -> None:
-        """Gives the piece up, for good; warns once."""
+        """Uses the twin from now on; warns once."""
         with self._lock:
             was_given_up, self._usable = self._usable is False, False
             if was_given_up:
@@ -83,7 +83,7 @@ class Piece:
 
 
 def passes(probe: Callable[..., None], *args: Any) -> bool:
-    """Says whether a probe of something that pmapx can do without raises nothing."""
+    """Whether a probe of an optional piece raises nothing."""
     try:
         with _undisturbed():
             probe(*args)
@@ -94,10 +94,10 @@ def passes(probe: Callable[..., None], *args: Any) -> bool:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keeps what surrounds a first use, such as a trace or a check for NaNs, from its probe."""
+    """Keeps what surrounds a first use, such as a trace or debug_nans, away from its probe."""
     with (
         jax.ensure_compile_time_eval(),
-        neutral_context(),
+        without_context_mesh(),
         jax.transfer_guard("allow"),
         jax.debug_nans(False),
         jax.debug_infs(False),
@@ -116,7 +116,7 @@ def _warn(warning: errors.PmapxWarning) -> None:
 
 
 def warn_of_pending() -> None:
-    """Issues, before anything runs, what could not be issued after something had."""
+    """Issues a warning that could not be raised after a call had run."""
     if _pending:
         errors.warn(_pending.pop())
 

@@ -8,7 +8,7 @@ from pmapx._src.fastpath import jax_src
 
 
 def _hide_frames() -> bool:
-    """Has JAX treat pmapx's files as its own; says whether it does."""
+    """Makes JAX treat pmapx's files as its own; returns whether it does."""
     package = os.path.dirname(os.path.dirname(__file__)) + os.sep
     try:
         jax_src.traceback_util.register_exclusion(package)

@@ -1,4 +1,4 @@
-"""Whether something is being traced."""
+"""Whether something is being traced, and the structure of what was."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import jax
 
 from pmapx._src.fastpath import jax_src
 from pmapx._src.fastpath.probes import Piece, Unlike
-from pmapx._src.mesh.placement import NO_MESH
+from pmapx._src.mesh.context_mesh import NO_MESH
 
 
 def is_staging() -> bool:
-    """Says whether something is being traced here, so that a call is to be recorded, not run."""
+    """Whether something is being traced, so that a call is to be recorded, not run."""
     return not jax_src.core.trace_state_clean() if TRACE_STATE.is_usable() else _refuses_meshes()
 
 

@@ -1,4 +1,4 @@
-"""What a pmapped function did so far: counted, explained, and warned of once."""
+"""What a pmapped function traced, compiled and transferred; its warnings, each issued once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pmapx._src.trees.signature import Signature
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """An argument that was moved to where its program needs it, why, and how often.
+    """An argument that was transferred to where its program needs it, why, and how often.
 
     >>> Move("argument 0 'x'", "it is committed to cpu:0", 2).count
     2
@@ -36,7 +36,7 @@ class CacheInfo:
       traces: how often the function was traced.
       compiles: how many programs were compiled.
       calls: how often it was called.
-      moved: the inputs that were moved, with the reason and a count.
+      moved: the inputs that were transferred, with the reason and a count.
       reasons: why each program was compiled.
 
     Example:
@@ -64,37 +64,31 @@ class CacheSize:
     """
 
     def __init__(self, read: Callable[[], int]) -> None:
-        """Reads the current number with ``read``."""
         self._read = read
 
     def __call__(self) -> int:
-        """Returns the current number."""
         return self._read()
 
     __int__ = __index__ = __call__
 
     def __eq__(self, other: object) -> bool:
-        """Compares the current number."""
         return self._read() == other
 
     def __lt__(self, other: int) -> bool:
-        """Compares the current number."""
         return self._read() < other
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Shows the current number."""
         return repr(self._read())
 
 
-class Tally:
-    """A count that threads can add to without a lock, at the cost of one call in C."""
+class AtomicCounter:
+    """A count that threads add to without a lock, at the cost of one call in C."""
 
     __slots__ = ("_base", "add")
 
     def __init__(self) -> None:
-        """Starts at 0."""
         self.add = itertools.count().__next__
         self._base = 0
 
@@ -105,12 +99,11 @@ class Tally:
         return total
 
     def clear(self) -> None:
-        """Starts at 0 again."""
         self._base = self.add() + 1
 
 
 class _Counting(threading.local):
-    record: Record | None = None
+    statistics: CallStatistics | None = None
 
 
 _counting = _Counting()
@@ -118,47 +111,47 @@ _counting = _Counting()
 
 def count_trace() -> None:
     """Counts a trace for the pmapped function whose call led to it."""
-    if _counting.record is not None:
-        _counting.record.traces.add()
+    if _counting.statistics is not None:
+        _counting.statistics.traces.add()
 
 
-class Record:
+class CallStatistics:
     """The counts of one pmapped function, and the warnings it has issued.
 
     Attributes:
       parameters: the names of the function's positional parameters.
       function: its name.
       traces: how often it was traced.
-      count_calls: tells how often it was called, ever.
+      count_calls: returns how often it was called, ever.
     """
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
-        """Starts with nothing; ``parameters`` name the function's arguments."""
+        """Starts at zero; ``parameters`` name the function's arguments."""
         self.function = "a function"
-        self.traces = Tally()
+        self.traces = AtomicCounter()
         self.count_calls: Callable[[], int] = lambda: 0
         self.parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()
         self.clear()
-        _records.append(weakref.ref(self, _records.remove))
+        _all.append(weakref.ref(self, _all.remove))
 
     def clear(self) -> None:
-        """Starts with nothing again, but for the warnings, which are not repeated."""
+        """Starts at zero again; warnings are not repeated."""
         with self._lock:
             self.traces.clear()
             self._calls_before = self.count_calls()
             self._reasons: list[str] = []
-            self._moves: dict[tuple[str, str], int] = {}
+            self._transfers: dict[tuple[str, str], int] = {}
 
     @contextlib.contextmanager
     def counting_traces(self) -> Iterator[None]:
-        """Counts the traces of this thread here: equal pmaps have one program to trace."""
-        outer, _counting.record = _counting.record, self
+        """Counts the traces of this thread here: equal pmaps share the program that is traced."""
+        outer, _counting.statistics = _counting.statistics, self
         try:
             yield
         finally:
-            _counting.record = outer
+            _counting.statistics = outer
 
     def note_compile(self, signature: Signature, before: Signature | None) -> None:
         """Notes that a program was compiled, and why, given the signature compiled last."""
@@ -166,7 +159,7 @@ class Record:
             self._reasons.append(self._explain(signature, before))
 
     def _explain(self, signature: Signature, before: Signature | None) -> str:
-        """Says what is new in a signature against the one compiled before it."""
+        """Describes what differs from the signature compiled before."""
         if before is None:
             return "the caches were cleared" if self._reasons else "first call"
         if before.static != signature.static:
@@ -180,10 +173,10 @@ class Record:
                 return f"{name} was {old}, is {new}{weak}"
         return "a setting of JAX that programs depend on changed"
 
-    def note_move(self, argument: str, reason: str) -> None:
-        """Counts a move of an argument."""
+    def note_transfer(self, argument: str, reason: str) -> None:
+        """Counts a transfer of an argument."""
         with self._lock:
-            self._moves[argument, reason] = self._moves.get((argument, reason), 0) + 1
+            self._transfers[argument, reason] = self._transfers.get((argument, reason), 0) + 1
 
     def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
         """Issues those warnings that were not issued yet."""
@@ -195,7 +188,7 @@ class Record:
     def read(self) -> CacheInfo:
         """Returns the counts so far."""
         with self._lock:
-            moved = tuple(Move(*move, count) for move, count in self._moves.items())
+            moved = tuple(Move(*transfer, count) for transfer, count in self._transfers.items())
             return CacheInfo(
                 traces=self.traces.read(),
                 compiles=len(self._reasons),
@@ -205,10 +198,10 @@ class Record:
             )
 
 
-_records: list[weakref.ref[Record]] = []
+_all: list[weakref.ref[CallStatistics]] = []
 
 
-def records() -> list[Record]:
-    """Returns the records of all pmapped functions of this process."""
-    found = [reference() for reference in list(_records)]
-    return [record for record in found if record is not None]
+def all_statistics() -> list[CallStatistics]:
+    """Returns the statistics of all pmapped functions of this process."""
+    found = [reference() for reference in list(_all)]
+    return [statistics for statistics in found if statistics is not None]

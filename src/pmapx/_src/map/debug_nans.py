@@ -1,7 +1,7 @@
-"""``jax.debug_nans`` and ``jax.debug_infs``: which of the user's operations is to blame.
+"""``jax.debug_nans`` and ``jax.debug_infs``: finds the user's operation at fault.
 
-A compiled program shows only that its result has a NaN. Where it has one, the mapped body runs
-again as a batch, operation by operation, so that JAX's own check finds the first that made it.
+A compiled program shows only that its result has a NaN. The mapped body then runs again as a batch,
+operation by operation, so that JAX's own check finds the first one that makes it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pmapx._src.map.program_builder import Programs
-from pmapx._src.mesh import placement
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.mesh.context_mesh import without_context_mesh
 from pmapx._src.spmd import nesting
-from pmapx._src.spmd.mapped_body import vectorized
+from pmapx._src.spmd.mapped_body import vmapped
 from pmapx._src.trees.signature import Call
 
 
 def is_checking() -> bool:
-    """Says whether results are to be checked."""
+    """Whether JAX is set to check results."""
     return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
 
 
-def checked(programs: Programs, call: Call, run: Callable[[], Any]) -> Any:
-    """Returns what ``run`` returns; raises FloatingPointError at the operation to blame."""
-    donated = programs.donated(call.signature)
+def checked(builder: ProgramBuilder, call: Call, run: Callable[[], Any]) -> Any:
+    """Returns what ``run`` returns; raises FloatingPointError at the operation at fault."""
+    donated = builder.donated(call.signature)
     kept = [
         jnp.copy(leaf) if is_donated and isinstance(leaf, jax.Array) else leaf
         for leaf, is_donated in zip(call.leaves, donated, strict=True)
@@ -39,15 +39,15 @@ def checked(programs: Programs, call: Call, run: Callable[[], Any]) -> Any:
     if found is None:
         return result
     # Outside of any handler, so that no other error precedes the user's.
-    _run_by_operation(programs, call, kept)
+    _run_by_operation(builder, call, kept)
     raise FloatingPointError(
         f"Invalid value ({found}) encountered in parallel computation: in the result of "
-        f"{programs.function}, though no single operation of it made one."
+        f"{builder.function}, though no single operation of it made one."
     )
 
 
 def _special(leaf: Any) -> str | None:
-    """Returns the kind of a value that is looked for and that an array has."""
+    """Returns which of the values that are checked for an array has."""
     if not jnp.issubdtype(leaf.dtype, jnp.inexact):
         return None
     wide = np.complex128 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else np.float64
@@ -60,19 +60,19 @@ def _special(leaf: Any) -> str | None:
     return None
 
 
-def _run_by_operation(programs: Programs, call: Call, leaves: list[Any]) -> None:
+def _run_by_operation(builder: ProgramBuilder, call: Call, leaves: list[Any]) -> None:
     """Runs the mapped body as a batch on one device, for JAX to check each operation."""
-    axis = dataclasses.replace(programs.resolve(call.signature).outermost, out_axes=0)
-    element = programs.element(call.signature)
-    # Without a result: putting that in order would be operations of our own.
-    silent = dataclasses.replace(element, call=lambda *a, **k: [element.call(*a, **k)][:0])
+    axis = dataclasses.replace(builder.resolve(call.signature).outermost, out_axes=0)
+    body = builder.body(call.signature)
+    # Without a result: placing its axes would add operations of our own.
+    silent = dataclasses.replace(body, call=lambda *a, **k: [body.call(*a, **k)][:0])
     # Without mesh axes for them, pmaps in the body run as batches too.
-    body = vectorized(nesting.inside(nesting.Level(axis.name), silent), axis)
-    device = programs.devices()[0]
-    with placement.neutral_context(), jax.default_device(device):
+    batched = vmapped(nesting.inside(nesting.Level(axis.name), silent), axis)
+    device = builder.devices()[0]
+    with without_context_mesh(), jax.default_device(device):
         gathered = [jax.device_put(leaf, device) for leaf in leaves]
         try:
-            body(*gathered)
+            batched(*gathered)
         except FloatingPointError:
             raise
         except Exception:

@@ -1,31 +1,28 @@
-"""Inputs that lie elsewhere: moved, or refused, as the user wants it."""
+"""Inputs that are committed elsewhere: transferred, or refused, by the ``reshard`` policy."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Sharding
 
 from pmapx._src import errors, fastpath
-from pmapx._src.map.cache_info import Record
+from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Reshard
 from pmapx._src.map.program import Executable
-from pmapx._src.mesh import placement
-from pmapx._src.mesh.context_mesh import on_context_mesh
+from pmapx._src.mesh import resharding
 from pmapx._src.trees.signature import Call
 
 
-@dataclasses.dataclass(frozen=True)
-class KnownMove:
+class KnownTransfer(NamedTuple):
     """A transfer that the dispatch does by itself.
 
     Attributes:
-      wanted: where to; an object of its own for each argument.
+      wanted: the target, an object of its own for each argument: its identity is the key.
       argument: the argument's name.
       reason: why it is transferred.
     """
@@ -35,21 +32,26 @@ class KnownMove:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """Moves the inputs of one function.
+def delete_donated(call: Call, transferred: Sequence[int], donated: Sequence[bool]) -> None:
+    """Deletes donated inputs whose copies were donated to a program that ran."""
+    for index in transferred:
+        if donated[index]:
+            call.leaves[index].delete()
 
-    Attributes:
-      function: its name.
-      policy: what to do with an input that lies elsewhere.
-      record: where moves are counted.
-      known: the moves that the dispatch does by itself, by the identity of where to.
-    """
 
-    function: str
-    policy: Reshard
-    record: Record
-    known: dict[int, KnownMove] = dataclasses.field(default_factory=dict)
+class InputPlacer:
+    """Transfers the inputs of one function to the shardings that its programs want."""
+
+    def __init__(self, function: str, policy: Reshard, statistics: CallStatistics) -> None:
+        """Counts transfers in ``statistics``."""
+        self._function = function
+        self._policy = policy
+        self._statistics = statistics
+        self._known: dict[int, KnownTransfer] = {}
+
+    def clear(self) -> None:
+        """Drops the transfers that the dispatch does by itself."""
+        self._known.clear()
 
     def place(
         self,
@@ -58,99 +60,84 @@ class Inputs:
         wanted: Sequence[Any],
         donated: Sequence[bool] = (),
     ) -> tuple[list[Any], list[int]]:
-        """Returns the leaves where they are wanted, and the indices of those moved.
+        """Returns the leaves in the wanted shardings, and the indices of those transferred.
 
-        Of those that are said to be ``donated``, each part is freed once it has moved.
+        Each shard of a ``donated`` leaf is freed once it is transferred.
         """
         misplaced = [
             index
             for index, leaf in enumerate(call.leaves)
-            if wanted[index] is not None and not placement.is_placed(leaf, wanted[index])
+            if wanted[index] is not None and not resharding.is_placed(leaf, wanted[index])
         ]
         if not misplaced:
             return call.leaves, []
-        # All are looked at before any is moved: a refusal leaves everything as it was.
-        facts = {index: self._facts(index, call, executable, wanted[index]) for index in misplaced}
+        # All are checked before any is transferred: an error leaves everything as it was.
+        facts = {index: self._check(index, call, executable, wanted[index]) for index in misplaced}
         leaves = list(call.leaves)
         for index, (argument, shape) in facts.items():
-            reason = placement.reason_to_move(leaves[index], wanted[index])
-            if self.policy == "warn":
-                moved = errors.InputResharded(self.function, argument, shape, reason)
-                self.record.warn_once([moved])
-            self.record.note_move(argument, reason)
+            reason = resharding.reason_to_transfer(leaves[index], wanted[index])
+            if self._policy == "warn":
+                warning = errors.InputResharded(self._function, argument, shape, reason)
+                self._statistics.warn_once([warning])
+            self._statistics.note_transfer(argument, reason)
             if donated and donated[index]:
-                resharded = errors.DonatedInputResharded(self.function, argument, shape)
-                self.record.warn_once([resharded])
-                leaves[index] = placement.move_donated(leaves[index], wanted[index])
+                copied = errors.DonatedInputResharded(self._function, argument, shape)
+                self._statistics.warn_once([copied])
+                leaves[index] = resharding.reshard_donated(leaves[index], wanted[index])
             else:
-                leaves[index] = placement.move(leaves[index], wanted[index])
+                leaves[index] = resharding.reshard(leaves[index], wanted[index])
         return leaves, misplaced
 
-    def run(
-        self, call: Call, executable: Executable, donated: Sequence[bool]
-    ) -> tuple[Any, fastpath.Repeatable]:
-        """Runs a program on the leaves of a call, each transferred to where it is wanted.
-
-        Also returns the program if the dispatch may run it, and place such leaves, by itself.
-        """
-        leaves, moved = self.place(call, executable, executable.in_shardings)
-        result, is_of_program = on_context_mesh(executable.run(leaves))
-        for index in moved:
-            if donated[index]:
-                call.leaves[index].delete()  # Its copy was donated, and the call succeeded.
-        # The dispatch would pass on what had to be copied first.
-        if (
-            not is_of_program
-            or call.has_narrowed
-            or any(
-                donated[index]
-                or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
-                or fastpath.takes_as_placed(call.leaves[index], executable.mesh)
-                for index in moved
-            )
-        ):
-            return result, None
-        wanted = self.known_moves(call, executable, moved)
-        if wanted:
-            return result, fastpath.MovingProgram(executable.compiled, wanted)
-        return result, executable.compiled
-
-    def _facts(
+    def _check(
         self, index: int, call: Call, executable: Executable, wanted: Any
     ) -> tuple[str, str]:
-        """Returns the name and shape of a misplaced leaf; refuses it if the user said so."""
+        """Returns the name and shape of a misplaced leaf; raises if it must not be transferred."""
         argument = executable.program.mapping.names[index]
         shape = str(call.signature.leaves[index])
         found = call.leaves[index].sharding
-        if self.policy == "error":
-            raise errors.ReshardRefused(self.function, argument, shape, found, wanted)
-        if placement.is_move_forbidden():
-            raise errors.TransferDisallowed(self.function, argument, shape, found, wanted)
+        if self._policy == "error":
+            raise errors.ReshardRefused(self._function, argument, shape, found, wanted)
+        if resharding.is_transfer_guarded():
+            raise errors.TransferDisallowed(self._function, argument, shape, found, wanted)
         return argument, shape
 
-    def known_moves(
-        self, call: Call, executable: Executable, moved: Sequence[int]
-    ) -> dict[int, Sharding]:
-        """Returns, by leaf, where those leaves go that ``place`` moved, to be told apart by it."""
-        found = {}
-        for index in moved:
-            sharding = executable.in_shardings[index]
-            own = copy.copy(sharding)
-            reason = placement.reason_to_move(call.leaves[index], sharding)
-            known = KnownMove(own, executable.program.mapping.names[index], reason)
-            self.known[id(own)] = known
-            found[index] = own
-        return found
-
-    def move_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
-        """Moves an input of a signature seen before; None when the dispatch itself can."""
-        if placement.is_placed(x, wanted):
+    def repeatable(
+        self,
+        call: Call,
+        executable: Executable,
+        transferred: Sequence[int],
+        donated: Sequence[bool],
+    ) -> fastpath.Repeatable:
+        """Returns the program for the dispatch to repeat a call that ran; None if it cannot."""
+        if call.has_narrowed or any(
+            donated[index]
+            or jnp.issubdtype(call.leaves[index].dtype, jax.dtypes.extended)
+            or fastpath.takes_as_placed(call.leaves[index], executable.mesh)
+            for index in transferred
+        ):
             return None
-        if placement.is_move_forbidden():
+        if not transferred:
+            return executable.compiled
+        wanted = {}
+        for index in transferred:
+            sharding = executable.in_shardings[index]
+            own = wanted[index] = copy.copy(sharding)
+            reason = resharding.reason_to_transfer(call.leaves[index], sharding)
+            argument = executable.program.mapping.names[index]
+            self._known[id(own)] = KnownTransfer(own, argument, reason)
+        return fastpath.TransferringProgram(executable.compiled, wanted)
+
+    def transfer_known(self, x: jax.Array, wanted: jax.sharding.Sharding) -> jax.Array | None:
+        """Transfers an input of a known signature; None when the dispatch itself can."""
+        if resharding.is_placed(x, wanted):
+            return None
+        if resharding.is_transfer_guarded():
             shape = f"{x.dtype}[{','.join(map(str, x.shape))}]"
-            raise errors.TransferDisallowed(self.function, "an argument", shape, x.sharding, wanted)
-        known = self.known.get(id(wanted))
+            raise errors.TransferDisallowed(
+                self._function, "an argument", shape, x.sharding, wanted
+            )
+        known = self._known.get(id(wanted))
         if known is not None:
-            self.record.note_move(known.argument, known.reason)
-        # From one device the dispatch cuts and sends the parts, at less cost than a device_put.
-        return None if x.sharding.num_devices == 1 else placement.move(x, wanted)
+            self._statistics.note_transfer(known.argument, known.reason)
+        # From one device the dispatch slices and sends the shards at less cost than a device_put.
+        return None if x.sharding.num_devices == 1 else resharding.reshard(x, wanted)

@@ -1,4 +1,4 @@
-"""What the user said to ``pmap``, checked when it is said."""
+"""The options of ``pmap``, checked when it is called."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[in
         return tuple(sorted(set(listed)))
     count = len(names.parameter_names(fun))
     if any(argnum < -count for argnum in listed):
-        problem = f"the function tells of {count} positional parameters"
+        problem = f"the function has {count} positional parameters"
         raise errors.BadArgnums(which, argnums, problem)
     return tuple(sorted({argnum % count if argnum < 0 else argnum for argnum in listed}))

@@ -1,9 +1,17 @@
-"""``pmap``: what the user calls, and the life of a call from top to bottom.
+"""``pmap``, and the path of a call from top to bottom.
 
-A call goes to JAX's C++ dispatch. A signature that it has not seen comes to
-``MappedFunction.run_unseen``, which reads the arguments, finds or makes the program, moves inputs
-that lie elsewhere, and runs it; the dispatch remembers the program. A call inside somebody's
-trace is recorded there instead (``staging``).
+``pmap`` checks its options and returns a ``PmappedFunction``, whose call is JAX's C++ dispatch. A
+signature that the dispatch knows runs its compiled program without a Python frame. Any other call
+is a cache miss and comes to ``PmapImpl.on_cache_miss``, which
+
+1. reads the arguments (``signature.Reader``); a call inside a trace is recorded there instead
+   (``under_trace``), and one over the devices of several processes takes the same steps with
+   global shapes (``multiprocess_call``),
+2. finds the compiled program in the ``ProgramCache``,
+3. or else traces it (``ProgramBuilder``), reports what looks wrong, and compiles it,
+4. places the inputs, transferring those that are committed elsewhere (``InputPlacer``),
+5. runs the program (``Executable``),
+6. returns the program for the dispatch to remember.
 """
 
 from __future__ import annotations
@@ -18,16 +26,17 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx._src import errors, fastpath
-from pmapx._src.map import debug_nans, multiprocess_call, stages
-from pmapx._src.map.cache_info import CacheInfo, Record
-from pmapx._src.map.inputs import Inputs
+from pmapx._src.map import debug_nans, inputs, multiprocess_call, program_cache, stages
+from pmapx._src.map.cache_info import CacheInfo, CallStatistics
+from pmapx._src.map.inputs import InputPlacer
 from pmapx._src.map.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
 from pmapx._src.map.pmapped_function import PmappedFunction
 from pmapx._src.map.program import Executable, Program, unused_donations, varying_outputs
-from pmapx._src.map.program_builder import Programs
-from pmapx._src.map.under_trace import is_traced, stage
-from pmapx._src.mesh import placement, trace_context
-from pmapx._src.mesh.context_mesh import on_context_mesh
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.map.under_trace import is_traced, record_in_trace
+from pmapx._src.mesh import trace_context
+from pmapx._src.mesh.context_mesh import context_of, on_context_mesh
+from pmapx._src.mesh.device_mesh import check_devices
 from pmapx._src.multihost import host_local
 from pmapx._src.spmd import axes, nesting
 from pmapx._src.trees import names
@@ -39,7 +48,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Pmapped(Protocol[P, R_co]):
-    """What ``pmap`` returns: the mapped function, and its stages.
+    """What ``pmap`` returns: the pmapped function, and its stages.
 
     Example:
       >>> import numpy as np, pmapx
@@ -55,7 +64,7 @@ class Pmapped(Protocol[P, R_co]):
     __name__: str
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Calls the mapped function."""
+        """Calls the pmapped function."""
 
     def lower(self, /, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers it for these arguments, or their shapes, as ``jax.jit(f).lower`` does."""
@@ -67,10 +76,10 @@ class Pmapped(Protocol[P, R_co]):
         """Returns the shapes and types of the result, without compiling."""
 
     def cache_info(self) -> CacheInfo:
-        """Returns what it traced, compiled and moved so far."""
+        """Returns what it traced, compiled and transferred so far."""
 
     def clear_cache(self) -> None:
-        """Forgets all programs, and what ``cache_info`` counted."""
+        """Drops all programs, and what ``cache_info`` counted."""
 
 
 def pmap(
@@ -91,7 +100,7 @@ def pmap(
     check_replicas: bool = False,
     global_arg_shapes: None = None,
 ) -> Pmapped[P, R]:
-    """Maps a function over an axis of its arguments, each element on a device of its own.
+    """Maps a function over an axis of its arguments, one index of the axis per device.
 
     The semantics are those of the original ``jax.pmap``: the function sees its arguments without
     the mapped axis, collectives such as ``jax.lax.psum`` work over ``axis_name``, and the results
@@ -109,7 +118,7 @@ def pmap(
         may be anything hashable.
       axis_name: a name for the mapped axis, any hashable object, for collectives to refer to.
       in_axes: which axis of each positional argument is mapped: an integer (negative ones count
-        from the end), None for an argument that every device sees whole, or a tree prefix of
+        from the end), None for an argument that is replicated to every device, or a tree prefix of
         these. Keyword arguments are mapped along axis 0.
       out_axes: where the mapped axis goes in each output, likewise; None returns the first
         device's value and is meant for values that are equal on all devices. ``pmapx.AUTO`` is
@@ -120,19 +129,19 @@ def pmap(
       axis_size: the size of the mapped axis, over all processes; needed only when no argument is
         mapped.
       donate_argnums: positions of arguments whose memory may be reused for results.
-      reshard: what to do with an input that lies elsewhere: ``"allow"`` moves it, ``"warn"``
-        moves it and warns, ``"error"`` refuses it.
-      oversubscribe: whether an axis larger than the number of devices may run several elements
-        on each.
+      reshard: what to do with an input that is committed to other devices or sharded another way:
+        ``"allow"`` transfers it, ``"warn"`` transfers it and warns, ``"error"`` raises.
+      oversubscribe: whether an axis larger than the number of devices may run several of its
+        indices on each.
       compiler_options: options for XLA, as for ``jax.jit``.
-      view: what a map that spans processes returns: this process's rows (``"local"``), or global
-        arrays (``"global"``). Global arrays are taken as they are in either view.
-      check_replicas: whether such a map compares each call between the processes before it runs:
-        its function, its shapes, and the values of arguments that all must pass alike.
-      global_arg_shapes: None; the original took it, and did nothing with it.
+      view: what a multi-process call returns: host-local arrays (``"local"``) or global ones
+        (``"global"``). Global arrays are accepted in either view.
+      check_replicas: whether a multi-process call is compared between the processes before it
+        runs: its function, its shapes, and the values of replicated arguments.
+      global_arg_shapes: None; the original accepted and ignored it.
 
     Returns:
-      The mapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
+      The pmapped function. It also has ``lower``, ``trace``, ``eval_shape``, ``cache_info`` and
       ``clear_cache``.
     """
     if not callable(fun):
@@ -151,7 +160,7 @@ def pmap(
     if both := sorted(set(static_argnums) & set(donated_argnums)):
         problem = f"argument {both[0]} is in static_broadcasted_argnums too"
         raise errors.BadArgnums("donate_argnums", donated_argnums, problem)
-    mapped = MappedFunction(
+    impl = PmapImpl(
         fun,
         Options(
             axis_name=axis_name,
@@ -159,8 +168,8 @@ def pmap(
             out_axes=axes.check_axes("out_axes", out_axes),
             static_argnums=static_argnums,
             donated_argnums=donated_argnums,
-            # As with the original, a function may be mapped over no devices, but not called.
-            devices=None if devices is None else _listed(devices),
+            # As with the original, an empty list is an error of the call only.
+            devices=None if devices is None else check_devices(devices, may_be_empty=True),
             backend=backend,
             axis_size=axis_size,
             reshard=reshard,
@@ -170,37 +179,38 @@ def pmap(
             check_replicas=check_replicas,
         ),
     )
-    return cast(Pmapped[P, R], mapped.as_function())
+    return cast(Pmapped[P, R], impl.as_function())
 
 
-class MappedFunction:
-    """A pmapped function: its programs, what was compiled of them, and the counts."""
+class PmapImpl:
+    """What is behind a pmapped function: its dispatch, and the path of a call that misses it."""
 
     def __init__(self, fun: Callable[..., Any], options: Options) -> None:
-        """Makes the dispatch; nothing is traced yet."""
-        self._fun = fun
+        """Creates the dispatch; nothing is traced yet."""
         self._options = options
         parameters = names.parameter_names(fun)
-        self._record = Record(parameters)
-        self._programs = Programs(fun, options, self._record)
-        self._shared = self._programs.shared
-        self._inputs = Inputs(self._programs.function, options.reshard, self._record)
-        self._reader = Reader(self._programs.function, parameters, options.static_argnums)
+        self._statistics = CallStatistics(parameters)
+        self._cache = program_cache.shared_by(fun, options)
+        self._builder = ProgramBuilder(fun, options, self._statistics, self._cache)
+        function = self._builder.function
+        self._inputs = InputPlacer(function, options.reshard, self._statistics)
+        self._reader = Reader(function, parameters, options.static_argnums)
         self._dispatcher = fastpath.Dispatcher(
-            self._programs.function,
+            function,
             options.static_argnums,
-            self.run_unseen,
-            self._inputs.move_known,
+            self.on_cache_miss,
+            self._inputs.transfer_known,
             self.run_eagerly,
         )
 
     def as_function(self) -> PmappedFunction:
-        """Returns the function that the user gets: the dispatch, and a count of its calls."""
-        function = PmappedFunction(self._programs, self)
-        # A cache that keeps nothing counts its misses, in C; a frame of Python that did so would
-        # cost a small program a tenth of its call.
-        counted: Any = functools.lru_cache(maxsize=0)(self._dispatcher.call)
-        self._record.count_calls = lambda: int(counted.cache_info().misses)
+        """Returns what the user calls: the dispatch, with a count of its calls."""
+        function = PmappedFunction(self._builder, self)
+        # A cache that keeps nothing counts its misses in C; a Python frame that counts would cost a
+        # small program a tenth of its call. The user gets its bound __call__, without cache_clear.
+        counter: Any = functools.lru_cache(maxsize=0)(self._dispatcher.call)
+        counted = counter.__call__
+        self._statistics.count_calls = lambda: int(counter.cache_info().misses)
         check_static = self._reader.check_static
 
         def explained(*args: Any, **kwargs: Any) -> Any:
@@ -209,116 +219,106 @@ class MappedFunction:
             except (TypeError, ValueError):
                 check_static(args, kwargs)  # The dispatch hashes them before we see them.
                 raise
-            # Who passed static arguments right once is spared the frame; JAX's own error has to do.
+            # After one good call the frame goes; a later mistake gets JAX's own error.
             function.__call__ = counted
             return result
 
-        self._programs.user_function = weakref.ref(function)
-        self._record.function = function.__name__
+        self._builder.user_function = weakref.ref(function)
+        self._statistics.function = function.__name__
         function.__call__ = explained if self._options.static_argnums else counted
         return function
 
-    def run_unseen(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
-        """Runs one call; returns its result and the program for the dispatch to remember."""
+    def on_cache_miss(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
+        """Runs a call that the dispatch does not know; returns its result and what to remember."""
         call = self._reader.read(args, kwargs)
         if is_traced(call):
-            return stage(self._programs, call), None
+            return record_in_trace(self._builder, call), None
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            return self.run_eagerly(*args, **kwargs), None
-        if self._programs.spans_processes():
-            return self.run_unseen_rows(call)
-        executable = self.executable_for(call)
+            return self._run_operations(call), None
+        if self._builder.is_multi_process():
+            return self._on_multiprocess_miss(call)
+        executable = self.find_executable(call)
+        leaves, transferred = self._inputs.place(call, executable, executable.in_shardings)
         if debug_nans.is_checking():
-            leaves, _ = self._inputs.place(call, executable, executable.in_shardings)
-            result = debug_nans.checked(self._programs, call, lambda: executable.run(leaves))
+            result = debug_nans.checked(self._builder, call, lambda: executable.run(leaves))
             return on_context_mesh(result)[0], None
-        return self._inputs.run(call, executable, self._programs.donated(call.signature))
-
-    def run_unseen_rows(self, call: Call) -> tuple[Any, fastpath.Repeatable]:
-        """Runs one call on this process's rows; returns the program for the dispatch likewise."""
-        outcome = self.run_across_processes(call)
-        executable, options = outcome.executable, self._options
-        result = multiprocess_call.seen_from_here(
-            self._programs, executable.program, outcome.result
-        )
-        if not outcome.can_repeat:
+        result, is_same = on_context_mesh(executable.run(leaves))
+        donated = self._builder.donated(call.signature)
+        inputs.delete_donated(call, transferred, donated)
+        if not is_same:
             return result, None
-        if options.view == "global":
-            return result, executable.compiled
-        if executable.program.layout.as_shards:
-            return result, executable.on_local_devices(multiprocess_call.local_program)
-        in_shardings = multiprocess_call.wanted(call, executable)
-        return result, fastpath.GlobalProgram(executable.compiled, in_shardings, outcome.result)
+        return result, self._inputs.repeatable(call, executable, transferred, donated)
 
-    def run_across_processes(self, call: Call) -> multiprocess_call.Outcome:
-        """Runs one call of a map that lies in several processes, on this process's rows."""
-        if self._options.check_replicas:
-            multiprocess_call.check_agreement(self._programs, call)
-        donated = self._programs.donated(call.signature)
-        call = multiprocess_call.over_all_processes(self._programs, call)
-        executable = self.executable_for(call)
-        leaves, can_repeat = multiprocess_call.placed(self._inputs, call, executable, donated)
-        if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
-            args, kwargs = executable.program.arguments(leaves)
-            with jax.set_mesh(executable.mesh):
-                result = executable.program.jitted(*args, **kwargs)
-            return multiprocess_call.Outcome(result, executable, can_repeat=False)
-        result = executable.run(leaves)
-        multiprocess_call.delete_donated(call, donated)
-        # A call that is to be checked has to come here each time.
-        can_repeat = can_repeat and not (self._options.check_replicas or call.has_narrowed)
-        return multiprocess_call.Outcome(result, executable, can_repeat)
-
-    def executable_for(self, call: Call) -> Executable:
-        """Returns the compiled program for a call, compiled now if there is none."""
-        around = self._programs.mesh_around(call.signature)
-        key = (call.signature, around, trace_context.trace_context())
-        executables: dict[Any, Executable] = self._shared.executables
-        executable = executables.get(key)
-        if executable is None:
-            with self._shared.lock, nesting.entered(None):
-                executable = executables.get(key)
-                if executable is None:
-                    executable = executables[key] = self.compile(call.signature, around)
-        self._record.warn_once(executable.warnings)
+    def find_executable(self, call: Call) -> Executable:
+        """Returns the compiled program of a call, traced and compiled if the cache has none."""
+        context = self._builder.context_mesh_for(call.signature)
+        key = (call.signature, context, trace_context.trace_context())
+        executable = self._cache.executable(key, lambda: self._compile(call.signature, context))
+        self._statistics.warn_once(executable.warnings)
         return executable
 
-    def compile(self, signature: Signature, around: Mesh | None) -> Executable:
+    def _compile(self, signature: Signature, context: Mesh | None) -> Executable:
         """Traces and compiles the program of a signature."""
-        as_shards = self._programs.spans_processes() and multiprocess_call.can_run_as_shards(
-            self._programs, signature
+        builder = self._builder
+        as_shards = builder.is_multi_process() and multiprocess_call.can_run_as_shards(
+            builder, signature
         )
-        program, traced = self._programs.traced(signature, around, as_shards=as_shards)
-        function, donated = self._programs.function, self._programs.donated(signature)
+        program, traced = builder.trace(signature, context, as_shards=as_shards)
         warnings = (
-            *varying_outputs(traced, program.mapping, function, as_shards=program.layout.as_shards),
-            *unused_donations(traced, program, function, donated),
+            *varying_outputs(
+                traced, program.mapping, builder.function, as_shards=program.as_shards
+            ),
+            *unused_donations(traced, program, builder.function, builder.donated(signature)),
         )
-        self._record.warn_once(warnings)  # Before what may take long.
+        self._statistics.warn_once(warnings)  # Before the compiler, which may take long.
         executable = Executable(program.lower(traced).compile(), program, warnings)
-        latest = self._shared.latest
-        self._record.note_compile(signature, latest.get(self._record))
-        latest[self._record] = signature
+        before = self._cache.swap_last_compiled(self._statistics, signature)
+        self._statistics.note_compile(signature, before)
         return executable
+
+    def _on_multiprocess_miss(self, call: Call) -> tuple[Any, fastpath.Repeatable]:
+        """Does what ``on_cache_miss`` does where other processes have some of the devices."""
+        builder, options = self._builder, self._options
+        if options.check_replicas:
+            multiprocess_call.check_agreement(builder, call)
+        call = multiprocess_call.with_global_shapes(builder, call)
+        executable = self.find_executable(call)
+        donated = builder.donated(call.signature)
+        leaves, can_repeat = multiprocess_call.place(self._inputs, call, executable, donated)
+        if debug_nans.is_checking():
+            global_result = executable.run_jitted(leaves)
+            can_repeat = False
+        else:
+            global_result = executable.run(leaves)
+            multiprocess_call.delete_donated(call, donated)
+        result = multiprocess_call.to_users_view(builder, executable.program, global_result)
+        # A call that is compared between the processes has to miss each time.
+        if not can_repeat or options.check_replicas or call.has_narrowed:
+            return result, None
+        return result, multiprocess_call.repeatable(builder, call, executable, global_result)
 
     def run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs a call operation by operation, for ``jax.disable_jit``."""
-        call = self._reader.read(args, kwargs)
-        if is_traced(call):
-            return stage(self._programs, call)
-        if debug_nans.is_checking() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            return self.run_unseen(*args, **kwargs)[0]  # Where the dispatch turns to with a NaN.
-        with nesting.entered(None), self._record.counting_traces():
-            spans = self._programs.spans_processes()
-            if spans:
-                call = multiprocess_call.over_all_processes(self._programs, call)
-            program = self._programs.program(call.signature, None)
-            put: Callable[..., Any] = host_local.to_global if spans else jax.device_put
-            with placement.context_of(program.layout.mesh):
-                leaves = map(put, call.leaves, program.layout.in_shardings)
-                result = program.layout.mapped(*leaves)
-            if spans:
-                return multiprocess_call.seen_from_here(self._programs, program, result)
+        """Runs a call in place of the dispatch: under ``jax.disable_jit``, or to find a NaN."""
+        if jax.config.jax_disable_jit or not debug_nans.is_checking():  # type: ignore[attr-defined]
+            call = self._reader.read(args, kwargs)
+            if not is_traced(call):
+                return self._run_operations(call)
+        return self.on_cache_miss(*args, **kwargs)[0]
+
+    def _run_operations(self, call: Call) -> Any:
+        """Runs a call operation by operation."""
+        builder = self._builder
+        with nesting.entered(None), self._statistics.counting_traces():
+            is_multi_process = builder.is_multi_process()
+            if is_multi_process:
+                call = multiprocess_call.with_global_shapes(builder, call)
+            program = builder.build(call.signature, None)
+            put: Callable[..., Any] = host_local.to_global if is_multi_process else jax.device_put
+            with context_of(program.mesh):
+                leaves = map(put, call.leaves, program.in_shardings)
+                result = program.mapped(*leaves)
+            if is_multi_process:
+                return multiprocess_call.to_users_view(builder, program, result)
             return on_context_mesh(result)[0]
 
     def trace(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
@@ -326,53 +326,45 @@ class MappedFunction:
         try:
             return self.traced(*args, **kwargs)[1]
         except (errors.NotEnoughDevices, errors.NestingTooLarge):
-            return self.traced_alone(*args, **kwargs)
+            return self._trace_without_devices(*args, **kwargs)
 
     def traced(self, /, *args: Any, **kwargs: Any) -> tuple[Program, jax.stages.Traced]:
-        """Returns the program for these arguments, or their shapes, traced."""
-        with self._shared.lock, nesting.entered(None):
+        """Returns the program for these arguments, or their shapes, and its trace."""
+        builder = self._builder
+        with self._cache.building():
             call = self._reader.read(args, kwargs)
-            if self._programs.spans_processes():
-                call = multiprocess_call.over_all_processes(self._programs, call)
-            around = self._programs.mesh_around(call.signature)
-            program, traced = self._programs.traced(call.signature, around)
-            return program, stages.Traced(traced, self._programs, program, self._inputs)
+            if builder.is_multi_process():
+                call = multiprocess_call.with_global_shapes(builder, call)
+            context = builder.context_mesh_for(call.signature)
+            program, traced = builder.trace(call.signature, context)
+            return program, stages.Traced(traced, builder, program, self._inputs)
 
-    def traced_alone(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
+    def _trace_without_devices(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """Traces the function where there are too few devices to run it."""
 
-        def staged(*args: Any, **kwargs: Any) -> Any:
-            return stage(self._programs, self._reader.read(args, kwargs))
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            return record_in_trace(self._builder, self._reader.read(args, kwargs))
 
-        staged.__name__ = staged.__qualname__ = self._programs.function
+        recorded.__name__ = recorded.__qualname__ = self._builder.function
         static_argnums = self._options.static_argnums
-        return jax.jit(staged, static_argnums=static_argnums).trace(*args, **kwargs)
+        return jax.jit(recorded, static_argnums=static_argnums).trace(*args, **kwargs)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lowers the function for these arguments, or their shapes."""
-        with self._shared.lock, nesting.entered(None):
+        with self._cache.building():
             return self.trace(*args, **kwargs).lower()
 
-    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes and types of the result."""
-        return self.trace(*args, **kwargs).out_info
-
     def cache_info(self) -> CacheInfo:
-        """Returns what was traced, compiled, called and moved so far."""
-        return self._record.read()
+        """Returns what was traced, compiled, called and transferred so far."""
+        return self._statistics.read()
 
     def cache_size(self) -> int:
         """Returns how many signatures the dispatch knows."""
         return self._dispatcher.size()
 
     def clear_cache(self) -> None:
-        """Forgets all programs and counts."""
-        with self._shared.lock:
-            self._dispatcher.clear()
-            self._shared.clear()
-            self._record.clear()
-            self._inputs.known.clear()
-
-
-def _listed(devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
-    return placement.check_devices(devices, may_be_empty=True)
+        """Drops all programs and counts."""
+        self._dispatcher.clear()
+        self._cache.clear()
+        self._statistics.clear()
+        self._inputs.clear()

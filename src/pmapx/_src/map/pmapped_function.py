@@ -1,4 +1,4 @@
-"""What ``pmap`` returns: a callable whose call is C all the way, and whose attributes stay its own.
+"""What ``pmap`` returns: a callable that is C all the way, and keeps its attributes to itself.
 
 ``functools.wraps`` copies a function's ``__dict__``, and JAX uses a ``lower``, ``trace`` or
 ``eval_shape`` that it finds on a function. So they are methods of a class here, and the instance's
@@ -21,12 +21,12 @@ from pmapx._src.map.cache_info import CacheInfo, CacheSize
 from pmapx._src.map.options import Options
 
 if TYPE_CHECKING:
-    from pmapx._src.map.pmap import MappedFunction
-    from pmapx._src.map.program_builder import Programs
+    from pmapx._src.map.pmap import PmapImpl
+    from pmapx._src.map.program_builder import ProgramBuilder
 
 
 class PmappedFunction:
-    """A pmapped function as its user has it."""
+    """A pmapped function as its user sees it."""
 
     # Python finds a slot named __call__ without a frame of its own: calling this object calls what
     # the slot holds. A method would cost a small program a tenth of its call.
@@ -34,16 +34,16 @@ class PmappedFunction:
     __call__: Callable[..., Any]
     __qualname__: str
 
-    def __init__(self, programs: Programs, mapped: MappedFunction) -> None:
-        """Makes the callable for ``mapped``; ``__call__`` is still to be set."""
-        fun = programs.fun
+    def __init__(self, builder: ProgramBuilder, impl: PmapImpl) -> None:
+        """Wraps ``impl``, which sets ``__call__``."""
+        fun = builder.fun
         functools.update_wrapper(self, fun)
         for name in _METHODS.intersection(vars(self)):
             del vars(self)[name]  # Those of a jit that is pmapped, say.
-        self.__name__: str = getattr(fun, "__name__", programs.function)
+        self.__name__: str = getattr(fun, "__name__", builder.function)
         self.__wrapped__ = fun
-        self._mapped = mapped
-        self._pmapx = programs
+        self._mapped = impl
+        self._pmapx = builder
 
     def __get__(
         self, instance: Any, owner: Any = None, bind: Callable[..., Any] = types.MethodType
@@ -61,14 +61,14 @@ class PmappedFunction:
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and types of the result, without compiling."""
-        return self._mapped.eval_shape(*args, **kwargs)
+        return self._mapped.trace(*args, **kwargs).out_info
 
     def cache_info(self) -> CacheInfo:
         """Returns what it traced, compiled and transferred so far."""
         return self._mapped.cache_info()
 
     def clear_cache(self) -> None:
-        """Forgets all programs, and what ``cache_info`` counted."""
+        """Drops all programs, and what ``cache_info`` counted."""
         self._mapped.clear_cache()
 
     @property
@@ -76,7 +76,6 @@ class PmappedFunction:
         return CacheSize(self._mapped.cache_size)
 
     def __repr__(self) -> str:
-        """Names the function."""
         return f"<pmapped function {self.__name__} at {id(self):#x}>"
 
     def __copy__(self) -> PmappedFunction:
@@ -102,7 +101,7 @@ _METHODS = frozenset(name for name in vars(PmappedFunction) if not name.startswi
 
 
 def _found_by_name(function: PmappedFunction) -> bool:
-    """Says whether its module has it under its name."""
+    """Whether its module has it under its name."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in getattr(function, "__qualname__", "<none>").split("."):
         found = getattr(found, name, None)
@@ -110,7 +109,7 @@ def _found_by_name(function: PmappedFunction) -> bool:
 
 
 def _is_pickled_by_value(function: PmappedFunction) -> bool:
-    """Says whether cloudpickle asks, which sends what ``__main__`` defines to other processes."""
+    """Whether cloudpickle asks, which sends what ``__main__`` defines to other processes."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return function.__module__ == "__main__" and "cloudpickle" in caller
 
@@ -118,8 +117,8 @@ def _is_pickled_by_value(function: PmappedFunction) -> bool:
 def _pmapped_again(
     fun: Callable[..., Any], options: Options, ids: list[tuple[str, int]] | None
 ) -> PmappedFunction:
-    """Makes a pickled function anew, on the devices of these platforms and ids if any."""
-    from pmapx._src.map.pmap import MappedFunction
+    """Recreates a pickled function, on the devices of these platforms and ids if any."""
+    from pmapx._src.map.pmap import PmapImpl
 
     if ids is not None:
         by_id = {
@@ -129,4 +128,4 @@ def _pmapped_again(
         if missing:
             raise errors.UnknownOption("devices", missing, "devices that this process has")
         options = dataclasses.replace(options, devices=tuple(by_id[each] for each in ids))
-    return MappedFunction(fun, options).as_function()
+    return PmapImpl(fun, options).as_function()

@@ -1,7 +1,8 @@
-"""The program of one signature: traced and compiled once, whatever its inputs' placement."""
+"""The program of one signature: traced and compiled once, wherever its inputs are placed."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,34 +12,42 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from pmapx._src import errors, fastpath
-from pmapx._src.mesh import placement
+from pmapx._src.mesh import process_shards
+from pmapx._src.mesh.context_mesh import context_of
+from pmapx._src.multihost import host_local
 from pmapx._src.replication import shard_map_body
 from pmapx._src.spmd import axes
 from pmapx._src.spmd.axes import Axis, MappedAxis, Mapping
-from pmapx._src.spmd.partitioning import Layout
+from pmapx._src.spmd.partitioning import Partitioned
 from pmapx._src.trees import flat_arguments, names
 from pmapx._src.trees.signature import Signature
 
 
 class Program:
-    """A layout as a jitted function of the user's arguments, and what was compiled of it.
+    """A partitioned map as a jitted function of the user's arguments.
 
     Attributes:
-      layout: where it runs.
-      mapping: what it maps.
+      mapping: the axes that it maps.
+      mesh: its mesh.
+      mapped: the function of flat leaves that is jitted.
+      in_shardings: the sharding of each leaf; None leaves it to XLA.
+      as_shards: whether it takes and returns each device's shard as a replicated array.
       jitted: the ``jax.jit`` of it, of what ``arguments`` returns.
       tree: the structure of the dynamic arguments of a call.
     """
 
     def __init__(
         self,
-        layout: Layout,
+        partitioned: Partitioned,
         mapping: Mapping,
         signature: Signature,
         jitted: Callable[..., Any],
     ) -> None:
-        """Wraps ``jitted``, which runs ``layout`` on arguments of a signature."""
-        self.layout = layout
+        """Wraps ``jitted``, which runs ``partitioned`` on arguments of a signature."""
+        self.mesh = partitioned.mesh
+        self.mapped = partitioned.mapped
+        self.in_shardings = partitioned.in_shardings
+        self.as_shards = partitioned.as_shards
         self.mapping = mapping
         self.jitted: Any = jitted
         self.tree = signature.tree
@@ -50,18 +59,18 @@ class Program:
         return args, kwargs
 
     def trace(self) -> jax.stages.Traced:
-        """Traces it for inputs in their places, whatever mesh surrounds the call."""
+        """Traces it for inputs in their shardings, whatever mesh is set around the call."""
         args, kwargs = self.arguments(self.in_shapes())
-        with placement.context_of(self.layout.mesh):
+        with context_of(self.mesh):
             traced: jax.stages.Traced = self.jitted.trace(*args, **kwargs)
         return traced
 
     def in_shapes(self) -> list[jax.ShapeDtypeStruct]:
-        """Returns the shapes and places of the leaves as the program takes them."""
+        """Returns the shapes and shardings of the leaves as the program takes them."""
         shapes = []
-        for leaf, sharding in zip(self.mapping.leaves, self.layout.in_shardings, strict=True):
+        for leaf, sharding in zip(self.mapping.leaves, self.in_shardings, strict=True):
             shape = leaf.shape
-            if self.layout.as_shards and sharding is not None:
+            if self.as_shards and sharding is not None:
                 shape = sharding.shard_shape(shape)
                 sharding = NamedSharding(sharding.mesh, PartitionSpec())
             shapes.append(
@@ -73,20 +82,20 @@ class Program:
         self, out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
     ) -> list[NamedSharding]:
         """Returns the sharding of each leaf of the result, given those or their types."""
-        levels, mesh = self.mapping.levels, self.layout.mesh
+        levels = self.mapping.levels
         return [
-            NamedSharding(mesh, axes.out_spec(levels, out_axes))
+            NamedSharding(self.mesh, axes.out_spec(levels, out_axes))
             for out_axes in _out_axes(levels, out_tree, leaves)
         ]
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
         """Lowers what ``trace`` returned."""
-        with placement.context_of(self.layout.mesh):
+        with context_of(self.mesh):
             return traced.lower(**options)
 
 
 class Executable:
-    """A compiled program, where it wants its inputs, and what to tell those who call it."""
+    """A compiled program, the shardings of its inputs, and the warnings that its callers get."""
 
     def __init__(
         self,
@@ -94,20 +103,19 @@ class Executable:
         program: Program,
         warnings: Sequence[errors.PmapxWarning],
     ) -> None:
-        """Reads the places off the layout, or off XLA's choice where that was left open."""
+        """Takes the shardings of the program, or XLA's choice where that was left open."""
         self.compiled = compiled
         self.warnings = warnings
         self.program = program
-        self.mesh = program.layout.mesh
-        self.in_shardings: Sequence[Any] = program.layout.in_shardings
+        self.mesh = program.mesh
+        self.in_shardings: Sequence[Any] = program.in_shardings
         if any(sharding is None for sharding in self.in_shardings):
             self.in_shardings = jax.tree.leaves(
                 compiled.input_shardings, is_leaf=lambda x: x is None
             )
-        self._local: Any = None
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        """Runs it on the leaves of its arguments, which are in their places."""
+        """Runs it on the leaves of its arguments, in their shardings."""
         args, kwargs = self.program.arguments(leaves)
         try:
             return self.compiled(*args, **kwargs)
@@ -115,15 +123,22 @@ class Executable:
             if "input layouts that disagree" not in str(error):
                 raise
         # JAX 0.10 mistakes the layout of committed 4-bit arrays; a jit does not compare it.
-        args, kwargs = self.program.arguments(map(jax.device_put, leaves, self.in_shardings))
-        with placement.context_of(self.mesh):
+        return self.run_jitted(list(map(jax.device_put, leaves, self.in_shardings)))
+
+    def run_jitted(self, leaves: Sequence[Any]) -> Any:
+        """Runs the jitted function in place of what was compiled of it."""
+        args, kwargs = self.program.arguments(leaves)
+        with context_of(self.mesh):
             return self.program.jitted(*args, **kwargs)
 
-    def on_local_devices(self, make: Callable[[Executable], Any]) -> Any:
-        """Returns the program as this process runs it, made the first time."""
-        if self._local is None:
-            self._local = make(self)
-        return self._local
+    @functools.cached_property
+    def on_local_devices(self) -> fastpath.LocalProgram:
+        """The program of shards as the dispatch runs it on this process's devices."""
+        return fastpath.LocalProgram(
+            self.compiled,
+            tuple(process_shards.local_mesh(self.mesh).devices.flat),
+            tuple(map(host_local.local_sharding, self.in_shardings)),
+        )
 
 
 def jit_of(
@@ -156,7 +171,7 @@ def jit_of(
 
 
 def may_lose_values(mapping: Mapping) -> bool:
-    """Says whether any output has ``out_axes=None``, as the user wrote it."""
+    """Whether the user gave any output ``out_axes=None``."""
     stated = [level.out_axes for level in mapping.levels]
     return None in jax.tree.leaves(stated, is_leaf=lambda x: x is None)
 
@@ -166,12 +181,11 @@ def varying_outputs(
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each output with ``out_axes=None`` that may differ between devices.
 
-    The specs of a program over shards do not tell which arguments do; ``mapping`` does.
+    The specs of a program of shards do not show which arguments vary; ``mapping`` does.
     """
     if not may_lose_values(mapping):
         return
     levels = mapping.levels
-    groups = axes.possible_out_axes(levels)
     varying = [
         [level.mesh_axis for level in levels if level.in_axes[index] is not None]
         for index in range(len(mapping.leaves))
@@ -182,14 +196,12 @@ def varying_outputs(
     if variations is None:
         return
     out_tree, avals = fastpath.out_tree(traced), traced.jaxpr.out_avals
-    out_axes = _out_axes(levels, out_tree, avals)
-    # The outputs of the mapped body come group by group.
-    body_order = sorted(range(len(out_axes)), key=lambda index: groups.index(out_axes[index]))
-    for index, variation in zip(body_order, variations, strict=True):
-        for level, axis in zip(levels, out_axes[index], strict=True):
+    all_out_axes = _out_axes(levels, out_tree, avals)
+    for index, (variation, out_axes) in enumerate(zip(variations, all_out_axes, strict=True)):
+        for level, axis in zip(levels, out_axes, strict=True):
             if axis is None and level.mesh_axis in variation.axes:
                 output = names.output(_out_paths(traced, out_tree)[index])
-                since = _in_words(variation.since, traced, mapping)
+                since = _origin(variation.since, traced, mapping)
                 yield errors.VaryingOutput(function, output, level.name, since)
 
 
@@ -202,8 +214,8 @@ def _out_paths(traced: jax.stages.Traced, out_tree: jax.tree_util.PyTreeDef) -> 
     return names.key_paths(result, out_tree)
 
 
-def _in_words(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> str | None:
-    """Returns where a value starts to vary, an argument by its name and path."""
+def _origin(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> str | None:
+    """Describes where a value starts to vary, an argument by its name and path."""
     number = (since or "").removeprefix("argument ")
     if not number.isdecimal():
         return since
@@ -239,11 +251,11 @@ def unused_donations(
 def _out_axes(
     levels: Sequence[MappedAxis], out_tree: jax.tree_util.PyTreeDef, leaves: Sequence[Any]
 ) -> list[tuple[Axis, ...]]:
-    """Returns the axes of each leaf of a whole result, counted from the front."""
+    """Returns the mapped axes of each leaf of a result, counted from the front."""
     resolved: list[list[Axis]] = [[] for _ in leaves]
     ranks = [len(leaf.shape) for leaf in leaves]
     for level in levels:
-        for index, axis in enumerate(level.whole_out_axes(out_tree)):
+        for index, axis in enumerate(level.out_axes_by_leaf(out_tree)):
             counted = None if axis is None else axes.from_the_front(axis, ranks[index])
             ranks[index] -= axis is not None
             resolved[index].append(counted)

@@ -1,4 +1,4 @@
-"""The programs of a pmapped function, by signature: resolved, laid out, and traced."""
+"""From a call's signature to its program: axes resolved, partitioned over a mesh, and traced."""
 
 from __future__ import annotations
 
@@ -12,41 +12,120 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx._src.map import cache_info
-from pmapx._src.map.cache_info import Record
+from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.program import Program, jit_of
-from pmapx._src.map.program_cache import shared_by
-from pmapx._src.mesh import placement, process_shards, trace_context
+from pmapx._src.map.program_cache import ProgramCache
+from pmapx._src.mesh import context_mesh, device_mesh, process_shards
 from pmapx._src.multihost import host_local
 from pmapx._src.spmd import auto_out_axes, axes, nesting, partitioning
 from pmapx._src.spmd.axes import Axis, LeafNames, MappedAxis, Mapping
-from pmapx._src.spmd.mapped_body import Element
+from pmapx._src.spmd.axis_names import mesh_axis_name
+from pmapx._src.spmd.mapped_body import MappedBody
+from pmapx._src.spmd.partitioning import Partitioned
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.signature import Call, Signature
 
 
-class Programs:
-    """Makes and keeps the programs of one function.
+class ProgramBuilder:
+    """Builds the programs of one pmapped function.
 
     Attributes:
       fun: the function.
-      options: what the user said to pmap.
-      record: where traces are counted.
+      options: those of its pmap.
+      statistics: where traces are counted.
+      cache: where programs are kept.
       function: the function's name.
       parameters: the names of its positional parameters.
-      shared: what it shares with equal maps of the function.
-      user_function: returns what the user has of it, if that is still there.
+      user_function: returns the ``PmappedFunction``, or None once that is gone.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: Options, record: Record) -> None:
-        """Starts with none."""
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        options: Options,
+        statistics: CallStatistics,
+        cache: ProgramCache,
+    ) -> None:
+        """Builds nothing yet."""
         self.fun = fun
         self.options = options
-        self.record = record
+        self.statistics = statistics
+        self.cache = cache
         self.function = describe.function_name(fun)
-        self.parameters = record.parameters
-        self.shared = shared_by(fun, options)
+        self.parameters = statistics.parameters
         self.user_function: Callable[[], Any] = lambda: None
+
+    def devices(self) -> tuple[jax.Device, ...]:
+        """Returns the devices to choose from."""
+        return device_mesh.candidate_devices(self.options.devices, self.options.backend)
+
+    def is_multi_process(self) -> bool:
+        """Whether other processes have some of the devices."""
+        return jax.process_count() > 1 and process_shards.is_multi_process(self.devices())
+
+    def context_mesh_for(self, signature: Signature) -> Mesh | None:
+        """Returns the mesh around the call if it has the mapped axis and others beside it."""
+        if self.options.devices is not None or self.is_multi_process():
+            return None
+        context = context_mesh.context_mesh()
+        if context is not None and partitioning.has_axis_of(context, self.resolve(signature)):
+            return context
+        return None
+
+    def trace(
+        self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
+    ) -> tuple[Program, jax.stages.Traced]:
+        """Traces the program of a signature, again if it needs mesh axes for inner pmaps."""
+        with self.statistics.counting_traces():
+            program = self.program_for(signature, context, as_shards=as_shards)
+            with contextlib.suppress(nesting.InnerPmapMet):
+                return program, program.trace()
+            self.cache.expect_inner_pmaps()
+            program = self.program_for(signature, context, as_shards=as_shards)
+            return program, program.trace()
+
+    def program_for(
+        self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
+        """Returns the program of a signature, built if the cache has none."""
+        key = (signature, context, self.cache.has_inner_pmaps, as_shards)
+        return self.cache.program(key, lambda: self.build(signature, context, as_shards=as_shards))
+
+    def build(
+        self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
+    ) -> Program:
+        """Partitions the map of a signature, over the mesh around the call if that is given.
+
+        ``as_shards`` asks for a program of per-device shards, where there is one.
+        """
+        mapping = self.resolve(signature)
+        body = self.body(signature, len(mapping.levels))
+        if context is not None:
+            partitioned = partitioning.partition_along(body, mapping, context)
+        else:
+            partitioned = partitioning.partition(
+                body,
+                mapping,
+                self.devices(),
+                self.inner_axes(signature, mapping),
+                may_oversubscribe=self.options.oversubscribe,
+                as_shards=as_shards,
+            )
+        return Program(partitioned, mapping, signature, self.jit(signature, partitioned.mapped))
+
+    def program_in_trace(self, signature: Signature, mapping: Mapping, context: Mesh) -> Program:
+        """Returns the program for a trace that is under way on the devices of ``context``."""
+
+        def build() -> Program:
+            body = self.body(signature, len(mapping.levels))
+            inner_axes = self.inner_axes(signature, mapping)
+            mapped = partitioning.map_in_context(body, mapping, context, inner_axes)
+            partitioned = Partitioned(context, mapped, (None,) * len(mapping.leaves))
+            return Program(partitioned, mapping, signature, self.jit(signature, mapped))
+
+        key = ("in a trace", signature, context, self.cache.has_inner_pmaps)
+        return self.cache.program(key, build)
 
     def resolve(self, signature: Signature) -> Mapping:
         """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
@@ -55,13 +134,12 @@ class Programs:
         size, sized_by = axes.mapped_axis_size(
             flat_axes, signature.leaves, names, options.axis_size
         )
-        mesh_axis = axes.mesh_axis(options.axis_name)
+        mesh_axis = mesh_axis_name(options.axis_name)
         outermost = MappedAxis(options.axis_name, mesh_axis, size, flat_axes, options.out_axes)
         if auto_out_axes.is_in(options.out_axes):
-            # All that lay this signature out find the same, and see what the others found.
-            chosen = self.shared.chosen.setdefault(signature, [])
+            chosen = self.cache.auto_out_axes(signature)
             outermost = dataclasses.replace(outermost, chosen=chosen)
-        levels = (outermost, *self.inner_levels(signature, outermost))
+        levels = (outermost, *self._inner_levels(signature, outermost))
         return Mapping(signature.leaves, levels, sized_by, names)
 
     def in_axes(self, signature: Signature) -> tuple[tuple[Axis, ...], LeafNames]:
@@ -73,48 +151,41 @@ class Programs:
         flat_axes = axes.resolve_in_axes(in_axes, signature.tree, names)
         return axes.normalize_in_axes(flat_axes, signature.leaves, names), names
 
-    def over_all_processes(self, call: Call) -> tuple[Signature, int | None]:
+    def global_signature(self, call: Call) -> tuple[Signature, int | None]:
         """Returns the signature with the shapes that the arguments have over all processes.
 
-        Also returns how many rows this process passes; None when it passes none of its own.
+        Also returns the host-local size of the mapped axis; None if no argument is host-local.
         """
         signature, leaves = call.signature, list(call.signature.leaves)
         flat_axes, names = self.in_axes(signature)
         local_axes = [
-            None if self.is_whole(leaf) else axis
+            None if self.is_global(leaf) else axis
             for leaf, axis in zip(call.leaves, flat_axes, strict=True)
         ]
         if all(axis is None for axis in local_axes):
             return signature, None
-        rows, sized_by = axes.mapped_axis_size(local_axes, leaves, names, None)
+        local_size, sized_by = axes.mapped_axis_size(local_axes, leaves, names, None)
         argument = "axis_size" if sized_by is None else names[sized_by]
         size = self.options.axis_size
         if size is None:
-            size = process_shards.global_size(self.function, argument, rows, self.devices())
+            size = process_shards.global_size(self.function, argument, local_size, self.devices())
         for index, axis in enumerate(local_axes):
             if axis is not None:
                 shape = leaves[index].shape
                 shape = (*shape[:axis], size, *shape[axis + 1 :])
                 leaves[index] = leaves[index]._replace(shape=shape)
-        return signature._replace(leaves=tuple(leaves)), rows
+        return signature._replace(leaves=tuple(leaves)), local_size
 
-    def is_whole(self, leaf: Any) -> bool:
-        """Says whether an argument has the rows of all processes.
-
-        What ``grad`` or ``vmap`` follows does not tell where it lies; then the view does.
-        """
+    def is_global(self, leaf: Any) -> bool:
+        """Whether an argument is global; a tracer of ``grad`` or ``vmap`` is what the view is."""
         if isinstance(leaf, jax.core.Tracer):
             return self.options.view == "global"
         return host_local.is_global(leaf)
 
-    def spans_processes(self) -> bool:
-        """Says whether the map runs on devices of other processes too."""
-        return jax.process_count() > 1 and process_shards.spans_processes(self.devices())
-
-    def inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
+    def _inner_levels(self, signature: Signature, outermost: MappedAxis) -> tuple[MappedAxis, ...]:
         """Returns the axes of the pmap that this is a pmap of, () when it is none."""
-        inner = self.mapped_by_inner()
-        if inner is None or self.shared.has_inner_pmaps:
+        inner = self._inner_pmap()
+        if inner is None or self.cache.has_inner_pmaps:
             return ()
         leaves = [
             leaf if axis is None
@@ -123,20 +194,20 @@ class Programs:
         ]  # fmt: skip
         levels = inner.resolve(signature._replace(leaves=tuple(leaves))).levels
         levels = tuple(
-            dataclasses.replace(level, mesh_axis=axes.mesh_axis(level.name, depth))
+            dataclasses.replace(level, mesh_axis=mesh_axis_name(level.name, depth))
             for depth, level in enumerate(levels, 1)
         )
         mesh_axes = {outermost.mesh_axis, *(level.mesh_axis for level in levels)}
         total = math.prod([outermost.size, *(level.size for level in levels)])
-        # An axis may hide one of its name, or there may be too few devices: to be seen in turn.
+        # Otherwise the inner pmap is met when the body is traced, and handled or refused there.
         has_room = total <= len(self.devices()) and len(mesh_axes) == 1 + len(levels)
         return levels if has_room else ()
 
-    def mapped_by_inner(self) -> Programs | None:
-        """Returns the pmap that this is a pmap of, if its arguments are simply ours."""
+    def _inner_pmap(self) -> ProgramBuilder | None:
+        """Returns the pmap that this is a pmap of, if it takes the same arguments."""
         inner = getattr(self.fun, "_pmapx", None)
         if (
-            not isinstance(inner, Programs)
+            not isinstance(inner, ProgramBuilder)
             or inner.user_function() is not self.fun  # A wrapper of it, with its attributes.
             or self.options.static_argnums
             or inner.options.static_argnums
@@ -145,17 +216,13 @@ class Programs:
             return None
         return inner
 
-    def devices(self) -> tuple[jax.Device, ...]:
-        """Returns the devices to choose from."""
-        return placement.candidate_devices(self.options.devices, self.options.backend)
-
-    def element(self, signature: Signature, depth: int = 1) -> Element:
-        """Returns the user's function with its static arguments in place.
+    def body(self, signature: Signature, depth: int = 1) -> MappedBody:
+        """Returns the user's function with its static arguments bound.
 
         With ``depth`` above 1, that of the pmap that this is a pmap of.
         """
-        # What is shared outlives this pmapped function, and must not hold it.
-        fun, static_argnums = self.shared.call, self.options.static_argnums
+        # The cache outlives this pmapped function, so the body must not keep it alive.
+        fun, static_argnums = self.cache.call, self.options.static_argnums
         count = len(static_argnums) + len(signature.positions)
 
         def with_static(*dynamic: Any, **kwargs: Any) -> Any:
@@ -166,16 +233,16 @@ class Programs:
                 args[index] = value
             return fun(*args, **kwargs)
 
-        inner = self.mapped_by_inner()
+        inner = self._inner_pmap()
         if depth > 1 and inner is not None:
-            element, inner_traces = inner.element(signature, depth - 1), inner.record.traces
+            body, inner_traces = inner.body(signature, depth - 1), inner.statistics.traces
 
             def count_both() -> None:
-                element.on_trace()
+                body.on_trace()
                 inner_traces.add()
 
-            return dataclasses.replace(element, on_trace=count_both)
-        return Element(
+            return dataclasses.replace(body, on_trace=count_both)
+        return MappedBody(
             call=with_static if static_argnums else fun,
             function=self.function,
             tree=signature.tree,
@@ -183,63 +250,8 @@ class Programs:
             source=describe.source_of(self.fun),
         )
 
-    def mesh_around(self, signature: Signature) -> Mesh | None:
-        """Returns the mesh around the call if it has the mapped axis and others beside it."""
-        if self.options.devices is not None or self.spans_processes():
-            return None
-        context = placement.context_mesh()
-        if context is not None and partitioning.has_room_around(self.resolve(signature), context):
-            return context
-        return None
-
-    def traced(
-        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
-    ) -> tuple[Program, jax.stages.Traced]:
-        """Traces the program of a signature, making room on the mesh for pmaps met inside."""
-        with self.record.counting_traces():
-            program = self.program_for(signature, around, as_shards=as_shards)
-            with contextlib.suppress(nesting.InnerPmapMet):
-                return program, program.trace()
-            self.shared.has_inner_pmaps = True
-            program = self.program_for(signature, around, as_shards=as_shards)
-            return program, program.trace()
-
-    def program_for(
-        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
-    ) -> Program:
-        """Returns the program of a signature, laid out now if there is none."""
-        key = (signature, around, self.shared.has_inner_pmaps, as_shards)
-        program: Program | None = self.shared.programs.get(key)
-        if program is None:
-            trace_context.watched_context()  # Programs go when JAX's traces do.
-            program = self.program(signature, around, as_shards=as_shards)
-            self.shared.programs[key] = program
-        return program
-
-    def program(
-        self, signature: Signature, around: Mesh | None, *, as_shards: bool = False
-    ) -> Program:
-        """Lays out the program of a signature, on the mesh around the call if that is given.
-
-        ``as_shards`` asks for a program of what each device holds, where there is one.
-        """
-        mapping = self.resolve(signature)
-        element = self.element(signature, len(mapping.levels))
-        if around is not None:
-            laid_out = partitioning.lay_out_along(element, mapping, around)
-        else:
-            laid_out = partitioning.lay_out(
-                element,
-                mapping,
-                self.devices(),
-                self.inner_axes(signature, mapping) if self.shared.has_inner_pmaps else None,
-                may_oversubscribe=self.options.oversubscribe,
-                as_shards=as_shards,
-            )
-        return Program(laid_out, mapping, signature, self.jitted(signature, laid_out.mapped))
-
-    def jitted(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the jit of a laid-out map over the dynamic arguments."""
+    def jit(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the jit of a partitioned map over the dynamic arguments."""
         donated = [
             index
             for index, position in enumerate(signature.positions)
@@ -256,8 +268,10 @@ class Programs:
             self.options.compiler_options,
         )
 
-    def inner_axes(self, signature: Signature, mapping: Mapping) -> partitioning.InnerAxes:
-        """Finds the pmaps inside, and chooses mesh axes for them."""
+    def inner_axes(self, signature: Signature, mapping: Mapping) -> partitioning.InnerAxes | None:
+        """Finds the pmaps inside, and chooses mesh axes for them; None if none are expected."""
+        if not self.cache.has_inner_pmaps:
+            return None
         leaves = [
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
             for leaf in mapping.leaves
@@ -266,14 +280,14 @@ class Programs:
         return nesting.choose_inner_axes(
             self.function,
             (outermost.name, outermost.size),
-            nesting.discover(self.element(signature), outermost, leaves),
+            nesting.discover(self.body(signature), outermost, leaves),
             len(self.devices()),
             may_oversubscribe=self.options.oversubscribe,
             were_passed=self.options.devices is not None,
         )
 
     def donated(self, signature: Signature) -> list[bool]:
-        """Says of each leaf whether it is donated."""
+        """Returns whether each leaf is donated."""
         args, kwargs = signature.tree.children()
         donated: list[bool] = []
         for position, argument in zip(signature.positions, args.children(), strict=True):

@@ -1,68 +1,111 @@
-"""What equal pmaps of one function share: ``pmap(f)(x)`` in a loop traces and compiles once.
+"""The programs of one function under one set of options, shared by equal pmaps.
 
-Programs are kept for as long as their function lives, so they refer to it weakly: the table here
-is no reason for it to live. As with ``jax.jit``, only what is the same object is the same
-function: methods and partials are made anew each time that they are named. And as there, all is
-dropped with ``jax.clear_caches()``.
+``pmap(f)(x)`` in a loop traces and compiles once. Programs live as long as their function, so the
+table here refers to it weakly. As with ``jax.jit``, functions are compared by identity: methods and
+partials are new objects each time. ``jax.clear_caches()`` drops all programs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import jax
 
 from pmapx._src.map.options import Options
+from pmapx._src.map.program import Executable, Program
 from pmapx._src.mesh import trace_context
+from pmapx._src.spmd import nesting
+from pmapx._src.spmd.axes import Axis
+from pmapx._src.trees.signature import Signature
 
 _TREES = ("in_axes", "out_axes", "compiler_options")
 _LOCK = threading.RLock()
 
 
-class Shared:
-    """The programs of one function under one set of options.
-
-    Attributes:
-      lock: held while programs are made.
-      reference: returns the function.
-      programs: what was laid out, by signature.
-      in_context: the jitted programs for meshes set around a trace.
-      executables: what was compiled, by signature and settings.
-      chosen: where ``AUTO`` put the mapped axis in each leaf of the result, by signature.
-      latest: the signature that each pmapped function compiled last.
-      has_inner_pmaps: whether pmaps were met inside; if so, their sizes are looked for first.
-    """
+class ProgramCache:
+    """Owns the programs of one function: those to trace, and those that are compiled."""
 
     def __init__(self, reference: Callable[[], Callable[..., Any] | None]) -> None:
-        """Starts with none."""
-        self.lock = threading.RLock()
-        self.reference = reference
-        self.has_inner_pmaps = False
-        self.programs: dict[Any, Any] = {}
-        self.in_context: dict[Any, Any] = {}
-        self.executables: dict[Any, Any] = {}
-        self.chosen: dict[Any, list[Any]] = {}
-        self.latest: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """Starts empty; ``reference`` returns the function."""
+        self._reference = reference
+        self._lock = threading.RLock()
+        self._has_inner_pmaps = False
+        self._programs: dict[Hashable, Program] = {}
+        self._executables: dict[Hashable, Executable] = {}
+        self._auto_out_axes: dict[Signature, list[Axis]] = {}
+        self._last_compiled: weakref.WeakKeyDictionary[Any, Signature] = weakref.WeakKeyDictionary()
         with _LOCK:
             _LIVE.add(self)
 
-    def clear(self) -> None:
-        """Forgets all programs."""
-        self.programs.clear()
-        self.in_context.clear()
-        self.executables.clear()
-        self.chosen.clear()
-        self.latest.clear()
-
     @property
     def call(self) -> Callable[..., Any]:
-        """Calls the function, and does not hold it where it is shared."""
-        return functools.partial(_call, self.reference)
+        """Calls the function without keeping it alive."""
+        return functools.partial(_call, self._reference)
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """Builds programs in one thread at a time, outside of any pmap that is being traced."""
+        with self._lock, nesting.entered(None):
+            yield
+
+    def program(self, key: Hashable, build: Callable[[], Program]) -> Program:
+        """Returns the program of ``key``, built on a miss."""
+        program = self._programs.get(key)
+        if program is None:
+            trace_context.watched_context()  # Programs are dropped with JAX's traces.
+            program = self._programs[key] = build()
+        return program
+
+    def executable(self, key: Hashable, compile: Callable[[], Executable]) -> Executable:
+        """Returns the compiled program of ``key``, compiled on a miss."""
+        executable = self._executables.get(key)
+        if executable is None:
+            with self.building():
+                executable = self._executables.get(key)
+                if executable is None:
+                    executable = self._executables[key] = compile()
+        return executable
+
+    @property
+    def has_inner_pmaps(self) -> bool:
+        """Whether a trace met pmaps inside, so that the mesh needs axes for them."""
+        return self._has_inner_pmaps
+
+    def expect_inner_pmaps(self) -> None:
+        """Remembers that the function calls pmapped functions."""
+        self._has_inner_pmaps = True
+
+    def auto_out_axes(self, signature: Signature) -> list[Axis]:
+        """Returns the list in which a trace notes the axes that it chooses for ``AUTO``."""
+        return self._auto_out_axes.setdefault(signature, [])
+
+    def swap_last_compiled(self, owner: Any, signature: Signature) -> Signature | None:
+        """Notes what a pmapped function compiles; returns what it compiled before."""
+        before = self._last_compiled.get(owner)
+        self._last_compiled[owner] = signature
+        return before
+
+    def built(self) -> list[Program | Executable]:
+        """Returns everything that the cache keeps alive."""
+        return [*self._programs.values(), *self._executables.values()]
+
+    def clear(self) -> None:
+        """Drops all programs, once those that are being built are there."""
+        with self._lock:
+            self.drop()
+
+    def drop(self) -> None:
+        """Drops all programs at once; the garbage collector calls this, so it takes no lock."""
+        self._programs.clear()
+        self._executables.clear()
+        self._auto_out_axes.clear()
+        self._last_compiled.clear()
 
 
 def _call(reference: Callable[[], Callable[..., Any] | None], *args: Any, **kwargs: Any) -> Any:
@@ -71,43 +114,43 @@ def _call(reference: Callable[[], Callable[..., Any] | None], *args: Any, **kwar
     return fun(*args, **kwargs)
 
 
-_LIVE: weakref.WeakSet[Shared] = weakref.WeakSet()
-_BY_FUNCTION: weakref.WeakKeyDictionary[Any, dict[Any, Shared]] = weakref.WeakKeyDictionary()
+_LIVE: weakref.WeakSet[ProgramCache] = weakref.WeakSet()
+_BY_FUNCTION: weakref.WeakKeyDictionary[Any, dict[Any, ProgramCache]] = weakref.WeakKeyDictionary()
 
 
-def sole(fun: Callable[..., Any]) -> Shared:
-    """Returns what one pmapped function has for itself."""
-    return Shared(lambda: fun)
+def unshared(fun: Callable[..., Any]) -> ProgramCache:
+    """Returns a cache for one pmapped function alone."""
+    return ProgramCache(lambda: fun)
 
 
-def shared_by(fun: Callable[..., Any], options: Options) -> Shared:
-    """Returns what all pmaps of ``fun`` with these options share."""
+def shared_by(fun: Callable[..., Any], options: Options) -> ProgramCache:
+    """Returns the cache of all pmaps of ``fun`` with these options."""
     if type(fun) is not types.FunctionType:
-        return sole(fun)
+        return unshared(fun)
     try:
         key = _key(options)
         hash(key)
     except TypeError:
-        return sole(fun)
+        return unshared(fun)
     with _LOCK:
         by_options = _BY_FUNCTION.setdefault(fun, {})
         if key not in by_options:
-            by_options[key] = Shared(weakref.ref(fun))
+            by_options[key] = ProgramCache(weakref.ref(fun))
         return by_options[key]
 
 
-def _clear_all() -> None:
+def _drop_all() -> None:
     with _LOCK:
         live = list(_LIVE)
-    for shared in live:
-        shared.clear()
+    for cache in live:
+        cache.drop()
 
 
-trace_context.when_forgotten(_clear_all)
+trace_context.when_forgotten(_drop_all)
 
 
 def _key(options: Options) -> Any:
-    """Returns the options as something with a hash, in which 1, 1.0 and True differ."""
+    """Returns the options as something hashable, in which 1, 1.0 and True differ."""
     key = []
     for name, value in vars(options).items():
         if name in _TREES and type(value) is not int and value is not None:

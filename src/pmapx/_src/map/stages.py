@@ -1,9 +1,9 @@
 """The stages of a pmapped function: traced, lowered, compiled, each in the user's terms.
 
-They are JAX's own, seen through a class that derives from JAX's: the structure and the types of
-the arguments are those of the user's call, without the mesh that the program is traced for. A
-compiled function takes its inputs as a call does: it transfers them to where they are wanted, and
-in a multi-process program it takes and returns the shards of this process.
+They wrap JAX's own stages and derive from their classes: the structure and the types of the
+arguments are those of the user's call, without the mesh that the program is traced for. A compiled
+function takes its inputs as a call does: it transfers those that are committed elsewhere, and in a
+multi-process program it takes and returns host-local arrays.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import jax
 
 from pmapx._src import errors, fastpath
 from pmapx._src.map import multiprocess_call
-from pmapx._src.map.inputs import Inputs
+from pmapx._src.map.inputs import InputPlacer, delete_donated
 from pmapx._src.map.program import Executable, Program
-from pmapx._src.map.program_builder import Programs
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.mesh.context_mesh import on_context_mesh
 from pmapx._src.multihost import host_local
 from pmapx._src.spmd.axes import LeafNames
 from pmapx._src.trees import names as describe
@@ -30,14 +31,16 @@ class _InUsersTerms:
     The slots of JAX's classes stay empty, so that looking them up ends in ``__getattr__``.
     """
 
-    def __init__(self, stage: Any, programs: Programs, program: Program, inputs: Inputs) -> None:
+    def __init__(
+        self, stage: Any, builder: ProgramBuilder, program: Program, inputs: InputPlacer
+    ) -> None:
         self._stage = stage
-        self._programs = programs
+        self._builder = builder
         self._program = program
         self._inputs = inputs
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_stage":  # Not there yet, in a copy that is being made.
+        if name == "_stage":  # Not set yet, while a copy is being made.
             raise AttributeError(name)
         return getattr(self._stage, name)
 
@@ -68,9 +71,9 @@ class _InUsersTerms:
     def out_info(self) -> Any:
         """The shapes of what the compiled function returns in this process."""
         out_info = self._stage.out_info
-        if not self._programs.spans_processes():
+        if not self._builder.is_multi_process():
             return out_info
-        return multiprocess_call.shapes_from_here(self._programs, self._program, out_info)
+        return multiprocess_call.shapes_in_users_view(self._builder, self._program, out_info)
 
     def _avals(self) -> list[Any]:
         return [
@@ -85,7 +88,7 @@ class Traced(_InUsersTerms, jax.stages.Traced):
     def lower(self, **options: Any) -> jax.stages.Lowered:
         """Lowers it; the options are those of ``jax.stages.Traced.lower``."""
         lowered = self._program.lower(self._stage, **options)
-        return Lowered(lowered, self._programs, self._program, self._inputs)
+        return Lowered(lowered, self._builder, self._program, self._inputs)
 
 
 class Lowered(_InUsersTerms, jax.stages.Lowered):
@@ -94,57 +97,67 @@ class Lowered(_InUsersTerms, jax.stages.Lowered):
     def compile(self, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
         """Compiles it; the arguments are those of ``jax.stages.Lowered.compile``."""
         compiled = self._stage.compile(*args, **kwargs)
-        return Compiled(compiled, self._programs, self._program, self._inputs)
+        return Compiled(compiled, self._builder, self._program, self._inputs)
 
 
 class Compiled(_InUsersTerms, jax.stages.Compiled):
     """A compiled pmapped function, called without its static arguments."""
 
     def __init__(
-        self, compiled: jax.stages.Compiled, programs: Programs, program: Program, inputs: Inputs
+        self,
+        compiled: jax.stages.Compiled,
+        builder: ProgramBuilder,
+        program: Program,
+        inputs: InputPlacer,
     ) -> None:
-        """Makes a dispatch of its own, so that a call costs what one of JAX's costs."""
-        super().__init__(compiled, programs, program, inputs)
+        """Creates a dispatch, so that a call costs what one of JAX's compiled function costs."""
+        super().__init__(compiled, builder, program, inputs)
         self._compiled = Executable(compiled, program, ())
         self._donated = [info.donated for info in jax.tree.leaves(compiled.args_info)]
-        static_argnums = programs.options.static_argnums
-        dynamic = [name for k, name in enumerate(programs.parameters) if k not in static_argnums]
-        self._reader = Reader(programs.function, tuple(dynamic), ())
+        static_argnums = builder.options.static_argnums
+        dynamic = [name for k, name in enumerate(builder.parameters) if k not in static_argnums]
+        self._reader = Reader(builder.function, tuple(dynamic), ())
         self._dispatch = fastpath.Dispatcher(
-            programs.function, (), self._run, inputs.move_known, self._run_alone
+            builder.function, (), self._on_cache_miss, inputs.transfer_known, self._run_eagerly
         ).call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs it on inputs that are transferred as those of a call are."""
         return self._dispatch(*args, **kwargs)
 
-    def _run_alone(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._run(*args, **kwargs)[0]
+    def _run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._on_cache_miss(*args, **kwargs)[0]
 
-    def _run(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
+    def _on_cache_miss(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
         """Runs one call; returns its result, and the program if the dispatch may repeat it."""
         call = self._reader.read(args, kwargs)
         if call.signature.tree != self._program.tree:
             difference = describe.tree_difference(self._program.tree, call.signature.tree)
-            raise errors.CompiledForAnotherTree(self._programs.function, difference)
-        if self._programs.spans_processes():
-            return self._run_rows(call), None
+            raise errors.CompiledForAnotherTree(self._builder.function, difference)
+        if self._builder.is_multi_process():
+            return self._run_multiprocess(call), None
         if any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves):
-            return self._compiled.run(call.leaves), None  # JAX says why it cannot be traced.
-        return self._inputs.run(call, self._compiled, self._donated)
+            return self._compiled.run(call.leaves), None  # JAX raises: it cannot be traced.
+        executable, donated = self._compiled, self._donated
+        leaves, transferred = self._inputs.place(call, executable, executable.in_shardings)
+        result, is_same = on_context_mesh(executable.run(leaves))
+        delete_donated(call, transferred, donated)
+        if not is_same:
+            return result, None
+        return result, self._inputs.repeatable(call, executable, transferred, donated)
 
-    def _run_rows(self, call: Call) -> Any:
-        """Runs it on this process's shards."""
+    def _run_multiprocess(self, call: Call) -> Any:
+        """Runs it on host-local or global arrays."""
         names = self._program.mapping.names
-        shardings: Sequence[Any] = self._program.layout.in_shardings
+        shardings: Sequence[Any] = self._program.in_shardings
         for index, (leaf, sharding) in enumerate(zip(call.leaves, shardings, strict=True)):
             _check_shape(leaf, sharding, self._program, names, index)
         result = self._compiled.run(list(map(host_local.to_global, call.leaves, shardings)))
-        return multiprocess_call.seen_from_here(self._programs, self._program, result)
+        return multiprocess_call.to_users_view(self._builder, self._program, result)
 
 
 def _check_shape(leaf: Any, sharding: Any, program: Program, names: LeafNames, index: int) -> None:
-    """Refuses rows of another shape than the map was compiled for."""
+    """Refuses an argument of another shape than the function was compiled for."""
     wanted = program.mapping.leaves[index].shape
     if not host_local.is_global(leaf):
         wanted = host_local.local_shape(wanted, sharding)

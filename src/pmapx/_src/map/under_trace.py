@@ -1,14 +1,14 @@
-"""A call inside somebody's trace: recorded there, not run.
+"""A call inside a trace: recorded there, not run.
 
-Under ``jit``, ``grad``, ``vmap`` and the like the arguments are tracers, and the map becomes part
-of what is being traced: on a mesh of its own, on the mesh that is set around, or, inside another
-pmap or ``shard_map``, on what that leaves free.
+Under ``jit``, ``grad``, ``vmap`` and the like the arguments are tracers, and the pmap becomes part
+of the trace: on a mesh of its own, on the mesh that is set around, or, inside another pmap or
+``shard_map``, on the mesh axes that those leave free.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -16,153 +16,134 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pmapx._src import errors, fastpath
 from pmapx._src.map import multiprocess_call
 from pmapx._src.map.program import Program, may_lose_values, varying_outputs
-from pmapx._src.map.program_builder import Programs
-from pmapx._src.mesh import enclosing_jit, placement, trace_context
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.mesh import context_mesh, device_mesh, enclosing_jit
 from pmapx._src.mesh.lowering_errors import refused
 from pmapx._src.multihost import differentiable
-from pmapx._src.spmd import nesting, partitioning
+from pmapx._src.spmd import nesting
 from pmapx._src.spmd.axes import Mapping
-from pmapx._src.spmd.mapped_body import vectorized
+from pmapx._src.spmd.mapped_body import vmapped
 from pmapx._src.trees import flat_arguments
 from pmapx._src.trees.signature import Call
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+class Recorded(NamedTuple):
+    """A pmap in somebody's trace: its jit, the arguments that it took, and its result."""
+
+    jitted: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
 
 
 def is_traced(call: Call) -> bool:
-    """Says whether a call has to be recorded: by its arguments, or by what surrounds it."""
+    """Whether a call has to be recorded, by its arguments or by the context."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in call.leaves) or fastpath.is_staging()
 
 
-def _is_recorded() -> bool:
-    """Says whether operations are recorded, as by ``jit``, not only followed, as by ``grad``."""
+def _is_staged() -> bool:
+    """Whether operations go into a jaxpr, as under ``jit``, and do not run, as under ``grad``."""
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)
 
 
-def stage(programs: Programs, call: Call) -> Any:
+def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
     """Records the call in the trace that is under way."""
-    with programs.record.counting_traces():
-        if programs.spans_processes() and not _is_recorded():
-            return _stage_rows(programs, call)
-        mapping = programs.resolve(call.signature)
+    with builder.statistics.counting_traces():
+        if builder.is_multi_process() and not _is_staged():
+            return _record_multiprocess(builder, call)
+        mapping = builder.resolve(call.signature)
         level = nesting.current_level() or nesting.level_from_context()
         if level is not None:
-            if programs.options.devices is not None:
-                raise errors.NestedDevices(
-                    programs.function, programs.options.axis_name, level.axis_name
-                )
-            element = programs.element(call.signature)
-            return nesting.map_inner(level, element, mapping.outermost)(*call.leaves)
-        jitted, (args, kwargs), result, mapping = _stage_with_room(programs, call, mapping)
+            if builder.options.devices is not None:
+                axis_name = builder.options.axis_name
+                raise errors.NestedDevices(builder.function, axis_name, level.axis_name)
+            body = builder.body(call.signature)
+            return nesting.map_inner(level, body, mapping.outermost)(*call.leaves)
+        recorded: Recorded | None = None
+        with contextlib.suppress(nesting.InnerPmapMet), enclosing_jit.undone_on_error():
+            recorded = _record(builder, call, mapping)
+        if recorded is None:
+            builder.cache.expect_inner_pmaps()
+            mapping = builder.resolve(call.signature)
+            recorded = _record(builder, call, mapping)
         if may_lose_values(mapping):
-            traced = jitted.trace(*args, **kwargs)  # JAX remembers the trace.
-            programs.record.warn_once(varying_outputs(traced, mapping, programs.function))
-        return result
+            traced = recorded.jitted.trace(*recorded.args, **recorded.kwargs)  # JAX caches it.
+            builder.statistics.warn_once(varying_outputs(traced, mapping, builder.function))
+        return recorded.result
 
 
-def _stage_with_room(
-    programs: Programs, call: Call, mapping: Mapping
-) -> tuple[Any, Arguments, Any, Mapping]:
-    """Records the program, with mesh axes for pmaps met inside.
-
-    Returns what ``_stage_program`` does, and the mapping that it was recorded for.
-    """
-    with contextlib.suppress(nesting.InnerPmapMet), enclosing_jit.undone_on_error():
-        return *_stage_program(programs, call, mapping), mapping
-    programs.shared.has_inner_pmaps = True
-    mapping = programs.resolve(call.signature)
-    return *_stage_program(programs, call, mapping), mapping
-
-
-def _stage_rows(programs: Programs, call: Call) -> Any:
-    """Follows a call on this process's rows, which are global for the length of the call."""
-    signature = multiprocess_call.over_all_processes(programs, call).signature
-    program, traced = programs.traced(signature, None)
-    wanted: Any = program.layout.in_shardings  # Never left open where processes are spanned.
-    taken = [
-        leaf if programs.is_whole(leaf) else differentiable.to_global(leaf, sharding)
+def _record_multiprocess(builder: ProgramBuilder, call: Call) -> Any:
+    """Runs a call under ``grad`` or ``vmap`` on host-local arrays, global inside of the call."""
+    signature = multiprocess_call.with_global_shapes(builder, call).signature
+    program, traced = builder.trace(signature, None)
+    wanted: Any = program.in_shardings  # Never left to XLA in a multi-process program.
+    leaves = [
+        leaf if builder.is_global(leaf) else differentiable.to_global(leaf, sharding)
         for leaf, sharding in zip(call.leaves, wanted, strict=True)
     ]
-    args, kwargs = program.arguments(taken)
-    result = program.jitted(*args, **kwargs)
-    programs.record.warn_once(varying_outputs(traced, program.mapping, programs.function))
-    if programs.options.view == "global":
+    result = _run(program, leaves).result
+    builder.statistics.warn_once(varying_outputs(traced, program.mapping, builder.function))
+    if builder.options.view == "global":
         return result
     leaves, tree = jax.tree.flatten(result)
     shardings = program.out_shardings(tree, leaves)
     return jax.tree.unflatten(tree, map(differentiable.to_local, leaves, shardings))
 
 
-def _stage_program(programs: Programs, call: Call, mapping: Mapping) -> tuple[Any, Arguments, Any]:
-    """Records the program, on the mesh of the context if any.
+def _run(program: Program, leaves: Any) -> Recorded:
+    args, kwargs = program.arguments(leaves)
+    return Recorded(program.jitted, args, kwargs, program.jitted(*args, **kwargs))
 
-    Returns its jit, the arguments that it took, and its result.
-    """
+
+def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
+    """Records the program, on the mesh of the context if there is one."""
     try:
-        program = programs.program_for(call.signature, None)
+        program = builder.program_for(call.signature, None)
     except (errors.NotEnoughDevices, errors.NestingTooLarge) as error:
-        if not _is_recorded():
+        if not _is_staged():
             raise
-        return _stage_refused(programs, call, mapping, error)
-    context = placement.context_mesh()
+        return _record_refused(builder, call, mapping, error)
+    context = context_mesh.context_mesh()
+    if context is None:
+        context = enclosing_jit.mesh_to_share(program.mesh, call.leaves, builder.devices())
     if context is not None:
-        return _stage_in_context(programs, call, mapping, context)
-    shared = enclosing_jit.mesh_to_share(program.layout.mesh, call.leaves, programs.devices())
-    if shared is not None:
-        return _stage_in_context(programs, call, mapping, shared)
-    args, kwargs = program.arguments(call.leaves)
-    mesh_in_types = placement.mesh_in_types(call.leaves)
+        return _record_on(context, builder, call, mapping)
+    mesh_in_types = context_mesh.mesh_in_types(call.leaves)
     try:
-        if mesh_in_types is not None:
-            args, kwargs = _replicated(call, program)
-        return program.jitted, (args, kwargs), program.jitted(*args, **kwargs)
+        return _run(program, call.leaves if mesh_in_types is None else _replicated(call, program))
     except ValueError as error:
-        devices = programs.devices()
+        devices = builder.devices()
         has_room = mesh_in_types is not None and mesh_in_types.size <= len(devices)
         if not has_room and "incompatible devices" not in str(error):
             raise
-    # Outside of the handler, so that what is raised here has no part in that error.
+    # Outside of the handler, so that errors do not chain to it.
     if mesh_in_types is not None and has_room:
-        # Before 0.9, a put array keeps the mesh in its type: let that be the context.
-        context = placement.on_devices(mesh_in_types, devices)
-        return _stage_in_context(programs, call, mapping, context)
-    # Under grad, say: the tracer hides an array that lies elsewhere.
-    args, kwargs = _replicated(call, program)
-    return program.jitted, (args, kwargs), program.jitted(*args, **kwargs)
+        # Before 0.9, device_put keeps the mesh in an array's type: let that be the context.
+        context = device_mesh.on_devices(mesh_in_types, devices)
+        return _record_on(context, builder, call, mapping)
+    # Under grad, say: the tracer hides an array that is committed elsewhere.
+    return _run(program, _replicated(call, program))
 
 
-def _stage_refused(
-    programs: Programs, call: Call, mapping: Mapping, error: Exception
-) -> tuple[Any, Arguments, Any]:
-    """Records a map that there are too few devices for: it can be traced, and not lowered."""
-    outermost = mapping.outermost
-    element = nesting.inside(nesting.Level(outermost.name), programs.element(call.signature))
-    jitted = programs.jitted(call.signature, vectorized(element, outermost))
-    args, kwargs = jax.tree.unflatten(flat_arguments.program_tree(call.signature), call.leaves)
-    return jitted, (args, kwargs), refused(jitted(*args, **kwargs), error)
-
-
-def _replicated(call: Call, program: Program) -> Arguments:
-    """Returns the arguments put on the program's devices, in a way that suits every rank."""
-    everywhere = NamedSharding(program.layout.mesh, PartitionSpec())
-    return program.arguments(jax.device_put(leaf, everywhere) for leaf in call.leaves)
-
-
-def _stage_in_context(
-    programs: Programs, call: Call, mapping: Mapping, context: Mesh
-) -> tuple[Any, Arguments, Any]:
-    """Records the program on the mesh ``context``; returns what ``_stage_program`` does."""
-    signature, has_inner = call.signature, programs.shared.has_inner_pmaps
-    key = (signature, context, has_inner)
-    found = programs.shared.in_context.get(key)
-    if found is None:
-        trace_context.watched_context()  # Programs go when JAX's traces do.
-        inner_axes = programs.inner_axes(signature, mapping) if has_inner else None
-        element = programs.element(signature, len(mapping.levels))
-        mapped = partitioning.lay_out_in_context(element, mapping, context, inner_axes)
-        found = programs.jitted(signature, mapped), flat_arguments.program_tree(signature)
-        programs.shared.in_context[key] = found
-    jitted, tree = found
-    args, kwargs = jax.tree.unflatten(tree, call.leaves)
+def _record_on(context: Mesh, builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
+    """Records the program on the devices of the mesh ``context``."""
+    program = builder.program_in_trace(call.signature, mapping, context)
     with jax.sharding.use_abstract_mesh(context.abstract_mesh):
-        return jitted, (args, kwargs), jitted(*args, **kwargs)
+        return _run(program, call.leaves)
+
+
+def _record_refused(
+    builder: ProgramBuilder, call: Call, mapping: Mapping, error: Exception
+) -> Recorded:
+    """Records a pmap that there are too few devices for: it can be traced, but not lowered."""
+    outermost = mapping.outermost
+    body = nesting.inside(nesting.Level(outermost.name), builder.body(call.signature))
+    jitted = builder.jit(call.signature, vmapped(body, outermost))
+    args, kwargs = jax.tree.unflatten(flat_arguments.program_tree(call.signature), call.leaves)
+    return Recorded(jitted, args, kwargs, refused(jitted(*args, **kwargs), error))
+
+
+def _replicated(call: Call, program: Program) -> list[Any]:
+    """Returns the leaves replicated on the program's devices, which suits every rank."""
+    replicated = NamedSharding(program.mesh, PartitionSpec())
+    return [jax.device_put(leaf, replicated) for leaf in call.leaves]

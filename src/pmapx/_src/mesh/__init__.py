@@ -1,1 +1,6 @@
-"""Devices, meshes and placement."""
+"""Devices and meshes.
+
+``device_mesh`` chooses devices and makes the mesh; ``process_shards`` divides it among processes;
+``context_mesh`` and ``enclosing_jit`` read what surrounds a call; ``trace_context`` keys traces by
+it; ``resharding`` transfers inputs; ``lowering_errors`` delays an error until a program is lowered.
+"""

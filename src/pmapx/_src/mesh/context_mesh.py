@@ -1,33 +1,78 @@
-"""Results under a mesh that the user set.
+"""The mesh that the user set around a call, and results under it.
 
 Under ``jax.set_mesh``, operations of JAX take arrays that are typed with that mesh: of explicit
-axes no others at all, of automatic ones not all others. Programs have meshes of their own, so
-their results are typed with the user's: the same shards on the same devices, under the names of
-that mesh.
+axes no others at all, of automatic ones not all others. Programs have meshes of their own, so their
+results are typed with the user's: the same shards on the same devices, under the names of that
+mesh.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from pmapx._src.mesh import placement
+# Set around work of our own, to hide a mesh that the user set.
+NO_MESH = Mesh(np.empty((), dtype=object), ())
+
+
+@jax.jit
+def _from_nothing() -> jax.Array:
+    return jnp.zeros((), bool)
+
+
+def context_mesh() -> Mesh | None:
+    """Returns the mesh that ``jax.set_mesh`` put around the call or the trace, if any."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return None
+    # What is computed from no input is placed on the mesh around it, also while tracing.
+    with jax.ensure_compile_time_eval():
+        sharding = _from_nothing().sharding
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    return mesh if isinstance(mesh, Mesh) else None
+
+
+def mesh_in_types(leaves: Sequence[Any]) -> AbstractMesh | None:
+    """Returns the mesh of explicit axes that leaves have in their types, if any."""
+    for leaf in leaves:
+        mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
+        if mesh is not None and AxisType.Explicit in mesh.axis_types:
+            return mesh
+    return None
+
+
+def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which ``mesh`` is set, for a trace of our own."""
+    try:
+        return jax.set_mesh(mesh)
+    except ValueError:  # Inside somebody's trace only the mesh's axes can be set.
+        return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
+def without_context_mesh() -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which no mesh is set."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return contextlib.nullcontext()
+    return jax.set_mesh(NO_MESH)
 
 
 def on_context_mesh(result: Any) -> tuple[Any, bool]:
     """Returns a result typed with the mesh that is set around the call, if there is one.
 
-    Also says whether its shards are those of the program, so that nothing was copied. Results on
-    other devices than those of the mesh stay as they are.
+    Also returns whether its shards are those of the program, so that nothing was copied. Results
+    on other devices than those of the mesh stay as they are.
     """
-    mesh = placement.context_mesh()
+    mesh = context_mesh()
     if mesh is None:
         return result, True
     leaves, tree = jax.tree.flatten(result)
     typed, is_same = [], True
-    with jax.transfer_guard("allow"):  # Of the names of axes only, but for what they cannot say.
+    with jax.transfer_guard("allow"):  # Most change the axis names only.
         for leaf in leaves:
             wanted = _wanted(leaf, mesh)
             if wanted is not None:
@@ -44,12 +89,12 @@ def _wanted(leaf: Any, mesh: Mesh) -> NamedSharding | None:
         return None
     if found.device_set != set(mesh.devices.flat):
         return None
-    # Where no spec says the same, the shards are transferred: in another order, or replicated.
+    # Without an equivalent spec the result is resharded: in another order, or replicated.
     return NamedSharding(mesh, _spec(found, mesh))
 
 
 def _spec(found: NamedSharding, mesh: Mesh) -> PartitionSpec:
-    """Returns the spec over ``mesh`` that splits each dimension as ``found`` does, if it can."""
+    """Returns the spec over ``mesh`` that shards each dimension as ``found`` does, if it can."""
     free = [(name, size) for name, size in mesh.shape.items() if size > 1]
     entries: list[Any] = []
     for split in found.spec:
@@ -62,7 +107,7 @@ def _spec(found: NamedSharding, mesh: Mesh) -> PartitionSpec:
 
 
 def _shard_count(sharding: NamedSharding, names: Any) -> int:
-    """Returns into how many shards a dimension is split."""
+    """Returns how many shards a dimension has."""
     size = 1
     for name in names if type(names) is tuple else (names,):
         size *= 1 if name is None else sharding.mesh.shape[name]

@@ -2,7 +2,7 @@
 
 A program of XLA has one set of devices in one order. When several pmapped functions of different
 sizes or device orders are called in one ``jit``, the first one decides, and the others run on its
-devices. What has been decided is kept for as long as the outermost trace lives.
+devices. The decision is kept for as long as the outermost trace lives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ try:
 except ImportError:  # Before JAX 0.8.2.
     from jax.core import take_current_trace  # type: ignore[attr-defined, no-redef]
 
-# A mesh axis of no meaning to anybody: a map sees the devices along an axis of its own.
+# A mesh axis that nothing refers to: a pmap sees the devices along an axis of its own.
 _DEVICES = "pmapx_devices"
 
 _meshes: weakref.WeakKeyDictionary[Any, Mesh] = weakref.WeakKeyDictionary()
@@ -63,7 +63,7 @@ def mesh_to_share(
 
 @contextlib.contextmanager
 def undone_on_error() -> Iterator[None]:
-    """Drops what is decided inside if that fails: a map may be recorded again on more devices."""
+    """Drops a decision made inside on an error: the pmap may be recorded again on more devices."""
     outermost = _outermost()
     is_decided = outermost is None or outermost in _meshes
     try:

@@ -1,8 +1,8 @@
 """Errors that are raised when a program is lowered, not when it is traced.
 
-``jax.eval_shape`` and ``jax.make_jaxpr`` only trace, and a map that needs more devices than there
-are can be traced. Under a trace nothing tells whether the program will run, so the error becomes
-part of it: an identity on the results that cannot be lowered.
+``jax.eval_shape`` and ``jax.make_jaxpr`` only trace, and a pmap that needs more devices than there
+are can be traced. A trace cannot know whether its program will run, so the error becomes part of
+it: an identity on the results that cannot be lowered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which rows of a map that spans several processes are whose.
+"""The shards of a multi-process pmap that belong to each process.
 
-Each process has a share of the map's devices, in the order in which the devices are listed, and
-passes and gets the rows that lie on them.
+Each process has some of the devices, in the order in which they are listed, and passes and gets the
+shards that are on them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jax.sharding import Mesh
 from pmapx._src import errors
 
 
-def spans_processes(devices: Sequence[jax.Device]) -> bool:
-    """Says whether some of ``devices`` are of another process than this one."""
+def is_multi_process(devices: Sequence[jax.Device]) -> bool:
+    """Whether some of ``devices`` belong to another process."""
     if jax.process_count() == 1:
         return False
     here = jax.process_index()
@@ -32,10 +32,10 @@ def by_process(devices: Sequence[jax.Device]) -> Counter[int]:
 def global_size(
     function: str, argument: str, local_size: int, devices: Sequence[jax.Device]
 ) -> int:
-    """Returns the size over all processes of an axis that has ``local_size`` rows in this one.
+    """Returns the global size of an axis that has ``local_size`` in this process.
 
-    Every process has to come to the same answer from what it has itself: where all have equally
-    many devices, all pass equally many rows; where not, all of their devices are used.
+    Every process has to find the same answer by itself: where all have equally many devices, all
+    pass the same size; where not, all of their devices are used.
     """
     counts = by_process(devices)
     if len(set(counts.values())) == 1:
@@ -43,20 +43,20 @@ def global_size(
     own = counts[jax.process_index()]
     if own == 0:
         raise errors.NoLocalDevices(jax.process_index(), sorted(counts))
-    devices_a_row = own // local_size
-    if own % local_size or any(count % devices_a_row for count in counts.values()):
+    devices_each = own // local_size
+    if own % local_size or any(count % devices_each for count in counts.values()):
         raise errors.UnevenProcessShards(function, argument, local_size, own, dict(counts))
-    return len(devices) // devices_a_row
+    return len(devices) // devices_each
 
 
 def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
     """Returns ``count`` of the devices: the first ones, or the first ones of each process."""
-    if count >= len(devices) or not spans_processes(devices):
+    if count >= len(devices) or not is_multi_process(devices):
         return list(devices[:count])
     counts = by_process(devices)
     share, rest = divmod(count, len(counts))
     if rest or share > min(counts.values()):
-        raise errors.UnevenProcessShards("pmap", "the map", count, share, dict(counts))
+        raise errors.UnevenProcessShards("pmap", "the mapped axis", count, share, dict(counts))
     taken: Counter[int] = Counter()
     chosen = []
     for device in devices:
@@ -67,7 +67,7 @@ def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
 
 
 def local_mesh(mesh: Mesh) -> Mesh:
-    """Returns the part of ``mesh`` that is this process's; it must be a box."""
+    """Returns this process's submesh of ``mesh``."""
     here = jax.process_index()
     is_here = np.vectorize(lambda device: device.process_index == here)(mesh.devices)
     if not is_here.any():
@@ -78,9 +78,9 @@ def local_mesh(mesh: Mesh) -> Mesh:
     return Mesh(mesh.devices[box], mesh.axis_names, axis_types=mesh.axis_types)
 
 
-def local_rows(mesh: Mesh) -> int:
-    """Returns how many rows of the first axis of ``mesh`` are this process's, each whole."""
-    rows, *inner = local_mesh(mesh).devices.shape
+def local_size(mesh: Mesh) -> int:
+    """Returns the size of this process's part of the first axis of ``mesh``."""
+    size, *inner = local_mesh(mesh).devices.shape
     if tuple(inner) != mesh.devices.shape[1:]:
         raise errors.ShardAcrossProcesses(dict(mesh.shape), jax.process_index())
-    return rows
+    return size

@@ -1,4 +1,4 @@
-"""What a trace depends on beside its arguments, and when JAX forgets its traces.
+"""What a trace depends on besides its arguments, and when JAX drops its traces.
 
 JAX keys its own traces by settings, context managers and user contexts, and has no public name for
 that key. But it keeps a trace with the structure of its result, metadata included: a jitted
@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from pmapx._src.mesh.placement import NO_MESH
+from pmapx._src.mesh.context_mesh import NO_MESH
 
 _numbers = itertools.count()
 _when_forgotten: list[Callable[[], None]] = []
@@ -50,21 +50,21 @@ def _traced_anew() -> Any:
 
 
 def trace_context() -> int:
-    """Returns a number for what a trace depends on here, any mesh around it left out."""
+    """Returns a number for what a trace depends on here, except for a context mesh."""
     with jax.set_mesh(NO_MESH):
         return watched_context()
 
 
 def watched_context() -> int:
-    """Returns a number for what a trace depends on here; its end is watched from now on."""
+    """Returns a number for what a trace depends on here, and watches for its end."""
     number: int = _traced_anew.eval_shape().key.number
     return number
 
 
 def when_forgotten(callback: Callable[[], None]) -> None:
-    """Has a function called when JAX drops its traces, as ``jax.clear_caches()`` does.
+    """Registers a function to call when JAX drops its traces, as ``jax.clear_caches()`` does.
 
-    JAX has to have traced in a context that was watched before.
+    JAX has to have traced in a watched context before.
     """
     _when_forgotten.append(callback)
 

@@ -1,4 +1,4 @@
-"""Do all processes agree? What each says is gathered in all of them, and compared."""
+"""Compares values between all processes, each of which gathers those of the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-# Of what differs, so much is shown.
+from pmapx._src.trees.checked_leaves import is_key
+
+# How much of a difference is shown.
 TEXT_BYTES = 1024
 
 
@@ -22,21 +23,21 @@ class Difference:
 
     Attributes:
       position: its position.
-      said: what each process has there; None where a process has fewer items.
+      values: what each process has there; None where a process has fewer items.
     """
 
     position: int
-    said: dict[int, str | None]
+    values: dict[int, str | None]
 
     def groups(self) -> list[tuple[str | None, list[int]]]:
         """Returns each version with the processes that have it."""
         versions: dict[str | None, list[int]] = {}
-        for process, text in sorted(self.said.items()):
+        for process, text in sorted(self.values.items()):
             versions.setdefault(text, []).append(process)
         return list(versions.items())
 
     def __str__(self) -> str:
-        """Says it in a line for each version."""
+        """Describes each version in a line."""
         return "\n".join(
             f"    process{'es' if len(processes) > 1 else ''} "
             f"{', '.join(map(str, processes))}: {text or 'nothing more'}"
@@ -61,8 +62,7 @@ def first_difference(items: Sequence[str]) -> Difference | None:
         return None
     position = int(differing[0])
     texts = _gathered(_as_bytes(items[position] if position < len(items) else None))
-    said = {process: _as_text(row) for process, row in enumerate(texts)}
-    return Difference(position, said)
+    return Difference(position, {process: _as_text(text) for process, text in enumerate(texts)})
 
 
 def _gathered(x: np.ndarray) -> np.ndarray:
@@ -83,17 +83,13 @@ def _as_bytes(text: str | None) -> np.ndarray:
     return np.frombuffer(padded, np.uint8)
 
 
-def _as_text(row: np.ndarray) -> str | None:
-    encoded = row.tobytes().rstrip(b"\0")
+def _as_text(padded: np.ndarray) -> str | None:
+    encoded = padded.tobytes().rstrip(b"\0")
     return encoded[1:].decode(errors="replace") if encoded else None
 
 
 def digest_of(x: Any) -> str:
-    """Returns a short text that tells apart arrays that differ in shape, type or any bit."""
-    value = np.asarray(jax.random.key_data(x) if _is_key(x) else x)
+    """Returns a short text that differs for arrays that differ in shape, type or any bit."""
+    value = np.asarray(jax.random.key_data(x) if is_key(x) else x)
     content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
     return f"{value.dtype}{list(value.shape)} with contents {content}"
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -1,8 +1,8 @@
-"""Host-local arrays as global ones and back, where ``grad`` or ``vmap`` follows them.
+"""Host-local arrays as global ones and back, under ``grad`` and ``vmap``.
 
-Outside of ``jit``, transformations of JAX see a process's own rows. A map that spans processes is
-differentiated and batched by JAX once its arguments are global; going there and back are two
-linear operations, each the transpose of the other, that copy nothing.
+Outside of ``jit``, transformations of JAX see host-local arrays. JAX differentiates and batches a
+multi-process pmap of global arguments; the conversions before and after it are two linear
+operations, each the transpose of the other, that copy nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _to_local = Primitive("pmapx_to_local")
 
 
 def to_global(x: Any, sharding: NamedSharding) -> Any:
-    """Returns the global array that has ``x``, which may be traced, as this process's rows."""
+    """Returns the global array of host-local ``x``, which may be a tracer."""
     if isinstance(x, jax.core.Tracer):
         return _to_global.bind(x, sharding=sharding)
     return host_local.to_global(x, sharding)
 
 
 def to_local(x: Any, sharding: NamedSharding) -> Any:
-    """Returns this process's rows of a global array, which may be traced."""
+    """Returns the host-local array of a global one, which may be a tracer."""
     if isinstance(x, jax.core.Tracer):
         return _to_local.bind(x, sharding=sharding)
     return host_local.to_local(x, sharding)
@@ -38,13 +38,13 @@ def to_local(x: Any, sharding: NamedSharding) -> Any:
 
 def _run_to_local(x: Any, *, sharding: NamedSharding) -> Any:
     if not host_local.is_global(x):
-        # JAX makes zeros, say, in each process; a cotangent that is one comes here so.
+        # JAX makes some cotangents, such as zeros, in each process.
         return jax.device_put(_own_part(x, sharding), host_local.local_sharding(sharding))
     return host_local.to_local(host_local.to_global(x, sharding), sharding)
 
 
 def _own_part(x: Any, sharding: NamedSharding) -> Any:
-    """Cuts this process's rows out of a whole that every process has."""
+    """Returns this process's slice of an array that every process has."""
     here: Any = sharding.addressable_devices_indices_map(np.shape(x)).values()
     part = []
     for dimension, size in enumerate(np.shape(x)):
@@ -77,7 +77,7 @@ def _add_rules(primitive: Primitive, transposed: Primitive) -> None:
 
     def batch(args: Any, dimensions: Any, *, sharding: NamedSharding) -> tuple[Any, int]:
         (x,), (dimension,) = args, dimensions
-        # In front, where it is whatever else the spec says.
+        # In front, so that it does not shift what the spec names.
         x = jnp.moveaxis(x, dimension, 0)
         spec = PartitionSpec(None, *sharding.spec)
         return primitive.bind(x, sharding=NamedSharding(sharding.mesh, spec)), 0

@@ -1,7 +1,7 @@
-"""Host-local arrays and global ones: the same shards, seen as this process's rows or as all rows.
+"""Host-local arrays and global ones.
 
-A global array lies on devices of several processes. What one process holds of it, as an array of
-its own, is host-local. Going from one to the other copies nothing.
+A global array has shards on the devices of several processes. A host-local array has this process's
+shards alone. Converting one to the other copies nothing.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pmapx._src.mesh import placement, process_shards
+from pmapx._src.mesh import process_shards
+from pmapx._src.mesh.resharding import is_placed, reshard
 
 
 def is_global(x: Any) -> bool:
-    """Says whether ``x`` lies on devices of other processes too."""
+    """Whether ``x`` has shards on devices of other processes."""
     return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 
 @functools.lru_cache(maxsize=4096)
 def local_sharding(sharding: NamedSharding) -> NamedSharding:
-    """Returns where this process's rows of a global array lie."""
+    """Returns the host-local sharding of a global array."""
     assert isinstance(sharding.mesh, Mesh)
     return NamedSharding(process_shards.local_mesh(sharding.mesh), sharding.spec)
 
 
 def local_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
-    """Returns the shape of this process's rows of a global array."""
+    """Returns the host-local shape of a global array."""
     return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
 
 
@@ -39,7 +40,7 @@ def global_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, 
 
 
 def _scaled(shape: tuple[int, ...], sharding: NamedSharding, old: Any, new: Any) -> tuple[int, ...]:
-    """Scales the dimensions that mesh axes split from one mesh to another."""
+    """Scales the sharded dimensions from one mesh to another."""
     scaled = list(shape)
     for dimension, names in enumerate(sharding.spec):
         for name in names if type(names) is tuple else (names,):
@@ -49,57 +50,57 @@ def _scaled(shape: tuple[int, ...], sharding: NamedSharding, old: Any, new: Any)
 
 
 def to_global(x: Any, sharding: NamedSharding) -> Any:
-    """Returns the global array that has ``x`` as this process's rows; ``x`` may lie elsewhere."""
+    """Returns the global array of host-local ``x``, which may have any sharding."""
     if is_global(x):
-        return x if placement.is_placed(x, sharding) else placement.move(x, sharding)
-    return _stitched(x, sharding, global_shape(np.shape(x), sharding), sharding)
+        return x if is_placed(x, sharding) else reshard(x, sharding)
+    return _from_local(x, sharding, global_shape(np.shape(x), sharding), sharding)
 
 
 def to_shards(x: Any, sharding: NamedSharding) -> Any:
-    """Returns what each device holds of ``x``, host-local or global, as if it were all of it."""
-    as_whole = NamedSharding(sharding.mesh, PartitionSpec())
+    """Returns the shards of ``x``, host-local or global, as one replicated array."""
+    replicated = NamedSharding(sharding.mesh, PartitionSpec())
     if is_global(x):
         x = to_global(x, sharding)
         shape = sharding.shard_shape(x.shape)
         shards = [shard.data for shard in x.addressable_shards]
-        return jax.make_array_from_single_device_arrays(shape, as_whole, shards)
+        return jax.make_array_from_single_device_arrays(shape, replicated, shards)
     shape = local_sharding(sharding).shard_shape(np.shape(x))
-    return _stitched(x, sharding, shape, as_whole)
+    return _from_local(x, sharding, shape, replicated)
 
 
-def _stitched(x: Any, sharding: NamedSharding, shape: tuple[int, ...], seen_as: Any) -> Any:
+def _from_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...], out_sharding: Any) -> Any:
     """Returns the shards of host-local ``x`` as an array of another shape and sharding."""
     if getattr(x, "dtype", None) == jax.dtypes.float0:
         return np.zeros(shape, jax.dtypes.float0)
     local = to_place(x, local_sharding(sharding))
     shards = [shard.data for shard in local.addressable_shards]
-    return jax.make_array_from_single_device_arrays(shape, seen_as, shards)
+    return jax.make_array_from_single_device_arrays(shape, out_sharding, shards)
 
 
 def to_place(x: Any, sharding: NamedSharding) -> jax.Array:
-    """Returns host-local ``x`` on its devices."""
+    """Returns host-local ``x`` in a host-local sharding."""
     if not isinstance(x, jax.Array) or not x.committed:
         return jax.device_put(x, sharding)
-    return x if placement.is_placed(x, sharding) else placement.move(x, sharding)
+    return x if is_placed(x, sharding) else reshard(x, sharding)
 
 
 def to_local(x: Any, sharding: NamedSharding) -> Any:
-    """Returns this process's rows of a global array that lies as ``sharding`` says."""
-    return _taken_apart(x, sharding, local_shape(x.shape, sharding))
+    """Returns the host-local array of a global one with this sharding."""
+    return _to_local(x, sharding, local_shape(x.shape, sharding))
 
 
 def from_shards(x: Any, sharding: NamedSharding) -> Any:
-    """Returns this process's rows, given what each device holds as if it were all of it."""
+    """Returns the host-local array whose shards ``to_shards`` made a replicated array of."""
     sizes = local_sharding(sharding).mesh.shape
     shape = list(x.shape)
     for dimension, names in enumerate(sharding.spec):
         for name in names if type(names) is tuple else (names,):
             shape[dimension] *= 1 if name is None else sizes[name]
-    return _taken_apart(x, sharding, tuple(shape))
+    return _to_local(x, sharding, tuple(shape))
 
 
-def _taken_apart(x: Any, sharding: NamedSharding, shape: tuple[int, ...]) -> Any:
-    """Returns the shards of ``x`` that are here as a host-local array of that shape."""
+def _to_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...]) -> Any:
+    """Returns the addressable shards of ``x`` as a host-local array of that shape."""
     if x.dtype == jax.dtypes.float0:
         return np.zeros(shape, jax.dtypes.float0)
     shards = [shard.data for shard in x.addressable_shards]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from pmapx._src.replication import nested_shard_map
+from pmapx._src.trees.checked_leaves import is_key
 
 COMPARED_AT_MOST = 256 * 2**20
 """Bytes of an array up to which its parts are compared; larger ones are taken to differ."""
@@ -91,7 +91,7 @@ def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
         return None
     if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):
         return None
-    data: Any = jax.random.key_data(x) if _is_key(x) else x
+    data: Any = jax.random.key_data(x) if is_key(x) else x
     if data.nbytes > COMPARED_AT_MOST:
         return None
     mesh = wanted.mesh if isinstance(wanted, NamedSharding) else None
@@ -132,7 +132,3 @@ def _has_unlike_copies(x: jax.Array) -> bool:
 
 def _digest(part: np.ndarray[Any, Any]) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(part).tobytes(), digest_size=16).digest()
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended)

@@ -1,1 +1,7 @@
-"""The user's function mapped over the axes of a mesh."""
+"""A pmap as a partitioned program.
+
+``axes`` resolves the user's axes and sizes into specs, with ``axis_names`` for the mesh;
+``partitioning`` chooses the mesh and maps the ``mapped_body`` over it, by way of ``nesting`` for
+pmaps inside, ``oversubscribe`` for an axis larger than the number of devices (with
+``vmap_collectives``), and ``auto_out_axes`` for ``AUTO``.
+"""

@@ -1,8 +1,8 @@
 """``out_axes=AUTO``: which outputs are equal on all devices, found while the function is traced.
 
-The specs of a ``shard_map``'s outputs have to be there when its body has been traced. So the body
-is traced to a jaxpr of its own first; the analysis of ``audit.replication`` reads that, and the
-jaxpr, not the function, runs as the body: the function is traced once.
+A ``shard_map`` needs its ``out_specs`` as soon as its body is traced. So the function is traced to
+a jaxpr of its own inside the body; ``replication`` analyzes that, and the jaxpr then runs as the
+body: the function is traced once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ class Auto:
     """The type of ``AUTO``."""
 
     def __repr__(self) -> str:
-        """Returns its public name."""
         return "pmapx.AUTO"
 
     def __reduce__(self) -> str:
-        """Keeps it the one that there is, also when pickled and copied."""
+        """Pickles and copies it by name, as there is only one."""
         return "AUTO"
 
 
@@ -37,56 +36,52 @@ AUTO = Auto()
 >>> import jax, numpy as np, pmapx
 >>> n = jax.device_count()
 >>> f = pmapx.pmap(lambda x: (x, jax.lax.psum(x, "i")), axis_name="i", out_axes=AUTO)
->>> rows, total = f(np.ones((n, 3)))
->>> rows.shape == (n, 3), total.shape
+>>> mapped, total = f(np.ones((n, 3)))
+>>> mapped.shape == (n, 3), total.shape
 (True, (3,))
 """
 
 
 def is_in(out_axes: Any) -> bool:
-    """Says whether any entry of ``out_axes`` is ``AUTO``."""
+    """Whether any entry of ``out_axes`` is ``AUTO``."""
     return any(axis is AUTO for axis in jax.tree.leaves(out_axes))
 
 
-def traced_once(
+def analyzed(
     call: Callable[[Sequence[Any]], Any],
     check: Callable[[Any], Any],
     levels: Sequence[MappedAxis],
-    rows: Sequence[Any],
-) -> tuple[Any, list[tuple[bool, ...]] | None]:
-    """Runs a function for one element, and says which of its outputs are replicated over what.
+    leaves: Sequence[Any],
+) -> tuple[Any, list[tuple[bool, ...]]]:
+    """Runs a mapped body, and finds over which levels each of its outputs is replicated.
 
     Args:
-      call: the function, of flat leaves.
-      check: raises if what the function returned is not made of arrays.
+      call: the body, of flat leaves.
+      check: raises if what the body returned is not made of arrays.
       levels: the axes that it is mapped over.
-      rows: its leaves.
+      leaves: its per-device arguments.
 
     Returns:
-      Its result, and for each leaf of that whether it is equal over each level; None in place of
-      those when no level asks.
+      Its result, and for each leaf of that whether it is equal over each level.
     """
-    if not any(is_in(level.out_axes) for level in levels):
-        return call(rows), None
     trees = []
 
-    def flat(*rows: Any) -> list[Any]:
-        result = call(rows)
+    def flat(*leaves: Any) -> list[Any]:
+        result = call(leaves)
         check(result)
-        leaves, tree = jax.tree.flatten(result)
+        out_leaves, tree = jax.tree.flatten(result)
         trees.append(tree)
-        return leaves
+        return out_leaves
 
-    closed = jax.make_jaxpr(flat)(*rows)
+    closed = jax.make_jaxpr(flat)(*leaves)
     declared = [
         frozenset(level.mesh_axis for level in levels if level.in_axes[index] is not None)
-        for index in range(len(rows))
+        for index in range(len(leaves))
     ]
-    found = shard_map_body.analyze_body(closed.jaxpr, declared)
     is_replicated = [
         tuple(
             not {level.mesh_axis, shard_map_body.UNKNOWN_AXIS} & variation.axes for level in levels
         )
-        for variation in found
+        for variation in shard_map_body.analyze_body(closed.jaxpr, declared)
     ]
-    return jax.tree.unflatten(trees[-1], jaxpr_as_fun(closed)(*rows)), is_replicated
+    return jax.tree.unflatten(trees[-1], jaxpr_as_fun(closed)(*leaves)), is_replicated

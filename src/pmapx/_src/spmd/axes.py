@@ -1,9 +1,8 @@
-"""in_axes and out_axes, axis names and sizes, and the partition specs they become."""
+"""``in_axes`` and ``out_axes``, the size of the mapped axis, and the partition specs."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,77 +10,12 @@ import jax
 from jax.sharding import PartitionSpec
 
 from pmapx._src import errors
-from pmapx._src.spmd import auto_out_axes
+from pmapx._src.spmd import auto_out_axes, axis_names
 from pmapx._src.spmd.auto_out_axes import AUTO
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.names import Abstract
 
 Axis = int | None
-
-
-class AxisToken(str):
-    """A mesh axis name that answers to an object of the user's.
-
-    Meshes take strings only, while pmap's axis names may be any hashable object. JAX looks names
-    up by equality, so a string that equals (and hashes as) the user's object binds that object.
-    ``str`` of it is ``str`` of the object, which newer releases write into the program; its own
-    text is ASCII without the characters that XLA cannot read back from the program.
-    """
-
-    name: Hashable
-
-    def __new__(cls, name: Hashable) -> AxisToken:
-        """Makes the token that stands for ``name``."""
-        token = super().__new__(cls, _readable_by_xla(str(name)) or '""')
-        token.name = name
-        return token
-
-    def __str__(self) -> str:
-        """Returns what collectives over the user's object call it."""
-        return str(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        """Equals the user's object and any token of it, never a plain string of that text."""
-        return self.name == (other.name if isinstance(other, AxisToken) else other)
-
-    def __ne__(self, other: object) -> bool:
-        """Is the opposite of ``==``, which str would otherwise answer itself."""
-        return not self == other
-
-    def __hash__(self) -> int:
-        """Hashes as the user's object does."""
-        return hash(self.name)
-
-
-class SpecToken(AxisToken):
-    """An axis token for partition specs: equal to the mesh's token, not to the user's object.
-
-    JAX remembers specs by equality, and a spec over an axis named ``("a", "b")`` must not be taken
-    for one over the two axes "a" and "b".
-    """
-
-    def __eq__(self, other: object) -> bool:
-        """Equals tokens only."""
-        return isinstance(other, AxisToken) and self.name == other.name
-
-    __hash__ = AxisToken.__hash__
-
-
-def _readable_by_xla(text: str) -> str:
-    """Returns ``text`` with the characters that XLA cannot read back as their code points.
-
-    It writes names between single quotes, and ends the process at an escape that it does not know.
-    """
-    return "".join(c if c.isascii() and c not in "'\\" else f"<U+{ord(c):04X}>" for c in text)
-
-
-def mesh_axis(axis_name: Hashable | None, depth: int = 0) -> str:
-    """Returns the mesh axis for a pmap axis; ``depth`` tells unnamed nested axes apart."""
-    if axis_name is None:
-        return f"pmapx_axis_{depth}"
-    if type(axis_name) is str and axis_name and _readable_by_xla(axis_name) == axis_name:
-        return axis_name
-    return AxisToken(axis_name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +24,11 @@ class MappedAxis:
 
     Attributes:
       name: the user's name for it, if any.
-      mesh_axis: the mesh axis that it lies on.
-      size: how many elements it has.
-      in_axes: where it lies in each leaf of the arguments, counted from the front, or None.
-      out_axes: where it goes in the result, as the user wrote it.
-      chosen: where it goes in each leaf of the result, ``AUTO`` decided; there once it is traced.
+      mesh_axis: its mesh axis.
+      size: its size.
+      in_axes: its position in each leaf of the arguments, counted from the front, or None.
+      out_axes: its position in the result, as the user wrote it.
+      chosen: its position in each leaf of the result, with ``AUTO`` resolved; filled by the trace.
     """
 
     name: Hashable | None
@@ -104,8 +38,8 @@ class MappedAxis:
     out_axes: Any
     chosen: list[Axis] = dataclasses.field(default_factory=list, compare=False)
 
-    def whole_out_axes(self, out_tree: jax.tree_util.PyTreeDef) -> list[Axis]:
-        """Returns where it goes in each leaf of a whole result, as the user wrote it."""
+    def out_axes_by_leaf(self, out_tree: jax.tree_util.PyTreeDef) -> list[Axis]:
+        """Returns its position in each leaf of a traced result, as the user wrote it."""
         if auto_out_axes.is_in(self.out_axes):
             return self.chosen
         return broadcast(self.out_axes, out_tree)
@@ -114,7 +48,7 @@ class MappedAxis:
 def in_specs(levels: Sequence[MappedAxis], ranks: Iterable[int]) -> tuple[PartitionSpec, ...]:
     """Returns the spec of each leaf that is mapped over ``levels``, outermost first.
 
-    Leaves that are mapped alike get one object: JAX looks at each spec that is new to it.
+    Leaves that are mapped alike share one object: JAX examines each new spec.
     """
     made: dict[tuple[Any, ...], PartitionSpec] = {}
     specs = []
@@ -132,7 +66,7 @@ def _in_spec(levels: Sequence[MappedAxis], mapped: Sequence[Axis], rank: int) ->
     names: list[str | None] = [None] * rank
     for level, axis in zip(levels, mapped, strict=True):
         if axis is not None:
-            names[dimensions.pop(axis)] = _in_spec_name(level.mesh_axis)
+            names[dimensions.pop(axis)] = axis_names.in_spec(level.mesh_axis)
     return _trimmed(names)
 
 
@@ -142,12 +76,8 @@ def out_spec(levels: Sequence[MappedAxis], out_axes: Sequence[Axis]) -> Partitio
     for level, axis in zip(reversed(levels), reversed(out_axes), strict=True):
         if axis is not None:
             names += [None] * (axis - len(names))
-            names.insert(axis, _in_spec_name(level.mesh_axis))
+            names.insert(axis, axis_names.in_spec(level.mesh_axis))
     return _trimmed(names)
-
-
-def _in_spec_name(mesh_axis: str) -> str:
-    return SpecToken(mesh_axis.name) if isinstance(mesh_axis, AxisToken) else mesh_axis
 
 
 def _trimmed(names: list[str | None]) -> PartitionSpec:
@@ -158,12 +88,12 @@ def _trimmed(names: list[str | None]) -> PartitionSpec:
 
 @dataclasses.dataclass(frozen=True)
 class LeafNames:
-    """Names leaves on demand, so that a call without mistakes pays nothing for it.
+    """Names leaves on demand, so that a call without errors does not pay for it.
 
     Attributes:
-      function: the mapped function's name.
+      function: the pmapped function's name.
       paths: the key path of each leaf of the dynamic ``(args, kwargs)``.
-      positions: where each dynamic positional argument stands in the call.
+      positions: the position of each dynamic positional argument in the call.
       parameters: the names of the function's positional parameters.
     """
 
@@ -173,16 +103,15 @@ class LeafNames:
     parameters: tuple[str, ...]
 
     def __getitem__(self, index: int) -> str:
-        """Describes leaf ``index``."""
         return describe.leaf(self.paths[index], self.positions, self.parameters)
 
     def is_keyword(self, index: int) -> bool:
-        """Says whether leaf ``index`` came by keyword."""
+        """Whether leaf ``index`` is part of a keyword argument."""
         return bool(self.paths[index][0].idx == 1)
 
 
 def check_axes(which: str, axes: Any) -> Any:
-    """Returns ``axes``, a list of in_axes as a tuple; refuses leaves that are no axes."""
+    """Returns ``axes``, a list of in_axes as a tuple; refuses leaves that are not axes."""
     for axis_leaf in jax.tree.leaves(axes):
         if type(axis_leaf) is not int and not (which == "out_axes" and axis_leaf is AUTO):
             raise errors.AxesNotIntegers(which, axes, axis_leaf)
@@ -191,9 +120,9 @@ def check_axes(which: str, axes: Any) -> Any:
 
 
 def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
-    """Returns one axis for each leaf of a structure; ValueError when ``prefix`` is no prefix.
+    """Returns one axis for each leaf of a structure; ValueError if it is not a prefix.
 
-    The structure is all that is looked at: no object of a user's class is made for it.
+    Only the structure is used: no object of a user's class is created.
     """
     leaves, tree = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
     counts = _leaf_counts(tree, full)
@@ -201,7 +130,7 @@ def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
 
 
 def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef) -> Iterator[int]:
-    """Yields for each leaf of ``prefix`` how many leaves ``full`` has in its place."""
+    """Yields how many leaves of ``full`` each leaf of ``prefix`` stands for."""
     node, found = prefix.node_data(), full.node_data()
     if node is None:
         yield full.num_leaves
@@ -241,7 +170,7 @@ def _first_misfit(in_axes: Any, args: Sequence[jax.tree_util.PyTreeDef], names: 
 
 
 def from_the_front(axis: int, rank: int) -> int | None:
-    """Returns ``axis`` counted from the front, or None when a rank so low has no such axis."""
+    """Returns ``axis`` counted from the front, or None if a rank so low has no such axis."""
     counted = axis + rank if axis < 0 else axis
     return counted if 0 <= counted < rank else None
 
@@ -254,7 +183,7 @@ class Mapping:
       leaves: shape and type of each leaf of the arguments.
       levels: the mapped axes, outermost first; more than one for a pmap of a pmap.
       sized_by: the index of a leaf that has the size of the outermost axis, if any.
-      names: the leaves in the caller's words.
+      names: the names of the leaves.
     """
 
     leaves: tuple[Abstract, ...]
@@ -268,7 +197,7 @@ class Mapping:
         return self.levels[0]
 
     def describe_size(self) -> tuple[str, str, int]:
-        """Returns the argument that the outermost size was read off, its shape and its axis."""
+        """Returns the argument that has the outermost size, its shape and its axis."""
         if self.sized_by is None:
             return "axis_size", f"[{self.outermost.size}]", 0
         axis = self.outermost.in_axes[self.sized_by]
@@ -336,7 +265,7 @@ def mapped_axis_size(
 
 
 def output_types(function: str, result: Any) -> list[Any]:
-    """Returns the type of each leaf of what a function returned; refuses what is no array."""
+    """Returns the type of each leaf of what a function returned; refuses what is not an array."""
     types = []
     for index, leaf in enumerate(jax.tree.leaves(result)):
         try:
@@ -359,9 +288,8 @@ def resolve_out_axes(
 ) -> list[tuple[Axis, ...]]:
     """Returns the axis of each level, outermost first, for each leaf of ``result``.
 
-    ``result`` is what the function returned for one element, so the innermost level's axis is
-    counted first, and the outer ones see a rank that has grown by it. ``is_replicated`` decides
-    for ``AUTO``, by leaf and level.
+    ``result`` is per-device, so the innermost level's axis is counted first, and the outer ones see
+    a rank that has grown by it. ``is_replicated`` decides for ``AUTO``, by leaf and level.
     """
     avals = output_types(function, result)
     out_tree = jax.tree.structure(result)
@@ -387,20 +315,3 @@ def resolve_out_axes(
             ranks[index] += counted is not None
             resolved[index].insert(0, counted)
     return [tuple(out_axes) for out_axes in resolved]
-
-
-# The highest rank of an output with a negative out_axes; NumPy's own limit.
-_MAX_RANK = 64
-
-
-def possible_out_axes(levels: Sequence[MappedAxis]) -> list[tuple[Axis, ...]]:
-    """Returns every combination of axes that an output can have, known before it is."""
-    choices = []
-    for level in levels:
-        stated = set(jax.tree.leaves(level.out_axes, is_leaf=lambda x: x is None))
-        if AUTO in stated:
-            stated = stated - {AUTO} | {None, 0}
-        if any(axis is not None and axis < 0 for axis in stated):
-            stated = {axis for axis in stated if axis is None or axis >= 0} | set(range(_MAX_RANK))
-        choices.append(sorted(stated, key=lambda axis: -1 if axis is None else axis))
-    return list(itertools.product(*choices))

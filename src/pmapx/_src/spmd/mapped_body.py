@@ -1,7 +1,7 @@
-"""The mapped function as it runs for one element, and the two ways to map it.
+"""The mapped body, which runs once per device, and the two ways to map it.
 
-``over_devices`` runs each element on a device of its own with ``jax.shard_map``; ``vectorized``
-runs all of them as one batch with ``jax.vmap``. Both take and give the user's arrays whole.
+``shard_mapped`` runs it on each device with ``jax.shard_map``; ``vmapped`` runs it as one batch
+with ``jax.vmap``. Both take and return arrays with the mapped axis.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from pmapx._src.spmd.axes import Axis, MappedAxis
 from pmapx._src.trees import names
 
 OutAxes = list[tuple[Axis, ...]]
+Adapt = Callable[[Callable[..., Any], OutAxes], Callable[..., Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Element:
-    """The user's function over flat leaves.
+class MappedBody:
+    """The user's per-device function over flat leaves.
 
     Attributes:
       call: takes the dynamic arguments.
       function: its name, for errors and profiles.
       tree: the structure of ``(args, kwargs)``.
-      on_trace: told each time that the function is traced.
+      on_trace: called each time that the function is traced.
       scope: entered around each trace.
-      source: where the function is defined, for JAX's messages.
+      source: the definition of the function, for JAX's messages.
     """
 
     call: Callable[..., Any]
@@ -46,51 +47,51 @@ class Element:
     source: Any = None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Runs the function for one element."""
         self.on_trace()
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
         with self.scope():
             return self.call(*args, **kwargs)
 
 
-def over_devices(
-    element: Element,
+def shard_mapped(
+    body: MappedBody,
     levels: Sequence[MappedAxis],
     mesh: Mesh | None,
     *,
-    adapt: Callable[..., Callable[..., Any]] | None = None,
+    adapt: Adapt | None = None,
     as_shards: bool = False,
     replicated_over: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Maps ``element`` over mesh axes, one element a device; ``mesh=None``: the context's.
+    """Maps ``body`` over mesh axes, one index per device; ``mesh=None``: the context's.
 
-    The specs of the outputs are needed before their number and ranks are known, so the leaves
-    come out in groups, one for each possible combination of axes, and are put back in order
-    outside. ``adapt`` wraps the mapped function, given the groups' axes. ``as_shards`` maps what
-    each device holds, in and out, as if it were the whole array. Along the mesh axes
-    ``replicated_over``, all devices do the same.
+    ``adapt`` wraps the ``shard_map``, given a list that has the axes of its outputs once it has
+    been called. ``as_shards`` takes and returns each device's shard as a replicated array. The
+    computation is replicated over the mesh axes ``replicated_over``.
     """
-    group_axes = axes.possible_out_axes(levels)
-    out_specs = [
-        PartitionSpec() if as_shards else axes.out_spec(levels, out_axes) for out_axes in group_axes
-    ]
 
     def mapped(*leaves: Any) -> Any:
-        traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
+        out_trees: list[jax.tree_util.PyTreeDef] = []
+        out_axes: OutAxes = []
+        # JAX reads out_specs after it has traced the body, which fills them: only then are the
+        # number and the ranks of the outputs known.
+        out_specs: list[PartitionSpec] = []
 
-        def on_one_device(*shards: Any) -> list[list[Any]]:
-            rows = [_squeezed(shard, levels, i) for i, shard in enumerate(shards)]
-            result, out_axes = _result_and_axes(element, levels, rows)
+        def on_one_device(*shards: Any) -> list[Any]:
+            per_device = [_squeezed(shard, levels, i) for i, shard in enumerate(shards)]
+            result, out_axes[:] = _result_and_axes(body, levels, per_device)
             out_leaves, out_tree = jax.tree.flatten(result)
-            traced.append((out_axes, out_tree))
-            groups: list[list[Any]] = [[] for _ in group_axes]
-            for leaf, leaf_axes in zip(out_leaves, out_axes, strict=True):
-                leaf = _as_output(leaf, leaf_axes, levels)
-                groups[group_axes.index(leaf_axes)].append(leaf)
-            return groups
+            out_trees.append(out_tree)
+            out_specs[:] = [
+                PartitionSpec() if as_shards else axes.out_spec(levels, leaf_axes)
+                for leaf_axes in out_axes
+            ]
+            return [
+                _as_output(leaf, leaf_axes, levels)
+                for leaf, leaf_axes in zip(out_leaves, out_axes, strict=True)
+            ]
 
-        on_one_device.__name__ = element.function
-        names.name_source(on_one_device, element.source)
+        on_one_device.__name__ = body.function
+        names.name_source(on_one_device, body.source)
         in_specs = axes.in_specs(levels, map(jnp.ndim, leaves))
         program = jax.shard_map(
             on_one_device,
@@ -102,23 +103,24 @@ def over_devices(
             check_vma=False,
         )
         if adapt is not None:
-            program = adapt(program, group_axes)
-        groups = [iter(group) for group in program(*leaves)]
-        out_axes, out_tree = traced[-1]
-        return jax.tree.unflatten(
-            out_tree, [next(groups[group_axes.index(leaf_axes)]) for leaf_axes in out_axes]
-        )
+            program = adapt(program, out_axes)
+        results = program(*leaves)
+        return jax.tree.unflatten(out_trees[-1], results)
 
     return mapped
 
 
 def _result_and_axes(
-    element: Element, levels: Sequence[MappedAxis], rows: Sequence[Any]
+    body: MappedBody, levels: Sequence[MappedAxis], leaves: Sequence[Any]
 ) -> tuple[Any, OutAxes]:
-    """Runs ``element``, and finds where each level's axis goes in each leaf of its result."""
-    check = functools.partial(axes.output_types, element.function)
-    result, is_replicated = auto_out_axes.traced_once(element, check, levels, rows)
-    return result, axes.resolve_out_axes(element.function, levels, result, is_replicated)
+    """Runs ``body``, and finds the axis of each level in each leaf of its result."""
+    is_replicated = None
+    if any(auto_out_axes.is_in(level.out_axes) for level in levels):
+        check = functools.partial(axes.output_types, body.function)
+        result, is_replicated = auto_out_axes.analyzed(body, check, levels, leaves)
+    else:
+        result = body(leaves)
+    return result, axes.resolve_out_axes(body.function, levels, result, is_replicated)
 
 
 def _squeezed(shard: Any, levels: Sequence[MappedAxis], index: int) -> Any:
@@ -139,10 +141,10 @@ def _as_output(leaf: Any, out_axes: Sequence[Axis], levels: Sequence[MappedAxis]
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _first_of(leaf: jax.Array, mesh_axis: str) -> jax.Array:
-    """Returns ``leaf``, of which the first device's value will be read, and differentiated.
+    """Returns ``leaf``, of which the first device's value is read and differentiated.
 
-    shard_map takes what it is told to be replicated for that, and averages its cotangents; where
-    the value varies after all, those belong to the first device alone.
+    ``shard_map`` averages the cotangents of an output with ``P()``; where the value varies after
+    all, they belong to the first device alone.
     """
     return leaf
 
@@ -155,19 +157,19 @@ def _first_of_jvp(mesh_axis: str, primals: Any, tangents: Any) -> Any:
     return _first_of(leaf, mesh_axis), first
 
 
-def _for_one_row(
-    element: Element, level: MappedAxis
+def _flat(
+    body: MappedBody, level: MappedAxis
 ) -> tuple[Callable[..., list[Any]], list[tuple[OutAxes, jax.tree_util.PyTreeDef]]]:
-    """Returns ``element`` as a function of leaves, and where it notes the axes and the tree."""
+    """Returns ``body`` as a function of leaves, and the list where it notes its axes and tree."""
     traced: list[tuple[OutAxes, jax.tree_util.PyTreeDef]] = []
 
-    def on_one_row(*rows: Any) -> list[Any]:
-        result, out_axes = _result_and_axes(element, [level], rows)
+    def flat(*leaves: Any) -> list[Any]:
+        result, out_axes = _result_and_axes(body, [level], leaves)
         out_leaves, out_tree = jax.tree.flatten(result)
         traced.append((out_axes, out_tree))
         return out_leaves
 
-    return on_one_row, traced
+    return flat, traced
 
 
 # An array of which only the type is known.
@@ -175,20 +177,20 @@ _placeholder = Primitive("pmapx_placeholder")
 _placeholder.def_abstract_eval(lambda *, aval: aval)
 
 
-def abstractly(element: Element, level: MappedAxis) -> Callable[..., Any]:
-    """Maps ``element`` for the types of the results alone, to be traced and never run.
+def abstractly_mapped(body: MappedBody, level: MappedAxis) -> Callable[..., Any]:
+    """Maps ``body`` for the types of the results alone, to be traced and never run.
 
-    It is traced for one element under the name of the axis, so that any collective is allowed.
+    It is traced once under the name of the axis, so that any collective is allowed.
     """
 
     def mapped(*leaves: Any) -> Any:
-        on_one_row, traced = _for_one_row(element, level)
-        rows = []
+        flat, traced = _flat(body, level)
+        per_device = []
         for leaf, axis in zip(map(jax.typeof, leaves), level.in_axes, strict=True):
             shape = leaf.shape if axis is None else leaf.shape[:axis] + leaf.shape[axis + 1 :]
-            rows.append(jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type))
+            per_device.append(jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type))
         axis_env = None if level.name is None else [(level.name, level.size)]
-        types = jax.make_jaxpr(on_one_row, axis_env=axis_env)(*rows).out_avals
+        types = jax.make_jaxpr(flat, axis_env=axis_env)(*per_device).out_avals
         out_axes, out_tree = traced[-1]
         results = []
         for aval, (axis,) in zip(types, out_axes, strict=True):
@@ -204,26 +206,25 @@ def abstractly(element: Element, level: MappedAxis) -> Callable[..., Any]:
     return mapped
 
 
-def vectorized(
-    element: Element,
+def vmapped(
+    body: MappedBody,
     level: MappedAxis,
     *,
     spmd_axis: str | None = None,
     constrain: Callable[[Any, Axis], Any] = lambda leaf, out_axis: leaf,
 ) -> Callable[..., Any]:
-    """Maps ``element`` as one batch; ``spmd_axis`` is the mesh axis that the batch lies on.
+    """Maps ``body`` as one batch; ``spmd_axis`` is the mesh axis that the batch is sharded over.
 
-    ``constrain`` is given each output with its axis and says where it lies.
+    ``constrain`` is given each output with its axis and constrains its sharding.
     """
 
     def mapped(*leaves: Any) -> Any:
-        on_one_row, traced = _for_one_row(element, level)
-        names.name_source(on_one_row, element.source)
-        body: Callable[..., list[Any]] = on_one_row
+        flat, traced = _flat(body, level)
+        names.name_source(flat, body.source)
         if level.name is not None:
-            body = vmap_collectives.supported(on_one_row, level.name, level.size)
+            flat = vmap_collectives.supported(flat, level.name, level.size)
         batched = jax.vmap(
-            body,
+            flat,
             in_axes=level.in_axes,
             axis_name=level.name,
             axis_size=level.size,

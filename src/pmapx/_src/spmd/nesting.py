@@ -1,11 +1,11 @@
 """A pmap met while another is traced.
 
-The outermost pmap needs to know the sizes of the inner ones before it can lay out its mesh. So it
-is traced for a flat mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``,
-the sizes are read off an abstract trace in which every pmap stands for one of its elements
-(``discover``), and the program is traced for the mesh that has room for all.
+The outermost pmap needs the sizes of the inner ones to make its mesh. So it is traced for a flat
+mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``, the sizes are found by
+an abstract trace in which every mapped body runs once (``discover``), and the program is traced for
+a mesh that has axes for all.
 
-What is being traced is kept as a stack of levels, one stack a thread.
+The pmaps that are being traced form a stack of levels, one stack per thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from pmapx._src import errors
-from pmapx._src.spmd import axes
+from pmapx._src.spmd import axis_names
 from pmapx._src.spmd.axes import Axis, MappedAxis
-from pmapx._src.spmd.mapped_body import Element, abstractly, over_devices, vectorized
+from pmapx._src.spmd.mapped_body import MappedBody, abstractly_mapped, shard_mapped, vmapped
 
 NamedSize = tuple[Hashable | None, int]
 
@@ -37,16 +37,16 @@ class InnerPmapMet(BaseException):
 
 @dataclasses.dataclass
 class Level:
-    """A pmap that is being traced: what an inner one has to know of it.
+    """A pmap that is being traced, as an inner one needs to know it.
 
     Attributes:
       axis_name: the name of its axis.
       depth: how many pmaps it is inside of.
-      free: the mesh axes that are left for inner pmaps, with the named sizes they are for.
+      free: the mesh axes that are left for inner pmaps, with the named sizes that they are for.
       mesh: the mesh of those axes; None: the context's.
       is_flat: no inner pmap was expected: meeting one ends the trace.
       path: the named sizes from the outermost pmap to here, while sizes are discovered.
-      found: where discovered paths are put; None when nothing is being discovered.
+      found: the list of discovered paths; None when nothing is being discovered.
       was_met: an inner pmap was met though none was expected.
     """
 
@@ -84,10 +84,9 @@ def entered(level: Level | None) -> Iterator[None]:
         _stack.levels = saved
 
 
-def inside(level: Level, element: Element) -> Element:
-    """Returns ``element`` so that its body is traced as that of ``level``."""
-
-    return dataclasses.replace(element, scope=functools.partial(_body_of, level))
+def inside(level: Level, body: MappedBody) -> MappedBody:
+    """Returns ``body`` so that it is traced as that of ``level``."""
+    return dataclasses.replace(body, scope=functools.partial(_body_of, level))
 
 
 @contextlib.contextmanager
@@ -99,7 +98,7 @@ def _body_of(level: Level) -> Iterator[None]:
         raise InnerPmapMet  # Again: the body caught everything, and went another way.
 
 
-def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[..., Any]:
+def map_inner(level: Level, body: MappedBody, axis: MappedAxis) -> Callable[..., Any]:
     """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
     if level.is_flat:
         level.was_met = True
@@ -108,26 +107,25 @@ def map_inner(level: Level, element: Element, axis: MappedAxis) -> Callable[...,
     if level.found is not None:
         path = (*level.path, (axis.name, axis.size))
         level.found.append(path)
-        return abstractly(
-            inside(Level(axis.name, depth, path=path, found=level.found), element), axis
-        )
+        inner = Level(axis.name, depth, path=path, found=level.found)
+        return abstractly_mapped(inside(inner, body), axis)
     for named_size, mesh_axis in level.free:
         if named_size == (axis.name, axis.size):
             free = tuple(entry for entry in level.free if entry[1] != mesh_axis)
-            mapped_element = inside(Level(axis.name, depth, free, mesh=level.mesh), element)
+            inner = Level(axis.name, depth, free, mesh=level.mesh)
             axis = dataclasses.replace(axis, mesh_axis=mesh_axis)
-            mapped = over_devices(mapped_element, [axis], _as_in_context(level.mesh))
-            return _or_as_batch(mapped, inside(Level(axis.name, depth), element), axis)
-    return vectorized(inside(Level(axis.name, depth), element), axis)
+            mapped = shard_mapped(inside(inner, body), [axis], _as_in_context(level.mesh))
+            return _or_as_batch(mapped, inside(Level(axis.name, depth), body), axis)
+    return vmapped(inside(Level(axis.name, depth), body), axis)
 
 
 def _or_as_batch(
-    mapped: Callable[..., Any], element: Element, axis: MappedAxis
+    mapped: Callable[..., Any], body: MappedBody, axis: MappedAxis
 ) -> Callable[..., Any]:
-    """Returns ``mapped``, or if its body uses values of the body around it, a batch in its place.
+    """Returns ``mapped``, or if its body closes over values of the outer body, a batch.
 
-    JAX does not let a nested ``shard_map`` close over such values. A batch may, and it is split
-    over the same mesh axis; that its collectives stay where they are is then XLA's choice.
+    JAX does not let a nested ``shard_map`` close over such values. A batch may, and it is sharded
+    over the same mesh axis; how to partition its collectives is then XLA's choice.
     """
 
     def constrain(leaf: Any, mapped_axis: Axis) -> Any:
@@ -144,7 +142,7 @@ def _or_as_batch(
             leaf if in_axis is None else constrain(leaf, in_axis)
             for leaf, in_axis in zip(leaves, axis.in_axes, strict=True)
         ]
-        return vectorized(element, axis, spmd_axis=axis.mesh_axis, constrain=constrain)(*placed)
+        return vmapped(body, axis, spmd_axis=axis.mesh_axis, constrain=constrain)(*placed)
 
     return mapped_or_batched
 
@@ -161,16 +159,17 @@ def _as_in_context(mesh: Mesh | None) -> Mesh | None:
 
 
 def discover(
-    element: Element, axis: MappedAxis, leaves: Sequence[jax.ShapeDtypeStruct]
+    body: MappedBody, axis: MappedAxis, leaves: Sequence[jax.ShapeDtypeStruct]
 ) -> list[tuple[NamedSize, ...]]:
-    """Returns the paths of named sizes of all pmaps inside, the outermost pmap left out."""
+    """Returns the paths of named sizes of all pmaps inside, without the outermost."""
     found: list[tuple[NamedSize, ...]] = []
-    jax.eval_shape(abstractly(inside(Level(axis.name, found=found), element), axis), *leaves)
+    body = inside(Level(axis.name, found=found), body)
+    jax.eval_shape(abstractly_mapped(body, axis), *leaves)
     return found
 
 
 def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
-    """Returns named sizes fit to be shown."""
+    """Returns named sizes for an error message."""
     return [("unnamed" if name is None else name, size) for name, size in levels]
 
 
@@ -199,7 +198,10 @@ def choose_inner_axes(
                 continue
             nested = named_sizes((outermost, *path))
             raise errors.NestingTooLarge(function, nested, available, were_passed=were_passed)
-        names = [axes.mesh_axis(name, depth) for depth, (name, _) in enumerate((outermost, *path))]
+        names = [
+            axis_names.mesh_axis_name(name, depth)
+            for depth, (name, _) in enumerate((outermost, *path))
+        ]
         if len(set(names)) < len(names):
             continue  # An inner axis hides an outer one of its name; a mesh cannot.
         if total > math.prod([outermost[1], *(size for (_, size), _ in chosen)]):
@@ -209,12 +211,12 @@ def choose_inner_axes(
 
 @functools.cache
 def can_nest(mesh: Mesh, context: Mesh | None = None) -> bool:
-    """Says whether this release can run a map over one axis of ``mesh`` inside that over another.
+    """Whether this release can run a ``shard_map`` over one axis of ``mesh`` inside another.
 
     Releases before 0.10 cannot lower ``axis_index`` there, nor can later ones while another mesh,
     ``context``, is set; inner pmaps then run as a batch.
     """
-    # In a thread of its own: the mesh set around the call, or a trace under way, is no part of it.
+    # In a thread of its own, away from a context mesh or a trace that is under way.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(_nests, mesh, context).result()
 

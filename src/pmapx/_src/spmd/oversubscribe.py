@@ -1,7 +1,7 @@
-"""More map elements than devices: each device runs several, as a batch.
+"""A mapped axis larger than the number of devices: each device runs a batch.
 
-The map becomes one ``jax.vmap`` whose batch is split over the devices. The batching rules turn
-collectives over the axis into operations over the batch, and XLA splits those over the devices.
+The pmap becomes one ``jax.vmap`` whose batch is sharded over the devices. The batching rules turn
+collectives over the axis into operations over the batch, and XLA partitions those.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from pmapx._src import errors
-from pmapx._src.mesh import placement, process_shards
+from pmapx._src.mesh import device_mesh, process_shards
 from pmapx._src.spmd import axes, nesting
 from pmapx._src.spmd.axes import Axis, Mapping
-from pmapx._src.spmd.mapped_body import Element, vectorized
+from pmapx._src.spmd.mapped_body import MappedBody, vmapped
 
 
 def usable_device_count(size: int, available: int) -> int:
-    """Returns the largest number of devices that can share ``size`` elements evenly.
+    """Returns the largest number of devices that divides ``size``.
 
     >>> usable_device_count(32, 8), usable_device_count(12, 8), usable_device_count(13, 8)
     (8, 6, 1)
@@ -29,35 +29,35 @@ def usable_device_count(size: int, available: int) -> int:
 
 
 def _device_count(function: str, size: int, devices: Sequence[jax.Device]) -> int:
-    """Returns how many devices to use: as many of each process."""
-    if not process_shards.spans_processes(devices):
+    """Returns how many devices to use, equally many of each process."""
+    if not process_shards.is_multi_process(devices):
         return usable_device_count(size, len(devices))
     counts = process_shards.by_process(devices)
-    rows, rest = divmod(size, len(counts))
+    local_size, rest = divmod(size, len(counts))
     if rest:
-        raise errors.UnevenProcessShards(function, "the map", size, rows, dict(counts))
-    return usable_device_count(rows, min(counts.values())) * len(counts)
+        raise errors.UnevenProcessShards(
+            function, "the mapped axis", size, local_size, dict(counts)
+        )
+    return usable_device_count(local_size, min(counts.values())) * len(counts)
 
 
-def lay_out(
-    element: Element, mapping: Mapping, devices: Sequence[jax.Device]
+def partition(
+    body: MappedBody, mapping: Mapping, devices: Sequence[jax.Device]
 ) -> tuple[Mesh, Callable[..., Any]]:
-    """Returns the mesh to use, and the map of ``element`` over it."""
+    """Returns the mesh to use, and the map of ``body`` over it."""
     level = mapping.outermost
-    used = _device_count(element.function, level.size, devices)
+    used = _device_count(body.function, level.size, devices)
     if used < len(devices):
         argument, _, _ = mapping.describe_size()
         errors.warn(
-            errors.UnevenOversubscription(
-                element.function, argument, level.size, used, len(devices)
-            )
+            errors.UnevenOversubscription(body.function, argument, level.size, used, len(devices))
         )
-    mesh = placement.make_mesh(devices, [(level.mesh_axis, used)])
+    mesh = device_mesh.make_mesh(devices, [(level.mesh_axis, used)])
 
     def constrain(leaf: Any, out_axis: Axis) -> Any:
         sharding = NamedSharding(mesh, axes.out_spec([level], [out_axis]))
         return jax.lax.with_sharding_constraint(leaf, sharding)
 
-    # Pmaps inside have no devices left to themselves: they join the batch.
-    element = nesting.inside(nesting.Level(level.name), element)
-    return mesh, vectorized(element, level, spmd_axis=level.mesh_axis, constrain=constrain)
+    # No devices are left for pmaps inside: they join the batch.
+    body = nesting.inside(nesting.Level(level.name), body)
+    return mesh, vmapped(body, level, spmd_axis=level.mesh_axis, constrain=constrain)

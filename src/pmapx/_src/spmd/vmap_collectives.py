@@ -26,6 +26,8 @@ from jax.extend import linear_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType
 
+from pmapx._src.trees.checked_leaves import is_key
+
 
 def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> Callable[..., Any]:
     """Returns ``fun`` with its collectives over ``axis_name`` checked, and fit for ``jax.vmap``.
@@ -67,7 +69,7 @@ class _Collective:
     def permuted(self, x: jax.Array, pairs: Sequence[tuple[int, int]]) -> jax.Array:
         if all(source == destination for source, destination in pairs):
             return x
-        if not _is_key(x):
+        if not is_key(x):
             return lax.ppermute(x, self.axis_name, pairs)
         # JAX 0.8 cannot permute typed keys over an axis of vmap, but their data it can.
         data = lax.ppermute(jax.random.key_data(x), self.axis_name, pairs)
@@ -108,10 +110,6 @@ class _Collective:
             sizes[part_of] //= self.group_size
             starts[part_of] = lax.rem(rank, self.group_size) * sizes[part_of]
         return lax.squeeze(lax.dynamic_slice(by_group, starts, sizes), [0])
-
-
-def _is_key(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 Rule = Callable[[_Collective, jax.Array], jax.Array]
@@ -346,7 +344,7 @@ def _is_checking() -> bool:
 def _check_types(eqn: JaxprEqn) -> None:
     """Refuses the operands that have no order; a map over devices refuses them when lowered."""
     name = eqn.primitive.name
-    if name in ("pmax", "pmin") and any(_is_key(operand.aval) for operand in eqn.invars):
+    if name in ("pmax", "pmin") and any(is_key(operand.aval) for operand in eqn.invars):
         raise TypeError(f"{name} does not accept typed PRNG keys: they have no order")
 
 

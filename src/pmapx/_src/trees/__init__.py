@@ -1,1 +1,5 @@
-"""The arguments of a call as pytrees, and their names in messages."""
+"""Pytrees of arguments.
+
+``signature`` reads a call's arguments, ``flat_arguments`` passes them to a program, ``names``
+describes them in errors, ``checked_leaves`` checks those of array functions.
+"""

@@ -1,10 +1,11 @@
-"""Leaves of the trees that array functions take: checked before anything moves, named in errors."""
+"""Leaves of the trees that array functions take: checked before use, named in errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pmapx._src import errors
@@ -12,7 +13,7 @@ from pmapx._src.trees.names import Abstract
 
 
 def concrete(function: str, root: str, tree: Any) -> tuple[list[Any], Any]:
-    """Flattens a tree of arrays; refuses tracers and what is no array, naming the leaf."""
+    """Flattens a tree of arrays; refuses tracers and what is not an array, naming the leaf."""
     leaves, structure = jax.tree.flatten(tree)
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, jax.core.Tracer):
@@ -37,5 +38,12 @@ def abstract(leaf: Any) -> Abstract:
 
 
 def is_on_host(leaf: Any) -> bool:
-    """Says whether a leaf is numpy's or Python's, so that it can be cut without a device."""
+    """Whether a leaf is a numpy array or a Python number, so that it is sliced on the host."""
     return isinstance(leaf, np.ndarray | np.generic | bool | int | float | complex)
+
+
+def is_key(x: Any) -> bool:
+    """Whether ``x``, or its type, is an array of typed PRNG keys."""
+    return isinstance(x, jax.Array | jax.core.ShapedArray) and bool(
+        jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    )

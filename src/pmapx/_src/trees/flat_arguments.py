@@ -1,4 +1,4 @@
-"""The arguments as a program takes them: no object of a user's class is rebuilt from stand-ins.
+"""The arguments as a program takes them: JAX never rebuilds objects of the user's classes.
 
 JAX flattens and rebuilds the arguments of a jitted function several times: from shapes when it is
 traced ahead of time, from descriptions when it is lowered. A class whose constructor looks at its
@@ -74,7 +74,7 @@ def program_tree(signature: Signature) -> jax.tree_util.PyTreeDef:
 
 
 def _is_plain(tree: jax.tree_util.PyTreeDef) -> bool:
-    """Says whether a tree has containers only that do not look at what they hold."""
+    """Whether all containers of a tree accept any children."""
     node = tree.node_data()
     if node is None:
         return True

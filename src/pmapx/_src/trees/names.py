@@ -1,4 +1,4 @@
-"""Arguments and outputs in the caller's own words, for errors and reports."""
+"""Names of arguments and outputs, for errors and reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KeyPath = tuple[Any, ...]
 
 
 class Abstract(NamedTuple):
-    """Shape, type and weakness of one leaf: all that a program's signature holds of it."""
+    """Shape, dtype and weak type of one leaf: its part of a program's signature."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -26,14 +26,14 @@ class Abstract(NamedTuple):
 
 
 def function_name(fun: Callable[..., Any]) -> str:
-    """Names a function, also one hidden in partials, bound methods and callable objects."""
+    """Names a function, also inside partials, bound methods and callable objects."""
     while not hasattr(fun, "__name__") and hasattr(fun, "func"):
         fun = fun.func
     return str(getattr(fun, "__name__", type(fun).__name__))
 
 
 def source_of(fun: Callable[..., Any]) -> Any:
-    """Returns what JAX needs to name the file and line of a function, and does not hold it."""
+    """Returns what JAX needs to name the file and line of a function, without the function."""
     name = function_name(fun)
     while isinstance(fun, functools.partial):
         fun = fun.func
@@ -43,14 +43,14 @@ def source_of(fun: Callable[..., Any]) -> Any:
 
 
 def name_source(wrapper: Callable[..., Any], source: Any) -> None:
-    """Makes JAX's messages name the user's function, ``source_of`` it, and not one around it."""
+    """Makes JAX's messages name the user's function, by its ``source_of``, and not ``wrapper``."""
     if source is not None:
         wrapper.__signature__ = inspect.signature(wrapper)  # type: ignore[attr-defined]
         wrapper.__wrapped__ = source  # type: ignore[attr-defined]
 
 
 def parameter_names(fun: Callable[..., Any]) -> tuple[str, ...]:
-    """Returns the names of the positional parameters; () when the function tells none."""
+    """Returns the names of the positional parameters; () when it has no signature."""
     try:
         parameters = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):
@@ -75,9 +75,9 @@ def key_paths(values: Any, tree: jax.tree_util.PyTreeDef) -> list[KeyPath]:
 
 
 def key_paths_in(tree: jax.tree_util.PyTreeDef, parent: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yields the key path of each leaf as far as the structure alone tells it.
+    """Yields the key path of each leaf, as far as the structure alone has it.
 
-    Only an object of a custom class tells the names of its children; here they are numbered.
+    Only objects of a custom class know the names of their children; here they are numbered.
     """
     node = tree.node_data()
     if node is None:
@@ -111,7 +111,7 @@ def output(path: KeyPath) -> str:
 
 
 def prefix_difference(prefix: Any, full: jax.tree_util.PyTreeDef, root: str) -> str:
-    """Says where ``prefix`` stops being a tree prefix of the structure ``full``, and how."""
+    """Describes where and how ``prefix`` is not a tree prefix of the structure ``full``."""
     is_axis = lambda x: x is None
     structure = jax.tree.structure(prefix, is_leaf=is_axis)
     sides = ("The prefix", "the full pytree")
@@ -120,7 +120,7 @@ def prefix_difference(prefix: Any, full: jax.tree_util.PyTreeDef, root: str) -> 
 
 
 def tree_difference(compiled: jax.tree_util.PyTreeDef, called: jax.tree_util.PyTreeDef) -> str:
-    """Says where the arguments of a call differ in structure from those it was compiled for."""
+    """Describes where a call's arguments differ in structure from those compiled for."""
     sides = ("The compiled function", "the call")
     for which, expected, found in zip(
         ("args", "kwargs"), compiled.children(), called.children(), strict=True

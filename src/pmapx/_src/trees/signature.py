@@ -1,4 +1,4 @@
-"""What a call passes: its arguments read, and the signature that its program depends on."""
+"""The arguments of a call, and the signature that its program depends on."""
 
 from __future__ import annotations
 
@@ -18,28 +18,24 @@ _WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
 class KeyPaths(tuple[names.KeyPath, ...]):
     """The key path of each leaf of a call's ``(args, kwargs)``, to name it.
 
-    Programs do not depend on names: all key paths are equal, and a signature is told from others
-    by its structure. Custom classes name their children only while an object is at hand, so the
-    paths are read off the arguments of the call.
+    Programs do not depend on names, so all key paths compare equal. Only objects of custom classes
+    know the names of their children, so the paths are read from the arguments of the call.
     """
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        """Equals all others."""
         return isinstance(other, KeyPaths)
 
     def __ne__(self, other: object) -> bool:
-        """Is the opposite of ``==``, which tuple would otherwise answer itself."""
         return not self == other
 
     def __hash__(self) -> int:
-        """Hashes as all others do."""
         return 0
 
 
 class Signature(NamedTuple):
-    """What a program depends on in a call: all but where the inputs lie and what they hold."""
+    """What a program depends on in a call: not the placement of the inputs, nor their values."""
 
     static: tuple[tuple[type, Any], ...]
     positions: tuple[int, ...]
@@ -50,7 +46,7 @@ class Signature(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The arguments of one call, read.
+    """The arguments of one call.
 
     Attributes:
       signature: what its program depends on.
@@ -82,7 +78,7 @@ class Reader:
     static_argnums: tuple[int, ...]
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Splits off static arguments, flattens the others, and finds their types."""
+        """Separates static arguments, flattens the others, and finds their types."""
         static_argnums = self.static_argnums
         static: tuple[tuple[type, Any], ...] = ()
         positions = tuple(range(len(args)))
@@ -102,7 +98,7 @@ class Reader:
                 if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "dtype"):
                     name = names.leaf(paths[index], positions, self.parameters)
                     raise errors.NotAnArray(self.function, name, leaf) from None
-                aval = leaf  # A shape and type that stands for an array, in ``lower``.
+                aval = leaf  # A ``jax.ShapeDtypeStruct``, in ``lower``.
             weak_type = bool(getattr(aval, "weak_type", False))
             dtype = aval.dtype
             if dtype in _WIDE and jax.dtypes.canonicalize_dtype(dtype) != dtype:
@@ -116,7 +112,7 @@ class Reader:
         return Call(signature, dynamic, kwargs, leaves, has_narrowed)
 
     def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuses static arguments that are missing or have no hash."""
+        """Refuses static arguments that are missing or not hashable."""
         static_argnums = self.static_argnums
         for index in static_argnums:
             if index >= len(args):

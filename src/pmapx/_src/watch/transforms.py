@@ -19,7 +19,7 @@ import jax
 
 from pmapx._src import fastpath
 from pmapx._src.legacy.import_hooks import AfterImport
-from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
 
 _OLD_SHARD_MAP = "jax.experimental.shard_map"
@@ -163,13 +163,13 @@ def _watched(listener: Listener, function: MadeFunction) -> Any:
 
 
 def _watch_pmap(listener: Listener) -> None:
-    make = MappedFunction.as_function
+    make = PmapImpl.as_function
 
-    def as_function(mapped: MappedFunction) -> Any:
+    def as_function(mapped: PmapImpl) -> Any:
         options = {"donate_argnums": mapped._options.donated_argnums}
-        return _watched(listener, MadeFunction("pmap", mapped._fun, make(mapped), options))
+        return _watched(listener, MadeFunction("pmap", mapped._builder.fun, make(mapped), options))
 
-    MappedFunction.as_function = as_function  # type: ignore[method-assign, assignment]
+    PmapImpl.as_function = as_function  # type: ignore[method-assign, assignment]
 
 
 def _replace_shard_map(listener: Listener, module: types.ModuleType) -> None:

@@ -9,7 +9,7 @@ from pmapx._src.audit.report.data import AuditedFunction, Remark
 from pmapx._src.audit.report.units import counted, in_bytes
 
 
-class InputMovedEachCall(Finding):
+class InputReshardedEachCall(Finding):
     """An array lies elsewhere than the program needs it, and is moved before each call.
 
     It may lie on one device alone, on other devices, or be replicated where it has to be split. The

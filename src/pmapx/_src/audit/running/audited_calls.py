@@ -13,7 +13,7 @@ from pmapx._src.audit import examine, findings
 from pmapx._src.audit.report.data import AuditedFunction, History, MovedInput
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.map.cache_info import Record
+from pmapx._src.map.cache_info import CallStatistics
 
 Make = Callable[[Any, Any], Subject | None]
 """Compiles a call's program; None if the function maps nothing."""
@@ -31,7 +31,11 @@ class AuditedCalls:
     """
 
     def __init__(
-        self, name: str, record: Record | None, mapped_at: str, static_argnums: Sequence[int] = ()
+        self,
+        name: str,
+        record: CallStatistics | None,
+        mapped_at: str,
+        static_argnums: Sequence[int] = (),
     ) -> None:
         """Starts with nothing."""
         self.name = name

@@ -29,7 +29,7 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology.scaling import scaling
 from pmapx._src.audit.topology.target import several
-from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -63,10 +63,10 @@ class AuditListener(Listener):
     def made(self, function: MadeFunction) -> bool:
         """Audits every function."""
         if function.kind == "pmap":
-            mapped: MappedFunction = function.made._mapped
+            mapped: PmapImpl = function.made._mapped
             function.state = AuditedCalls(
-                mapped._programs.function,
-                mapped._record,
+                mapped._builder.function,
+                mapped._statistics,
                 frames.line(),
                 mapped._options.static_argnums,
             )
@@ -160,14 +160,14 @@ class AuditListener(Listener):
         return dataclasses.replace(subject, scaling=found)
 
     def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
-        mapped: MappedFunction = f._mapped
-        programs = mapped._programs
+        mapped: PmapImpl = f._mapped
+        programs = mapped._builder
         if self._topology is not None:
             return subjects.of_topology(f, args, kwargs, self._topology)
-        if programs.spans_processes():
+        if programs.is_multi_process():
             return subjects.of_pmapped(f, args, kwargs)
         call = mapped._reader.read(args, kwargs)
-        executable = mapped.executable_for(call)
+        executable = mapped.find_executable(call)
         return subjects.of_executable(programs, call, executable, executable.program.trace())
 
     def _jitted(self, f: Any, args: Any, kwargs: Any) -> Subject | None:

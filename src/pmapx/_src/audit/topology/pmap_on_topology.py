@@ -19,10 +19,11 @@ from jax.sharding import Mesh
 from pmapx._src import errors, fastpath
 from pmapx._src.audit.topology import jit_on_topology
 from pmapx._src.audit.topology.target import devices_of
-from pmapx._src.map.cache_info import Record
+from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
-from pmapx._src.map.pmap import MappedFunction
-from pmapx._src.map.program_builder import Programs
+from pmapx._src.map.pmap import PmapImpl
+from pmapx._src.map.program_builder import ProgramBuilder
+from pmapx._src.map.program_cache import unshared
 from pmapx._src.spmd import axes, nesting
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.signature import Reader, Signature
@@ -112,21 +113,22 @@ def compile_for(
     return Elsewhere(name, devices, tuple(args), named, sizes, traced, lowered, compiled, seconds)
 
 
-def programs_of(mapped: Any) -> Programs | None:
+def programs_of(mapped: Any) -> ProgramBuilder | None:
     """Returns what pmapx knows of a mapped function; that of ``jax.pmap`` is read as one."""
     programs = getattr(mapped, "_pmapx", None)
-    if isinstance(programs, Programs):
+    if isinstance(programs, ProgramBuilder):
         # A wrapper of it has its attributes, but does something else.
         return programs if programs.user_function() is mapped else None
     options = fastpath.pmap_options(mapped)
     if options is None:
         return None
     told = Options(**options, reshard="allow", oversubscribe=False, compiler_options=None)
-    return Programs(mapped.__wrapped__, told, Record(describe.parameter_names(mapped)))
+    fun, statistics = mapped.__wrapped__, CallStatistics(describe.parameter_names(mapped))
+    return ProgramBuilder(fun, told, statistics, unshared(fun))
 
 
 def _mapped_again(
-    programs: Programs,
+    programs: ProgramBuilder,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     devices: tuple[jax.Device, ...],
@@ -153,18 +155,21 @@ def _mapped_again(
     there = dataclasses.replace(
         options, devices=devices, backend=None, axis_size=options.axis_size and count
     )
-    program, traced = MappedFunction(programs.fun, there).traced(*positional, **named)
-    return traced, program.layout.mesh, tuple(positional), named
+    program, traced = PmapImpl(programs.fun, there).traced(*positional, **named)
+    return traced, program.mesh, tuple(positional), named
 
 
-def _outer_size(programs: Programs, signature: Signature, size: int, device_count: int) -> int:
+def _outer_size(
+    programs: ProgramBuilder, signature: Signature, size: int, device_count: int
+) -> int:
     """Returns the size of the outermost axis that uses all devices, as many rows on each."""
     # What is only looked at is not to be counted as a trace of the user's.
-    programs = Programs(programs.fun, programs.options, Record(programs.parameters))
+    statistics = CallStatistics(programs.parameters)
+    programs = ProgramBuilder(programs.fun, programs.options, statistics, programs.cache)
     mapping = programs.resolve(signature)
     leaves = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in signature.leaves]
     with nesting.entered(None):
-        paths = nesting.discover(programs.element(signature), mapping.outermost, leaves)
+        paths = nesting.discover(programs.body(signature), mapping.outermost, leaves)
     inner = max((math.prod(size for _, size in path) for path in paths), default=1)
     if device_count % inner:
         raise errors.UnevenTopology(programs.function, inner, device_count)
@@ -184,7 +189,7 @@ def _traced(
     """Traces a function that was built for its devices."""
     programs = programs_of(mapped)
     if programs is not None:
-        program, traced = MappedFunction(programs.fun, programs.options).traced(*args, **kwargs)
-        return traced, program.layout.mesh
+        program, traced = PmapImpl(programs.fun, programs.options).traced(*args, **kwargs)
+        return traced, program.mesh
     traced = mapped.trace(*args, **kwargs)
     return traced, jit_on_topology.mesh_of(traced, (args, kwargs), describe.function_name(mapped))

@@ -21,7 +21,6 @@ from jax.extend import source_info_util
 from pmapx._src import fastpath
 from pmapx._src.mesh import trace_context
 from pmapx._src.replication import shard_map_body
-from pmapx._src.spmd import axes
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.frames import Span
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -143,7 +142,6 @@ class _Site:
             raise ValueError("it is nested")
         (level,) = levels
         size = len(program.mapping.leaves)
-        order = _body_order(levels, traced.out_info)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(traced.out_info)[0]]
         is_tuple = type(traced.out_info) is tuple
         arity = len(traced.out_info) if is_tuple else None
@@ -160,13 +158,13 @@ class _Site:
             return found
 
         def note(found: list[shard_map_body.Variation], into: dict[str, Any], word: str) -> None:
-            for place, (output, variation) in enumerate(zip(order, found, strict=True)):
+            for output, variation in enumerate(found):
                 if level.mesh_axis not in variation.axes:
                     continue
                 element = str(paths[output][0].idx) if is_tuple else "whole"
                 rest = jax.tree_util.keystr(paths[output][1:] if is_tuple else paths[output])
                 since = word or f"since {variation.since}"
-                made = f", made at {lines[place]}" if place < len(lines) and lines[place] else ""
+                made = f", made at {lines[output]}" if output < len(lines) and lines[output] else ""
                 into.setdefault(element, f"{rest + ' ' if rest else ''}differs {since}{made}")
 
         note(ask(set()), self.record["varies"], "")
@@ -189,16 +187,6 @@ def _owners(call: Any) -> dict[str, list[int]]:
         owners[name] = list(range(start, start + count))
         start += count
     return owners
-
-
-def _body_order(levels: Any, result: Any) -> list[int]:
-    """Returns the outputs in the order of the mapped body, which gives them group by group."""
-    from pmapx._src.map.program import _out_axes
-
-    groups = axes.possible_out_axes(levels)
-    leaves, tree = jax.tree.flatten(result)
-    found = _out_axes(levels, tree, leaves)
-    return sorted(range(len(found)), key=lambda index: groups.index(found[index]))
 
 
 def _is_equal(leaf: Any, axis: int) -> bool:
