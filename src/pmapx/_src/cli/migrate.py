@@ -103,6 +103,7 @@ def command(
     try:
         from pmapx._src.codemod import migration
         from pmapx._src.source import atomic_write
+        from pmapx._src.source.change import diff
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
     from pmapx._src.codemod.replicated.naming import NamingError
@@ -142,7 +143,7 @@ def command(
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            _echo(_coloured(migration.diff(file)), is_coloured)
+            _echo(_coloured(diff(file)), is_coloured)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable, Sequence
 
@@ -207,22 +206,3 @@ def _stem(path: str) -> bytes:
     folder, name = os.path.split(path)
     word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
     return word.encode()
-
-
-def diff(file: Rewriting) -> str:
-    """Returns a file's change as ``diff -u`` and ``git apply`` have it."""
-    before, after = (_decoded(data) for data in (file.before, file.after))
-    lines = []
-    path = os.path.normpath(file.path).lstrip(os.sep)
-    for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"):
-        has_end = line.endswith("\n")
-        lines.append(line if has_end else line + "\n\\ No newline at end of file\n")
-    return "".join(lines)
-
-
-def _decoded(data: bytes) -> list[str]:
-    # Only \n ends a line, as for diff; splitlines would cut at more.
-    text = data.decode("utf-8", "backslashreplace")
-    return [line + "\n" for line in text.split("\n")[:-1]] + [
-        last for last in text.split("\n")[-1:] if last
-    ]

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 import stat
 import tempfile
 
-from pmapx._src.codemod.write.rewrite import Rewriting
+from pmapx._src.source.change import Change
 
 
 class ChangedMeanwhileError(OSError):
     """The file is no longer what was read."""
 
 
-def write(file: Rewriting) -> None:
-    """Puts the new text in the place of the old, in one step that nothing can cut in half.
+def write(file: Change) -> None:
+    """Replaces a file by its new version in one step.
 
-    A link is followed, so that it stays one; mode and owner's rights stay too. Raises ``OSError``
-    and leaves the file as it was if it cannot be written, or is not what was read any more.
+    Follows a symbolic link, and keeps the file's mode. Raises ``OSError`` and leaves the file
+    unchanged if it cannot be written, or is no longer what was read.
     """
     path = os.path.realpath(file.path)
     with open(path, "rb") as current:
@@ -36,7 +36,7 @@ def write(file: Rewriting) -> None:
         os.chmod(beside, mode)
         os.replace(beside, path)
     except BaseException:
-        # Ctrl-C too: the file is as it was, and nothing lies beside it.
+        # Ctrl-C too: the file is unchanged, and no temporary file stays.
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise

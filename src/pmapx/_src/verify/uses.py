@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pmapx._src.analysis.project import Project
-from pmapx._src.codemod.decide.sites import find_sites
+from pmapx._src.analysis.sites import find_sites
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable, files_below
 

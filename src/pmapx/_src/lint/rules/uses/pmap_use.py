@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.sites import Site, find_sites
+from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
 
