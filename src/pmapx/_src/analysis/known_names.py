@@ -46,6 +46,8 @@ UNREPLICATE = frozenset(
 # Each cuts the leading axis into one row a device.
 SHARD = frozenset({"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"})
 PREFETCH = frozenset({"flax.jax_utils.prefetch_to_device"})
+# Each returns arrays with a leading device axis.
+STACKING = REPLICATE | SHARD | PREFETCH
 
 # The result is the first argument's, for what is followed here.
 IDENTITY = frozenset(

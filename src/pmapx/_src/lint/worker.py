@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from pmapx._src.analysis.project import Project
-from pmapx._src.lint import rules
+from pmapx._src.lint import fixing
 from pmapx._src.lint.finding import Finding
-from pmapx._src.source import files, gc_paused, suppressions
+from pmapx._src.source import files, gc_paused
 from pmapx._src.source.discovery import Unreadable
 
 
@@ -51,21 +51,9 @@ def _read_into(project: Project, todo: list[str]) -> Reading:
 
 def _findings(project: Project) -> list[Finding]:
     """Runs every rule on every module that was read."""
-    found = []
-    for module in [*project.modules.values(), *project.parts]:
-        if module is None or not module.is_read:
-            continue
-        comments = suppressions.suppressed(module.source.text)
-        for rule in rules.all_rules().values():
-            for finding in rule().check(module):
-                place = finding.place
-                lines = range(place.line, place.end_line + 1)
-                if not suppressions.is_suppressed(finding.code, lines, comments):
-                    found.append(
-                        dataclasses.replace(
-                            finding,
-                            line_text=module.source.line(place.line),
-                            cell=module.source.cell_of(place.line),
-                        )
-                    )
-    return found
+    return [
+        finding
+        for module in [*project.modules.values(), *project.parts]
+        if module is not None and module.is_read
+        for finding in fixing.findings(module)
+    ]

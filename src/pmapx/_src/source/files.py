@@ -163,11 +163,14 @@ class Source:
 
     def segment(self, place: Place) -> str:
         """Returns the text at a place."""
-        if place.line == place.end_line:
-            return self.line(place.line)[place.column : place.end_column]
-        first = self.line(place.line)[place.column :]
-        between = [self.line(number) for number in range(place.line + 1, place.end_line)]
-        return "\n".join([first, *between, self.line(place.end_line)[: place.end_column]])
+        return self.between((place.line, place.column), (place.end_line, place.end_column))
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """Returns the text between two points, each a line and a column."""
+        if start[0] == end[0]:
+            return self.line(start[0])[start[1] : end[1]]
+        between = [self.line(number) for number in range(start[0] + 1, end[0])]
+        return "\n".join([self.line(start[0])[start[1] :], *between, self.line(end[0])[: end[1]]])
 
     def cell_of(self, line: int) -> tuple[int, int] | None:
         """Returns a notebook's cell and the line in it, both from 1."""

@@ -40,6 +40,7 @@ class UnreadFile(Rule):
     """
 
     code: ClassVar[str] = "PMX500"
+    names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the cells of a notebook that do not parse."""
