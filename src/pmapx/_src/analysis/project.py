@@ -14,6 +14,8 @@ from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 
+_PART_OF_JAX = os.path.join("jax", "_src", "api.py")
+
 
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
@@ -59,7 +61,7 @@ class Project:
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes
         fresh._parsed = self._parsed
-        fresh.__dict__["_words"] = self._words
+        fresh.__dict__.update(_words=self._words, _has_jax=self._has_jax)
         return fresh
 
     def module(self, path: str, *, data: bytes | None = None) -> Module | None:
@@ -186,7 +188,8 @@ class Project:
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
         # Most names lead outside, to JAX or NumPy.
-        if not level and name.partition(".")[0] not in self._words:
+        package = name.partition(".")[0]
+        if not level and (package not in self._words or (package == "jax" and self._has_jax)):
             return None
         key = (os.path.dirname(importer), name, level)
         if key not in self._module_paths:
@@ -232,6 +235,11 @@ class Project:
             if path in self.paths:
                 return path
         return None
+
+    @functools.cached_property
+    def _has_jax(self) -> bool:
+        """Whether JAX itself is checked: what its functions do is known, and not read there."""
+        return any(path.endswith(_PART_OF_JAX) for path in self.paths)
 
     @functools.cached_property
     def _words(self) -> frozenset[str]:
