@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
+from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
@@ -116,8 +117,8 @@ class Program:
         """Reads a file, if it may have something to change."""
         self.around |= Surroundings.of(data)
         # A file may have pmap from another of the project, without a word of JAX in it.
-        is_telling = sources.mentions(data) or b"pmap" in data
-        if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
+        is_telling = b"jax" in data or b"pmap" in data
+        if (is_followed(data) and is_telling) or b"common_utils" in data:
             self._texts[path] = data
             self.project.module(path, data=data)
 

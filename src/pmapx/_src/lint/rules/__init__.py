@@ -27,8 +27,6 @@ class Rule(Coded, ABC):
 
     # The full names, or the flags, without which a file has no finding: it is then not parsed.
     names: ClassVar[Collection[str]] = ()
-    # Those whose results are followed through the program; they count as names too.
-    follows: ClassVar[Collection[str]] = ()
 
     @abstractmethod
     def check(self, module: Module) -> Iterator[Finding]:

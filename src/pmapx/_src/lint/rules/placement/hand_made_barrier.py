@@ -55,7 +55,7 @@ class HandMadeBarrier(Rule):
     """
 
     code: ClassVar[str] = "PMX532"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such call."""

@@ -54,7 +54,7 @@ class MixedDevices(Rule):
     """
 
     code: ClassVar[str] = "PMX535"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each operation on both."""

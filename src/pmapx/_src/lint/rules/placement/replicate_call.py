@@ -47,7 +47,7 @@ class ReplicateCall(Rule):
     """
 
     code: ClassVar[str] = "PMX533"
-    follows = known_names.REPLICATE
+    names = known_names.REPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each call."""

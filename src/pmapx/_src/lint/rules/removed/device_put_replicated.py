@@ -50,7 +50,6 @@ class DevicePutReplicated(Rule):
 
     code: ClassVar[str] = "PMX511"
     names = ("jax.device_put_replicated",)
-    follows = names
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each use."""

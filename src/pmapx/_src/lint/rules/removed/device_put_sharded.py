@@ -50,7 +50,6 @@ class DevicePutSharded(Rule):
 
     code: ClassVar[str] = "PMX512"
     names = ("jax.device_put_sharded",)
-    follows = names
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each use."""

@@ -47,7 +47,7 @@ class DonatedThenUsed(Rule):
     """
 
     code: ClassVar[str] = "PMX542"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such use."""

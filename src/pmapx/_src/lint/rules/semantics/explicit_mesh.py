@@ -51,7 +51,7 @@ class ExplicitMesh(Rule):
     """
 
     code: ClassVar[str] = "PMX552"
-    follows = known_names.SHARD_MAP
+    names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such mesh that is made in this module."""

@@ -63,7 +63,7 @@ class GradientReducedTwice(Rule):
     """
 
     code: ClassVar[str] = "PMX551"
-    follows = known_names.SHARD_MAP
+    names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each second reduction."""

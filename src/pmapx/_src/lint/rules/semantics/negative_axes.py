@@ -44,7 +44,7 @@ class NegativeAxes(Rule):
     """
 
     code: ClassVar[str] = "PMX541"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each pmap with a negative axis."""

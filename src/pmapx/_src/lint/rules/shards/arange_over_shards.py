@@ -56,8 +56,7 @@ class ArangeOverShards(Rule):
     """
 
     code: ClassVar[str] = "PMX531"
-    names = known_names.DEVICE_COUNTS | known_names.DEVICES
-    follows = known_names.PMAP
+    names = known_names.DEVICE_COUNTS | known_names.DEVICES | known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each indexing in such a loop."""

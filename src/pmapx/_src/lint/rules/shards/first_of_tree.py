@@ -47,7 +47,7 @@ class FirstOfTree(Rule):
     """
 
     code: ClassVar[str] = "PMX522"
-    follows = known_names.PMAP | known_names.STACKING
+    names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each tree_map that takes rows."""

@@ -52,7 +52,7 @@ class IndexOfShard(Rule):
     """
 
     code: ClassVar[str] = "PMX521"
-    follows = known_names.PMAP | known_names.STACKING
+    names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each index into a stacked value."""

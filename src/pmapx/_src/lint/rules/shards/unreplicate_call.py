@@ -44,7 +44,7 @@ class UnreplicateCall(Rule):
     """
 
     code: ClassVar[str] = "PMX523"
-    follows = known_names.UNREPLICATE
+    names = known_names.UNREPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each call that takes a row."""

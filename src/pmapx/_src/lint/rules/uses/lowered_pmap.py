@@ -49,7 +49,7 @@ class LoweredPmap(Rule):
     """
 
     code: ClassVar[str] = "PMX504"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each compile of a lowered map."""

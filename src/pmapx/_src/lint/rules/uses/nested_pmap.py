@@ -58,7 +58,7 @@ class NestedPmap(Rule):
     """
 
     code: ClassVar[str] = "PMX502"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the maps that are handed to a map, and the calls of maps inside mapped code."""

@@ -47,7 +47,7 @@ class PmapAsValue(Rule):
     """
 
     code: ClassVar[str] = "PMX505"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the sites where pmap is neither applied nor renamed."""

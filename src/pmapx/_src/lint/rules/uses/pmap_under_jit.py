@@ -46,7 +46,7 @@ class PmapUnderJit(Rule):
     """
 
     code: ClassVar[str] = "PMX503"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives jits of pmapped functions, and calls of these inside jitted code."""

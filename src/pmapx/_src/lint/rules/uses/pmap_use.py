@@ -64,7 +64,7 @@ class PmapUse(Rule):
     """
 
     code: ClassVar[str] = "PMX501"
-    follows = known_names.PMAP
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives one finding a site; a value is said by the rule for values."""
