@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("pmapx._src.source.atomic_write", reason="needs pmapx[tools]")
+pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
 from migrating import migrate, written

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-writing = pytest.importorskip("pmapx._src.source.atomic_write", reason="needs pmapx[tools]")
+pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 click_testing = pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
 HEAD = """\

@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
+from pmapx._src.lint.searched_names import has_uses
 from pmapx._src.source.excerpts import excerpt
-from pmapx._src.source.files import mentions
 from reading import findings
 
 
@@ -123,7 +123,7 @@ def test_an_error_in_what_would_be_left_out_is_told(tmp_path):
     ],
 )
 def test_jax_that_leads_to_no_finding_is_not_even_parsed(text):
-    assert not mentions(text.encode())
+    assert not has_uses(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_jax_that_leads_to_no_finding_is_not_even_parsed(text):
     ],
 )
 def test_any_other_mention_counts(text):
-    assert mentions(text.encode())
+    assert has_uses(text.encode())

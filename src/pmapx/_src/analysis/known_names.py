@@ -46,6 +46,23 @@ UNREPLICATE = frozenset(
 # Each cuts the leading axis into one row a device.
 SHARD = frozenset({"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"})
 PREFETCH = frozenset({"flax.jax_utils.prefetch_to_device"})
+# What these return is worth following through the calls of a program.
+FOLLOWED = (
+    PMAP | SHARD_MAP | REPLICATE | UNREPLICATE | PREFETCH
+    | {"jax.make_mesh", "jax.device_put_replicated", "jax.device_put_sharded"}
+)  # fmt: skip
+_LEAVES = {name.rpartition(".")[2] for name in FOLLOWED}
+_WORDS = [
+    leaf.encode()
+    for leaf in sorted(_LEAVES)
+    if not any(other in leaf for other in _LEAVES - {leaf})
+]  # fmt: skip
+
+
+def is_followed(data: bytes) -> bool:
+    """Tells whether a file's bytes name anything whose results are followed."""
+    return any(word in data for word in _WORDS)
+
 
 # The result is the first argument's, for what is followed here.
 IDENTITY = frozenset(

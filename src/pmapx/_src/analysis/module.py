@@ -225,6 +225,19 @@ class Module:
             for statement in self.source.tree.body
         ]
 
+    @functools.cached_property
+    def bound_names(self) -> frozenset[str]:
+        """Every name that anything but an import binds, in whatever scope."""
+        found = set()
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                found.add(node.id)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.add(node.name)
+        return frozenset(found)
+
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
         """Returns the functions in whose text a node stands, innermost first."""
         around: list[ast.AST] = []

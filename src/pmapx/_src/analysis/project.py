@@ -14,6 +14,8 @@ from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 
+_PART_OF_JAX = os.path.join("jax", "_src", "api.py")
+
 
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
@@ -32,6 +34,7 @@ class Project:
         self.parts: list[Module] = []
         self.paths = {os.path.normpath(path): path for path in paths}
         self.modules: dict[str, Module | None] = {}
+        self._passed_over: set[str] = set()
         self.unreadable: dict[str, str] = {}
         self.jitted: set[ast.AST] = set()
         self.mapped: dict[ast.AST, Place] = {}
@@ -59,14 +62,22 @@ class Project:
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes
         fresh._parsed = self._parsed
-        fresh.__dict__["_words"] = self._words
+        fresh.__dict__.update(_words=self._words, _has_jax=self._has_jax)
         return fresh
 
-    def module(self, path: str, *, data: bytes | None = None) -> Module | None:
-        """Returns the module of a file, read; None if it cannot be or has nothing to tell."""
+    def module(
+        self, path: str, *, data: bytes | None = None, is_followed: bool = True
+    ) -> Module | None:
+        """Returns the module of a file, read; None if it cannot be or has nothing to tell.
+
+        A file whose bytes are given is read; another only if it names something to follow.
+        Unless followed, calls in the file are not.
+        """
         path = os.path.normpath(path)
         if path in self.modules:
             return self.modules[path]
+        if data is None and path in self._passed_over:
+            return None
         self.modules[path] = None
         shown = self.paths.get(path, path)
         must_report = data is not None
@@ -76,17 +87,18 @@ class Project:
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            is_telling = files.may_pass_on(data) or os.path.basename(path) == "__init__.py"
+            is_telling = names.is_followed(data) or os.path.basename(path) == "__init__.py"
             if not is_telling and not self.others_left:
+                # The file itself may still be checked.
+                del self.modules[path]
+                self._passed_over.add(path)
                 return None
             self.others_left -= not is_telling
         source = self._parse(path, data)
         if isinstance(source, Unreadable):
-            if must_report or files.may_pass_on(data):
+            if must_report or names.is_followed(data):
                 self.unreadable[shown] = source.reason
             return None
-        # A file without a word is read because it uses a wrapper, and that is worth following.
-        is_followed = files.has_uses(data) or not files.may_pass_on(data)
         module = Module(source, self, is_followed=is_followed)
         self.modules[path] = module
         try:
@@ -186,7 +198,8 @@ class Project:
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
         # Most names lead outside, to JAX or NumPy.
-        if not level and name.partition(".")[0] not in self._words:
+        package = name.partition(".")[0]
+        if not level and (package not in self._words or (package == "jax" and self._has_jax)):
             return None
         key = (os.path.dirname(importer), name, level)
         if key not in self._module_paths:
@@ -232,6 +245,11 @@ class Project:
             if path in self.paths:
                 return path
         return None
+
+    @functools.cached_property
+    def _has_jax(self) -> bool:
+        """Whether JAX itself is checked: what its functions do is known, and not read there."""
+        return any(path.endswith(_PART_OF_JAX) for path in self.paths)
 
     @functools.cached_property
     def _words(self) -> frozenset[str]:

@@ -115,6 +115,7 @@ def command(
     """
     try:
         from pmapx._src.codemod import migration
+        from pmapx._src.source.change import diff
     except ModuleNotFoundError as error:
         fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
     if is_verified and not ctx.obj:
@@ -136,7 +137,7 @@ def command(
     done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            echo(_coloured(migration.diff(file)), color)
+            echo(_coloured(diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable, Sequence
 
+from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.replicated.evidence import Evidence
-from pmapx._src.codemod.write.edits import Origins, applied
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, rewrite
 from pmapx._src.source import files as sources
 from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.edits import Origins, applied
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
@@ -117,8 +117,8 @@ class Program:
         """Reads a file, if it may have something to change."""
         self.around |= Surroundings.of(data)
         # A file may have pmap from another of the project, without a word of JAX in it.
-        is_telling = sources.mentions(data) or b"pmap" in data
-        if (sources.has_uses(data) and is_telling) or b"common_utils" in data:
+        is_telling = b"jax" in data or b"pmap" in data
+        if (is_followed(data) and is_telling) or b"common_utils" in data:
             self._texts[path] = data
             self.project.module(path, data=data)
 
@@ -207,22 +207,3 @@ def _stem(path: str) -> bytes:
     folder, name = os.path.split(path)
     word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
     return word.encode()
-
-
-def diff(file: Rewriting) -> str:
-    """Returns a file's change as ``diff -u`` and ``git apply`` have it."""
-    before, after = (_decoded(data) for data in (file.before, file.after))
-    lines = []
-    path = os.path.normpath(file.path).lstrip(os.sep)
-    for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"):
-        has_end = line.endswith("\n")
-        lines.append(line if has_end else line + "\n\\ No newline at end of file\n")
-    return "".join(lines)
-
-
-def _decoded(data: bytes) -> list[str]:
-    # Only \n ends a line, as for diff; splitlines would cut at more.
-    text = data.decode("utf-8", "backslashreplace")
-    return [line + "\n" for line in text.split("\n")[:-1]] + [
-        last for last in text.split("\n")[-1:] if last
-    ]

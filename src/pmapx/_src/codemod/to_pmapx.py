@@ -10,11 +10,11 @@ from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence, Named, Place
 from pmapx._src.codemod.replicated.copies import takes_first
-from pmapx._src.codemod.write import notebook_edits, pmapx_imports
-from pmapx._src.codemod.write.edits import Edit, keeping, replacing, starts
+from pmapx._src.codemod.write import pmapx_imports
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting
-from pmapx._src.source import suppressions
+from pmapx._src.source import notebook_edits, suppressions
 from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.edits import Edit, keeping, replacing, starts
 from pmapx._src.source.files import parse
 
 # Each with the keywords that ours takes too.

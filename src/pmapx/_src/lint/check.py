@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.searched_names import has_uses
 from pmapx._src.source import batches, gc_paused, parallel, prefilter
 from pmapx._src.source.batches import Load
 from pmapx._src.source.discovery import Unreadable, files_below
@@ -85,7 +86,7 @@ def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sif
     count = processes or _count_that_pays(len(given) // FILES_WORTH_A_COPY)
     size = max(SMALLEST_PART, len(given) // PARTS)
     parts = [given[start : start + size] for start in range(0, len(given), size)]
-    look = functools.partial(prefilter.sift, prefilter.names_of(given))
+    look = functools.partial(prefilter.sift, has_uses, prefilter.module_names(given))
     # Telling another process of the files costs more than it takes off this one.
     count = count if parallel.can_fork() else 1
     sifted = Sifted({}, {}, {})
@@ -119,7 +120,9 @@ def _read(
     found: list[Finding] = []
     new, known = sifted.uses, set[tuple[str, str]]()
     while new:
-        reading = _read_shares(project, new, processes, advance)
+        # A file of a later round uses a wrapper, whatever names are in it.
+        is_later = new is not sifted.uses
+        reading = _read_shares(project, new, processes, advance, is_followed=is_later)
         found += reading.findings
         found += _of_unread(reading.unreadable.items())
         # A wrapper's users need not mention pmap or JAX at all.
@@ -132,7 +135,12 @@ def _read(
 
 
 def _read_shares(
-    project: Project, uses: dict[str, Load], processes: int | None, advance: Progress
+    project: Project,
+    uses: dict[str, Load],
+    processes: int | None,
+    advance: Progress,
+    *,
+    is_followed: bool,
 ) -> Reading:
     """Reads files in several processes where that pays.
 
@@ -147,9 +155,9 @@ def _read_shares(
     # A copy of this process has the project; another has to be told of its files.
     is_told = count > 1 and len(shares) > 1 and not parallel.can_fork()
     read = (
-        functools.partial(worker.read_apart, list(project.paths.values()))
+        functools.partial(worker.read_apart, list(project.paths.values()), is_followed)
         if is_told
-        else functools.partial(worker.read, project)
+        else functools.partial(worker.read, project, is_followed)
     )
     whole = worker.Reading([], {}, set())
     for part in parallel.each(read, shares, count, advance):

@@ -1,15 +1,24 @@
-"""A finding: what a rule says of a place."""
+"""A finding, and the fix that it may carry."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from pmapx._src.source.edits import Edit
 from pmapx._src.source.location import Confidence, Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Fix:
+    """The edits that do what a finding asks for; a safe fix keeps the program's behaviour."""
+
+    edits: tuple[Edit, ...]
+    is_safe: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; ``hint`` says what to do, where a rule knows it for this place."""
+    """One line of the report; ``hint`` is what to do, where a rule knows it."""
 
     code: str
     message: str
@@ -18,13 +27,14 @@ class Finding:
     hint: str = ""
     # Where the value comes from that the finding is about.
     because: Place | None = None
+    fix: Fix | None = None
     # The text of the place's first line, and where that is in a notebook.
     line_text: str = ""
     cell: tuple[int, int] | None = None
 
     @property
     def rank(self) -> tuple[int, str, int, str]:
-        """Orders findings that say the same of one place: the surest first."""
+        """Orders findings with the same code and place: the most certain first."""
         origin = (self.because.path, self.because.line) if self.because else ("", 0)
         return (-self.confidence, *origin, self.message)
 

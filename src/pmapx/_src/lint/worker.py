@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.project import Project
-from pmapx._src.lint import rules
+from pmapx._src.lint import fixing
 from pmapx._src.lint.finding import Finding
-from pmapx._src.source import files, gc_paused, suppressions
+from pmapx._src.source import files, gc_paused
 from pmapx._src.source.discovery import Unreadable
 
 
@@ -28,44 +29,37 @@ class Reading:
         self.wrappers |= other.wrappers
 
 
-def read(project: Project, todo: list[str]) -> Reading:
-    """Reads files of a project as if no other share had been read."""
-    return _read_into(project.anew(), todo)
+def read(project: Project, is_followed: bool, todo: list[str]) -> Reading:
+    """Reads files of a project as if no other share had been read.
+
+    Calls are followed in files that name something to follow, or else in all.
+    """
+    return _read_into(project.anew(), is_followed, todo)
 
 
-def read_apart(given: Sequence[str], todo: list[str]) -> Reading:
+def read_apart(given: Sequence[str], is_followed: bool, todo: list[str]) -> Reading:
     """What another process does: modules that its files use are read there too."""
-    return _read_into(Project(given, is_partial=True), todo)
+    return _read_into(Project(given, is_partial=True), is_followed, todo)
 
 
 @gc_paused.left_alone()
-def _read_into(project: Project, todo: list[str]) -> Reading:
+def _read_into(project: Project, is_followed: bool, todo: list[str]) -> Reading:
     for path in todo:
         data = files.read_bytes(path)
         if isinstance(data, Unreadable):
             project.unreadable[path] = data.reason
         else:
-            project.module(path, data=data)
+            project.module(
+                path, data=data, is_followed=is_followed or known_names.is_followed(data)
+            )
     return Reading(_findings(project), project.unreadable, project.wrappers())
 
 
 def _findings(project: Project) -> list[Finding]:
     """Runs every rule on every module that was read."""
-    found = []
-    for module in [*project.modules.values(), *project.parts]:
-        if module is None or not module.is_read:
-            continue
-        comments = suppressions.suppressed(module.source.text)
-        for rule in rules.all_rules().values():
-            for finding in rule().check(module):
-                place = finding.place
-                lines = range(place.line, place.end_line + 1)
-                if not suppressions.is_suppressed(finding.code, lines, comments):
-                    found.append(
-                        dataclasses.replace(
-                            finding,
-                            line_text=module.source.line(place.line),
-                            cell=module.source.cell_of(place.line),
-                        )
-                    )
-    return found
+    return [
+        finding
+        for module in [*project.modules.values(), *project.parts]
+        if module is not None and module.is_read
+        for finding in fixing.findings(module)
+    ]

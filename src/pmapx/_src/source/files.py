@@ -1,4 +1,4 @@
-"""Reading a file: bytes first, text only when the bytes have a word that matters."""
+"""Reading a file: its bytes, and its tree."""
 
 from __future__ import annotations
 
@@ -23,53 +23,6 @@ if TYPE_CHECKING:
 
 # Larger files are generated ones; notebooks carry their pictures.
 LARGEST = {".py": 4 << 20, ".pyi": 4 << 20, ".ipynb": 64 << 20}
-
-_JAX = b"jax"
-# These count in any file with JAX in it; flags in the environment are written in capitals.
-_ENOUGH = (b"pmap", b"replicate", b"JAX_PMAP_")
-# One of these is where values that matter are made, so that following values pays.
-_USES = (
-    b"pmap", b"shard_map", b"device_put_", b"replicate", b"make_mesh", b"get_first",
-    b"get_from_first", b"bcast_local_devices", b"get_metrics",
-)  # fmt: skip
-# The names of these are enough. Each word costs a search through every file with JAX in it, so
-# that one stands for several where it can: ``_count`` for hosts, processes and devices.
-_NAMES = (
-    b"PMAP_", b"host_id", b"_count", b"jax.tree_", b"jax.experimental", b"jax.interpreters",
-    b"xmap", b"jax.lib", b"use_mesh", b"linear_util", b"lSharding", b"pSharding",
-    b"import tree_", b"jax.api", b"xla_bridge", b"KeyArray", b"local_devices",
-    b"jax.config import", b"config.config", b"jax.core", b"jax.util", b"ops.index", b"ops import",
-)  # fmt: skip
-
-
-# A mention of JAX that is none of those that alone lead to no finding; most files that use JAX have
-# no other. A pattern that begins with a rare letter is found faster than a word is.
-_TELLING = re.compile(
-    rb"jax(?!(?<=import jax)\r?\n"
-    rb"|\.(?:numpy(?!\.Dev)|random(?!\.Key)|nn|Array|jit|vmap|grad|value_and_grad)\b"
-    rb"(?! as (?!jnp\b))|(?<=from jax) import numpy as jnp\b)"
-)
-
-
-def mentions(data: bytes) -> bool:
-    """Tells whether a file can have findings, at the cost of looking for a few words.
-
-    >>> mentions(b"import jax; jax.pmap(f)"), mentions(b"import jax\\nfrom jax.numpy import ones")
-    (True, False)
-    """
-    if _TELLING.search(data) is not None:
-        return has_uses(data) or any(word in data for word in _NAMES)
-    return _JAX in data and any(word in data for word in _ENOUGH)
-
-
-def may_pass_on(data: bytes) -> bool:
-    """Tells whether a file that another imports can have something to tell of its names."""
-    return _JAX in data and (has_uses(data) or any(word in data for word in _NAMES))
-
-
-def has_uses(data: bytes) -> bool:
-    """Tells whether a file makes values that are worth following."""
-    return any(word in data for word in _USES)
 
 
 def imported_words(data: bytes) -> set[bytes]:
@@ -132,7 +85,8 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[notebooks.Cell, ...] = ()
-    problems: tuple[tuple[int, str], ...] = ()
+    # Cells that do not parse: the number, the reason, and the text.
+    problems: tuple[tuple[int, str, str], ...] = ()
     # Names of definitions that the tree does not have.
     left_out: frozenset[str] = frozenset()
     _lines: list[str] | None = None
@@ -163,11 +117,14 @@ class Source:
 
     def segment(self, place: Place) -> str:
         """Returns the text at a place."""
-        if place.line == place.end_line:
-            return self.line(place.line)[place.column : place.end_column]
-        first = self.line(place.line)[place.column :]
-        between = [self.line(number) for number in range(place.line + 1, place.end_line)]
-        return "\n".join([first, *between, self.line(place.end_line)[: place.end_column]])
+        return self.between((place.line, place.column), (place.end_line, place.end_column))
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        """Returns the text between two points, each a line and a column."""
+        if start[0] == end[0]:
+            return self.line(start[0])[start[1] : end[1]]
+        between = [self.line(number) for number in range(start[0] + 1, end[0])]
+        return "\n".join([self.line(start[0])[start[1] :], *between, self.line(end[0])[: end[1]]])
 
     def cell_of(self, line: int) -> tuple[int, int] | None:
         """Returns a notebook's cell and the line in it, both from 1."""
@@ -249,13 +206,11 @@ def _parse_notebook(path: str, data: bytes) -> Source:
         try:
             _tree(cell.source)
         except SyntaxError as error:
-            problems.append((cell.number, f"syntax error: {_one_line(error.msg)}"))
+            problem = (cell.number, f"syntax error: {_one_line(error.msg)}", cell.source)
+            problems.append(problem)
             continue
         kept.append(dataclasses.replace(cell, first_line=line))
         line += cell.source.count("\n") + 1
-    # The words that led here may be in a picture or in prose.
-    if not has_uses("\n".join(cell.source for cell in cells).encode("utf-8", "replace")):
-        problems = []
     text = "\n".join(cell.source for cell in kept)
     return Source(path, text, _tree(text), tuple(kept), tuple(problems))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pmapx._src.source import files as sources
 from pmapx._src.source.batches import Load
@@ -13,7 +13,7 @@ from pmapx._src.source.discovery import Unreadable
 
 @dataclasses.dataclass(slots=True)
 class Sifted:
-    """What a look at some files told."""
+    """The files with uses, those that import modules of the project, and those not readable."""
 
     uses: dict[str, Load]
     # Files without uses, by the names of the project on their lines with imports.
@@ -21,32 +21,34 @@ class Sifted:
     unreadable: dict[str, str]
 
     def add(self, other: Sifted) -> None:
-        """Takes in what was learned of other files."""
+        """Adds what was found in other files."""
         self.uses |= other.uses
         self.importers |= other.importers
         self.unreadable |= other.unreadable
 
 
-def sift(names: frozenset[bytes], paths: Iterable[str]) -> Sifted:
-    """Reads files and sets those apart that have one of the words that matter."""
+def sift(
+    has_uses: Callable[[bytes], bool], modules: frozenset[bytes], paths: Iterable[str]
+) -> Sifted:
+    """Reads files, and sets those apart whose bytes may have a use of what the rules look for."""
     sifted = Sifted({}, {}, {})
     for path in paths:
         data = sources.read_bytes(path)
         if isinstance(data, Unreadable):
             sifted.unreadable[path] = data.reason
-        elif sources.mentions(data):
+        elif has_uses(data):
             sifted.uses[path] = Load.of(path, data)
         else:
-            imported = sources.imported_words(data) & names
+            imported = sources.imported_words(data) & modules
             if imported:
                 sifted.importers[path] = imported
     return sifted
 
 
-def names_of(paths: Sequence[str]) -> frozenset[bytes]:
+def module_names(paths: Sequence[str]) -> frozenset[bytes]:
     """Returns every name by which a file's module or package may be imported.
 
-    >>> sorted(names_of(["a/b/__init__.py", "a/b/c.py"]))
+    >>> sorted(module_names(["a/b/__init__.py", "a/b/c.py"]))
     [b'__init__', b'b', b'c']
     """
     folders, files = set(), set()

@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.project import Project
-from pmapx._src.codemod.decide.sites import find_sites
+from pmapx._src.analysis.sites import find_sites
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable, files_below
 
@@ -45,7 +46,7 @@ def uses_below(root: Path, exclude: Sequence[str] = ()) -> tuple[list[Use], bool
         if path.endswith((".pyi", ".ipynb")):
             continue
         data = files.read_bytes(path)
-        if isinstance(data, Unreadable) or not files.mentions(data):
+        if isinstance(data, Unreadable) or not is_followed(data):
             continue
         module = project.module(path, data=data)
         if module is None:

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Place, Value
-from pmapx._src.codemod.decide.sites import Site
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import dataclasses
 from collections.abc import Iterable, Set
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
-from pmapx._src.codemod.decide.sites import Site
 from pmapx._src.codemod.decide.specs import Layout, layout
 
 NESTED = (

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, constant
-from pmapx._src.codemod.decide.sites import Site
 
 UNNAMED = '"rows"'
 _OPTIONS = frozenset(

@@ -14,7 +14,7 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.write import pmapx_imports
-from pmapx._src.codemod.write.edits import Edit, between, ends, keeping, replacing, starts
+from pmapx._src.source.edits import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"
 TEXT = '''\

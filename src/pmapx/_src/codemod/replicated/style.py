@@ -14,9 +14,9 @@ from pmapx._src.codemod.replicated.evidence import Evidence
 from pmapx._src.codemod.replicated.flow import Flow
 from pmapx._src.codemod.replicated.groups import Position
 from pmapx._src.codemod.replicated.maps import Maps
-from pmapx._src.codemod.write.edits import Edit, applied
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.edits import Edit, applied
 
 __all__ = ["Gain", "Restyled", "Stay", "restyle"]
 

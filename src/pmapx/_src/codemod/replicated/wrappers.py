@@ -10,7 +10,7 @@ import ast
 import dataclasses
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.sites import is_decorator
+from pmapx._src.analysis.sites import is_decorator
 
 OPTIONS = "it is mapped through a wrapper that does not hand its options to pmap as they are"
 GIVES = "it is mapped through a wrapper that gives {} itself"

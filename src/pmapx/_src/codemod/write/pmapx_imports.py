@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Mapping
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.write.edits import Edit, between, ends, replacing, starts
+from pmapx._src.source.edits import Edit, between, ends, replacing, starts
 
 
 def edits(

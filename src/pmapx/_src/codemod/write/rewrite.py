@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import libcst as cst
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named, Place
 from pmapx._src.codemod.decide import plans
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.plans import Plan
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
-from pmapx._src.codemod.decide.sites import Site, find_sites
 from pmapx._src.codemod.write import emitted, imports
 from pmapx._src.codemod.write.emitted import Manner
 from pmapx._src.codemod.write.text_pieces import Piece, change

@@ -1,25 +1,32 @@
-"""The rules, one a file; a file in this folder with a class that has a code is a rule.
+"""The rules of ``pmapx check``, one a file, each with its check and its fix.
 
-Its docstring is the page that ``pmapx explain CODE`` and the documentation show.
+A class in a file below this package that derives from ``Rule`` and has a code is a rule; there is
+no list. Its docstring is the page that ``pmapx explain CODE`` and the documentation show.
 """
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, ClassVar
 
-from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Place
-from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.pages import code_pages
 from pmapx._src.pages.code_pages import Coded
+from pmapx._src.source.location import Confidence, Place
+
+if TYPE_CHECKING:
+    from pmapx._src.analysis.module import Module
 
 SECTIONS = ("What", "Why", "Before", "After", "Safety", "Guide")
 
 
 class Rule(Coded, ABC):
-    """Turns the facts of a module into findings."""
+    """Turns the facts of a module into findings, each with the fix that the rule has for it."""
+
+    # The full names, or the flags, without which a file has no finding: it is then not parsed.
+    names: ClassVar[Collection[str]] = ()
 
     @abstractmethod
     def check(self, module: Module) -> Iterator[Finding]:
@@ -33,9 +40,10 @@ class Rule(Coded, ABC):
         confidence: Confidence = Confidence.HIGH,
         hint: str = "",
         because: Place | None = None,
+        fix: Fix | None = None,
     ) -> Finding:
         """Returns a finding of this rule."""
-        return Finding(self.code, message, place, confidence, hint, because)
+        return Finding(self.code, message, place, confidence, hint, because, fix)
 
 
 @functools.cache

@@ -55,6 +55,7 @@ class HandMadeBarrier(Rule):
     """
 
     code: ClassVar[str] = "PMX532"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such call."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import mixed_devices
+from pmapx._src.analysis import known_names, mixed_devices
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
@@ -54,6 +54,7 @@ class MixedDevices(Rule):
     """
 
     code: ClassVar[str] = "PMX535"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each operation on both."""

@@ -47,6 +47,7 @@ class ReplicateCall(Rule):
     """
 
     code: ClassVar[str] = "PMX533"
+    names = known_names.REPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each call."""

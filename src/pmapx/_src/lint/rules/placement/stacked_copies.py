@@ -50,6 +50,7 @@ class StackedCopies(Rule):
     """
 
     code: ClassVar[str] = "PMX534"
+    names = known_names.DEVICE_COUNTS | known_names.DEVICES
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each call that makes as many copies as there are devices."""

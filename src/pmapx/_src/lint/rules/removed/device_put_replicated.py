@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.removed._removed import uses_of
+from pmapx._src.lint.rules.removed.device_put_sharded import placed
 
 
 class DevicePutReplicated(Rule):
@@ -17,7 +18,8 @@ class DevicePutReplicated(Rule):
     **What.** A use of ``jax.device_put_replicated``.
 
     **Why.** JAX 0.10 removed it: the use raises AttributeError. Its name promised replication,
-    while it gave stacked copies, one row a device, that JAX does not know to be equal.
+    but it returned copies stacked along a leading device axis, which JAX does not know to be
+    equal.
 
     **Before**
 
@@ -38,22 +40,28 @@ class DevicePutReplicated(Rule):
     params = jax.device_put(params, NamedSharding(mesh, P()))
     ```
 
-    **Safety.** *After* is true replication, without the leading axis: the mapped function then
-    takes the argument with ``P()`` (``in_axes=None``). To keep the leading axis, use
-    ``pmapx.device_put_replicated``, which puts each device's copy straight to it; the guide's
-    drop-in first holds all copies on one device.
+    **Safety.** *After* is true replication, without the leading device axis: the pmapped function
+    then takes the argument with ``P()`` (``in_axes=None``). To keep the leading axis, use
+    ``pmapx.device_put_replicated``, which places each copy directly on its device. The unsafe fix
+    keeps the axis too, in plain JAX: it stacks all copies on one device first.
 
     **Guide.** "Drop-in replacements for ``device_put_sharded`` and ``device_put_replicated``".
     """
 
     code: ClassVar[str] = "PMX511"
+    names = ("jax.device_put_replicated",)
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each use."""
-        for reference, _ in uses_of(module, {"jax.device_put_replicated": ""}):
+        for reference, _ in uses_of(module, self.names):
             yield self.finding(
                 module.place(reference.node),
                 "jax.device_put_replicated was removed in JAX 0.10",
-                hint="jax.device_put with NamedSharding(mesh, P()) replicates truly; "
-                "pmapx.device_put_replicated keeps the leading axis",
+                hint="jax.device_put with NamedSharding(mesh, P()) replicates; "
+                "pmapx.device_put_replicated keeps the leading device axis",
+                fix=placed(
+                    module,
+                    reference,
+                    "jax.tree.map(lambda x: jax.numpy.stack([x] * len({devices})), {value})",
+                ),
             )

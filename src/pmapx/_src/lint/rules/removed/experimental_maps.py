@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.references import uses_of
+from pmapx._src.lint.renames import renamed
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.removed._removed import uses_of
 
 _REPLACEMENTS = {
     "jax.experimental.maps.xmap": "jax.shard_map, or jax.vmap with spmd_axis_name",
@@ -18,13 +19,14 @@ _REPLACEMENTS = {
     "jax.experimental.maps": "jax.sharding.Mesh and jax.shard_map",
     "jax.experimental.xmap": "jax.shard_map, or jax.vmap with spmd_axis_name",
 }
+_RENAMED = {"jax.experimental.maps.Mesh": "jax.sharding.Mesh"}
 
 
 class ExperimentalMaps(Rule):
     """``jax.experimental.maps`` was removed.
 
     **What.** An import or a use of ``jax.experimental.maps``: ``xmap``, and the ``Mesh`` that
-    once lived there.
+    used to be there.
 
     **Why.** JAX removed the module in 0.4.31; the import raises.
 
@@ -42,13 +44,14 @@ class ExperimentalMaps(Rule):
     from jax.sharding import Mesh
     ```
 
-    **Safety.** ``Mesh`` is the same class in its new place. ``xmap`` has no drop-in: write the
-    mapped axes as ``in_specs`` of ``jax.shard_map``.
+    **Safety.** ``Mesh`` is the same class in its new module: the fix is safe. ``xmap`` has no
+    drop-in replacement: write the mapped axes as ``in_specs`` of ``jax.shard_map``.
 
     **Guide.** "Migrating to ``jax.shard_map``".
     """
 
     code: ClassVar[str] = "PMX517"
+    names = _REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each import, or each use through ``jax.experimental``."""
@@ -57,4 +60,5 @@ class ExperimentalMaps(Rule):
                 module.place(reference.node),
                 f"{reference.name} was removed in JAX 0.4.31",
                 hint=_REPLACEMENTS[entry],
+                fix=renamed(module, reference, _RENAMED),
             )

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.references import uses_of
+from pmapx._src.lint.renames import renamed
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.removed._removed import uses_of
 
-_REPLACEMENTS = {
+RENAMED = {
     "jax.host_id": "jax.process_index",
     "jax.host_ids": "jax.process_indices",
     "jax.host_count": "jax.process_count",
@@ -21,13 +22,13 @@ _REPLACEMENTS = {
 
 
 class HostNames(Rule):
-    """``jax.host_id`` and its like go by other names.
+    """``jax.host_id`` and its kin have other names.
 
     **What.** ``jax.host_id``, ``jax.host_ids`` and ``jax.host_count``, also of
     ``jax.lib.xla_bridge``.
 
-    **Why.** They are deprecated since JAX 0.2.13 in favour of names that say what is counted: a
-    host can have several processes. Those of ``jax.lib.xla_bridge`` are gone.
+    **Why.** They are deprecated since JAX 0.2.13 in favour of names that describe what is
+    counted: a host can run several processes. Those of ``jax.lib.xla_bridge`` were removed.
 
     **Before**
 
@@ -45,18 +46,20 @@ class HostNames(Rule):
     is_first = jax.process_index() == 0
     ```
 
-    **Safety.** Safe: the same number.
+    **Safety.** The fix is safe: the same number.
 
-    **Guide.** "Host-local vs. Global Views", which speaks of processes.
+    **Guide.** "Host-local vs. Global Views", which uses the word process.
     """
 
     code: ClassVar[str] = "PMX518"
+    names = RENAMED
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each use."""
-        for reference, entry in uses_of(module, _REPLACEMENTS):
+        for reference, entry in uses_of(module, RENAMED):
             yield self.finding(
                 module.place(reference.node),
-                f"{entry} is the old name of {_REPLACEMENTS[entry]}",
-                hint=_REPLACEMENTS[entry],
+                f"{entry} is the old name of {RENAMED[entry]}",
+                hint=RENAMED[entry],
+                fix=renamed(module, reference, RENAMED),
             )

@@ -8,19 +8,17 @@ from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.removed._removed import uses_of
-
-_NAMES = {"jax.sharding.PmapSharding": "", "jax.experimental.sharding.PmapSharding": ""}
 
 
 class PmapSharding(Rule):
     """``PmapSharding`` was removed.
 
-    **What.** A use of ``jax.sharding.PmapSharding``, be it to make one or to ask for one.
+    **What.** A use of ``jax.sharding.PmapSharding``, to make one or to test for one.
 
-    **Why.** JAX 0.10 removed it. What pmap returns has a ``NamedSharding`` since JAX 0.8, so
-    ``isinstance(x.sharding, PmapSharding)`` is never true there even where the name exists.
+    **Why.** JAX 0.10 removed it. Since JAX 0.8, pmap returns arrays with a ``NamedSharding``, so
+    ``isinstance(x.sharding, PmapSharding)`` is false even where the name exists.
 
     **Before**
 
@@ -41,16 +39,17 @@ class PmapSharding(Rule):
     sharding = NamedSharding(mesh, P("i"))
     ```
 
-    **Safety.** The same layout: one row a device.
+    **Safety.** The same sharding: the leading axis is split over the devices.
 
     **Guide.** "Shardings".
     """
 
     code: ClassVar[str] = "PMX513"
+    names = ("jax.sharding.PmapSharding", "jax.experimental.sharding.PmapSharding")
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use, the one in isinstance in words of its own."""
-        for reference, _ in uses_of(module, _NAMES):
+        """Gives each use; the message for isinstance is another."""
+        for reference, _ in uses_of(module, self.names):
             parent = module.parent(reference.node)
             asks = (
                 isinstance(parent, ast.Call)
@@ -60,6 +59,6 @@ class PmapSharding(Rule):
             yield self.finding(
                 module.place(reference.node),
                 "PmapSharding was removed in JAX 0.10"
-                + (": nothing has it since 0.8, so this is never true" if asks else ""),
+                + (": no array has it since 0.8, so this is always false" if asks else ""),
                 hint="NamedSharding(mesh, P(axis))",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.finding import Finding
@@ -46,6 +47,7 @@ class DonatedThenUsed(Rule):
     """
 
     code: ClassVar[str] = "PMX542"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such use."""

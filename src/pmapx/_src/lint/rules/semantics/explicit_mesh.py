@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.lint.finding import Finding
+from pmapx._src.analysis.values import Mesh, Named, value
+from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
+from pmapx._src.source import call_edits, import_edits
 
 
 class ExplicitMesh(Rule):
     """``jax.make_mesh`` without ``axis_types`` feeds a ``shard_map``.
 
-    **What.** A mesh made by ``jax.make_mesh`` that does not say its axis types, used by a
-    ``shard_map`` with ``in_specs``.
+    **What.** A mesh made by ``jax.make_mesh`` without ``axis_types``, used by a ``shard_map`` with
+    ``in_specs``.
 
-    **Why.** The axes are Explicit by default today. A call with arrays that do not lie on the
-    mesh yet, such as those of NumPy, raises ``ValueError``: the ``in_specs`` do not match. JAX's
+    **Why.** The axes are Explicit by default today. A call with arrays that are not placed on the
+    mesh yet, such as NumPy arrays, raises ``ValueError``: the ``in_specs`` do not match. JAX's
     guide makes its meshes in this way.
 
     **Before**
@@ -40,13 +44,14 @@ class ExplicitMesh(Rule):
     f = jax.shard_map(g, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
     ```
 
-    **Safety.** Safe for code that came from pmap. Code that is written for explicit sharding
-    should say so: ``axis_types=(AxisType.Explicit,)``.
+    **Safety.** The fix is right for code that came from pmap; it is unsafe, since other code may be
+    written for explicit sharding. That code should pass ``axis_types=(AxisType.Explicit,)``.
 
-    **Guide.** It says otherwise: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves them out.
+    **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves them out.
     """
 
     code: ClassVar[str] = "PMX552"
+    names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each such mesh that is made in this module."""
@@ -57,6 +62,34 @@ class ExplicitMesh(Rule):
                 yield self.finding(
                     mesh.place,
                     "this mesh has Explicit axes by default, and the shard_map on line "
-                    f"{used.line}{where} refuses arrays that do not lie on it yet",
+                    f"{used.line}{where} refuses arrays that are not placed on it yet",
                     hint="axis_types=(AxisType.Auto,) for each axis, or jax.sharding.Mesh(...)",
+                    fix=_fix(module, mesh),
                 )
+
+
+def _fix(module: Module, mesh: Mesh) -> Fix | None:
+    for call in module.facts.calls:
+        if isinstance(call, ast.Call) and module.place(call) == mesh.place:
+            break
+    else:
+        return None
+    names = call.args[1] if len(call.args) > 1 else None
+    names = next((k.value for k in call.keywords if k.arg == "axis_names"), names)
+    if not isinstance(names, (ast.Tuple, ast.List)):
+        return None
+    added = None
+    if module.env.find("AxisType") == value(Named("jax.sharding.AxisType")):
+        axis_type = "AxisType"
+    elif module.env.find("jax") == value(Named("jax")):
+        axis_type = "jax.sharding.AxisType"
+    else:
+        axis_type = "AxisType"
+        added = import_edits.added(module.source, "from jax.sharding import AxisType", call)
+        if added is None:
+            return None
+    times = f" * {len(names.elts)}" if len(names.elts) > 1 else ""
+    edits = call_edits.with_keyword(module.source, call, f"axis_types=({axis_type}.Auto,){times}")
+    if not edits:
+        return None
+    return Fix((*edits, added) if added else tuple(edits), is_safe=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.lint.finding import Finding
+from pmapx._src.analysis.values import Place
+from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
+from pmapx._src.source import call_edits
 
 
 class GradientReducedTwice(Rule):
@@ -17,10 +21,10 @@ class GradientReducedTwice(Rule):
     spec ``P()`` and reduces it with ``pmean`` or ``psum``, while ``check_vma`` is on, which is
     the default.
 
-    **Why.** With the check on, JAX knows that the parameters are the same on all devices, and
-    the gradient with respect to them comes out already summed over the axis. A ``pmean`` then
-    changes nothing and leaves the sum: gradients N times too large on N devices, with no error.
-    Code that was rewritten from pmap by JAX's guide does exactly this.
+    **Why.** With the check on, JAX knows that the parameters are replicated, and the gradient with
+    respect to them is already summed over the axis. A ``pmean`` then changes nothing and leaves
+    the sum: gradients N times too large on N devices, with no error. Code that was migrated from
+    pmap by following JAX's guide does exactly this.
 
     **Before**
 
@@ -52,13 +56,14 @@ class GradientReducedTwice(Rule):
     )
     ```
 
-    **Safety.** It changes the result: by the number of devices, to the right one. The other way
-    is to keep the check and take the mean inside the loss.
+    **Safety.** The fix is unsafe: it divides the result by the number of devices, to the right one.
+    The other way is to keep the check and take the mean inside the loss.
 
-    **Guide.** It says otherwise: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves the check on.
+    **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves the check on.
     """
 
     code: ClassVar[str] = "PMX551"
+    names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each second reduction."""
@@ -68,4 +73,15 @@ class GradientReducedTwice(Rule):
                 "this gradient is already summed over the axis, since the shard_map on line "
                 f"{gradient.shard_map.line} checks replication: N times too large on N devices",
                 hint="check_vma=False on the shard_map, or reduce the loss and not the gradient",
+                fix=_fix(module, gradient.shard_map),
             )
+
+
+def _fix(module: Module, shard_map: Place) -> Fix | None:
+    for call in module.facts.calls:
+        if isinstance(call, ast.Call) and module.place(call) == shard_map:
+            if any(keyword.arg in ("check_vma", "check_rep", None) for keyword in call.keywords):
+                return None
+            edits = call_edits.with_keyword(module.source, call, "check_vma=False")
+            return Fix(tuple(edits), is_safe=False) if edits else None
+    return None

@@ -46,6 +46,7 @@ class MeshOfProcesses(Rule):
     """
 
     code: ClassVar[str] = "PMX553"
+    names = _COUNTS
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each mesh whose shape counts only processes."""

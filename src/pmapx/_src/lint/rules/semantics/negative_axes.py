@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Dict, Items, Value, constant
 from pmapx._src.lint.finding import Finding
@@ -43,6 +44,7 @@ class NegativeAxes(Rule):
     """
 
     code: ClassVar[str] = "PMX541"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each pmap with a negative axis."""

@@ -9,8 +9,9 @@ from typing import ClassVar
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
-from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
+from pmapx._src.source.edits import replacing
 
 _LOOPS = (ast.For, ast.comprehension)
 
@@ -21,9 +22,9 @@ class ArangeOverShards(Rule):
     **What.** ``for i in jnp.arange(n): ... x[i]``, where ``x`` came out of a pmap or ``n`` is a
     number of devices.
 
-    **Why.** ``i`` is then an array, and ``x[i]`` a gather with an index that is known only when
-    it runs: each turn moves the whole of ``x`` to every device. With several processes it fails.
-    Python's ``range`` gives numbers.
+    **Why.** ``i`` is then an array, and ``x[i]`` a gather with an index that is known only at run
+    time: each iteration transfers all of ``x`` to every device. In a multi-process program it
+    fails. Python's ``range`` gives numbers.
 
     **Before**
 
@@ -47,13 +48,15 @@ class ArangeOverShards(Rule):
         print(pmapx.local_slice(y, i))
     ```
 
-    **Safety.** The same rows.
+    **Safety.** The same shards. The fix only replaces ``jnp.arange`` by ``range``; it is unsafe,
+    since the loop may use ``i`` as an array elsewhere.
 
     **Guide.** "``JaxRuntimeError: INVALID_ARGUMENT: CopyArrays ... same size``", *use static
     indices*.
     """
 
     code: ClassVar[str] = "PMX531"
+    names = known_names.DEVICE_COUNTS | known_names.DEVICES | known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each indexing in such a loop."""
@@ -74,10 +77,30 @@ class ArangeOverShards(Rule):
     def _finding(self, module: Module, node: ast.AST, confidence: Confidence) -> Finding:
         return self.finding(
             module.place(node),
-            "the index comes from jnp.arange: each turn of the loop is a gather over all devices",
+            "the index comes from jnp.arange: each iteration is a gather over all devices",
             confidence=confidence,
-            hint="count with range(...), and read rows with pmapx.local_slice(x, i)",
+            hint="count with range(...), and read shards with pmapx.local_slice(x, i)",
+            fix=_with_range(module, node),
         )
+
+
+def _with_range(module: Module, node: ast.AST) -> Fix | None:
+    """Replaces ``jnp.arange`` in the innermost loop whose variable is the index."""
+    index = node.slice if isinstance(node, ast.Subscript) else None
+    around = module.parent(node)
+    while isinstance(index, ast.Name) and not isinstance(around, ast.Module):
+        loops = [around] if isinstance(around, ast.For) else getattr(around, "generators", [])
+        for loop in loops:
+            if isinstance(loop.target, ast.Name) and loop.target.id == index.id:
+                counted = loop.iter
+                called = module.facts.calls.get(counted)
+                is_arange = called is not None and called.names == {"jax.numpy.arange"}
+                if is_arange and isinstance(counted, ast.Call) and not counted.keywords:
+                    edit = replacing(module.place(counted.func), "range")
+                    return Fix((edit,), is_safe=False)
+                return None
+        around = module.parent(around)
+    return None
 
 
 def _counts_devices(module: Module, node: ast.expr) -> bool:

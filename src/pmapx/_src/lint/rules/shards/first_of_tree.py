@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.finding import Finding
@@ -46,6 +47,7 @@ class FirstOfTree(Rule):
     """
 
     code: ClassVar[str] = "PMX522"
+    names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each tree_map that takes rows."""

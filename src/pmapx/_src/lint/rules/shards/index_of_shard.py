@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
@@ -51,6 +52,7 @@ class IndexOfShard(Rule):
     """
 
     code: ClassVar[str] = "PMX521"
+    names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each index into a stacked value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
@@ -43,6 +44,7 @@ class UnreplicateCall(Rule):
     """
 
     code: ClassVar[str] = "PMX523"
+    names = known_names.UNREPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each call that takes a row."""

@@ -49,6 +49,7 @@ class LoweredPmap(Rule):
     """
 
     code: ClassVar[str] = "PMX504"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each compile of a lowered map."""

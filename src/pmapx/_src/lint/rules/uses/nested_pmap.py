@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.finding import Finding
@@ -57,6 +58,7 @@ class NestedPmap(Rule):
     """
 
     code: ClassVar[str] = "PMX502"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the maps that are handed to a map, and the calls of maps inside mapped code."""

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.sites import find_sites
+from pmapx._src.analysis.sites import find_sites
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
 
@@ -46,6 +47,7 @@ class PmapAsValue(Rule):
     """
 
     code: ClassVar[str] = "PMX505"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the sites where pmap is neither applied nor renamed."""

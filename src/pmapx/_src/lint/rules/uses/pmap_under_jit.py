@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
+from pmapx._src.source.edits import keeping
 
 
 class PmapUnderJit(Rule):
@@ -15,10 +18,9 @@ class PmapUnderJit(Rule):
 
     **What.** ``jax.jit(jax.pmap(f))``, or a pmapped function that a jitted one calls.
 
-    **Why.** ``jax.pmap`` is at its best as the outermost transform. Under ``jit`` its inputs are
-    gathered and cut anew inside the program, and in a program of several processes the
-    host-local arrays are taken for global ones. ``pmap`` compiles by itself: the ``jit`` around
-    it adds nothing.
+    **Why.** ``jax.pmap`` is meant to be the outermost transform. Under ``jit`` its inputs are
+    gathered and resharded inside the program, and in a multi-process program the host-local
+    arrays are taken for global ones. ``pmap`` compiles by itself: the ``jit`` adds nothing.
 
     **Before**
 
@@ -36,22 +38,24 @@ class PmapUnderJit(Rule):
     step = jax.pmap(train_step, axis_name="batch")
     ```
 
-    **Safety.** Taking away a ``jit`` that is directly around the ``pmap`` keeps the values. Where
-    the jitted function does more than call the map, move the map out, or use ``jax.shard_map``,
-    which is made for use under ``jit``.
+    **Safety.** The fix drops a ``jit`` that is directly around the ``pmap``; it is safe, the values
+    stay. If the jitted function does more than call the pmapped one, move the call out of it, or
+    use ``jax.shard_map``, which works under ``jit``.
 
     **Guide.** "Transforming ``jax.pmap`` e.g., ``jax.jit``".
     """
 
     code: ClassVar[str] = "PMX503"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives jits of maps, and calls of maps inside jitted code."""
+        """Gives jits of pmapped functions, and calls of these inside jitted code."""
         for node, mapped in module.facts.jitted_maps.items():
             yield self.finding(
                 module.place(node),
                 f"jit of a pmapped function (its pmap is on line {mapped.site.line})",
                 hint="drop the jit: pmap compiles by itself",
+                fix=_without_jit(module, node),
             )
         for node, call in module.facts.invocations.items():
             if call.is_under_jit and not call.is_under_map:
@@ -61,3 +65,12 @@ class PmapUnderJit(Rule):
                     f"(its pmap is on line {call.mapped.site.line})",
                     hint="call it outside the jit, or use jax.shard_map, which works under jit",
                 )
+
+
+def _without_jit(module: Module, node: ast.AST) -> Fix | None:
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
+        return None
+    inner = node.args[0]
+    if not isinstance(inner, ast.Call):
+        return None
+    return Fix(keeping(module.place(node), module.place(inner)))

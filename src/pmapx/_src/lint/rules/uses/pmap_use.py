@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.sites import Site, find_sites
+from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
 
@@ -63,6 +64,7 @@ class PmapUse(Rule):
     """
 
     code: ClassVar[str] = "PMX501"
+    names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives one finding a site; a value is said by the rule for values."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.lint.finding import Finding
@@ -40,10 +41,16 @@ class UnreadFile(Rule):
     """
 
     code: ClassVar[str] = "PMX500"
+    names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the cells of a notebook that do not parse."""
-        for number, reason in module.source.problems:
+        problems = module.source.problems
+        # The names that led here may be in a picture or in prose.
+        texts = [module.source.text, *(text for _, _, text in problems)] if problems else []
+        if not any(known_names.is_followed(text.encode("utf-8", "replace")) for text in texts):
+            return
+        for number, reason, _ in problems:
             place = Place(module.path, 1, 0, 1, 0)
             yield self.finding(place, f"cell {number} is not checked: {reason}")
 

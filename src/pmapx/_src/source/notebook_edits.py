@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from pmapx._src.codemod.write import edits as spans
-from pmapx._src.codemod.write.edits import Edit
+from pmapx._src.source import edits as spans
 from pmapx._src.source import notebook_cells
+from pmapx._src.source.edits import Edit
 from pmapx._src.source.files import Source
 from pmapx._src.source.notebooks import Cell
 

@@ -10,7 +10,7 @@ import re
 import tokenize
 from collections.abc import Iterable
 
-from pmapx._src.analysis.values import Place
+from pmapx._src.source.location import Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

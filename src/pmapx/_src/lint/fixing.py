@@ -1,0 +1,140 @@
+"""Applying the fixes of findings to a file, until none is left."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.lint import rules
+from pmapx._src.lint.finding import Finding, Fix
+from pmapx._src.source import files, notebook_edits, suppressions
+from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.edits import Edit
+
+# A fix may make room for another; more rounds than this would be fixes that undo each other.
+_MOST_ROUNDS = 10
+Wanted = Callable[[Finding], bool]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FixedFile:
+    """A file before and after its fixes, with the findings that were fixed."""
+
+    path: str
+    before: bytes
+    after: bytes
+    fixed: tuple[Finding, ...]
+
+
+def findings(module: Module) -> Iterator[Finding]:
+    """Gives what the rules find in a module that was read, but for what comments suppress."""
+    comments = suppressions.suppressed(module.source.text)
+    for rule in rules.all_rules().values():
+        for finding in rule().check(module):
+            place = finding.place
+            lines = range(place.line, place.end_line + 1)
+            if not suppressions.is_suppressed(finding.code, lines, comments):
+                yield dataclasses.replace(
+                    finding,
+                    line_text=module.source.line(place.line),
+                    cell=module.source.cell_of(place.line),
+                )
+
+
+def fix_module(
+    module: Module, data: bytes, wanted: Wanted = lambda finding: True, *, is_unsafe: bool = False
+) -> FixedFile:
+    """Returns a file with one round of fixes, as ``migrate`` applies them in its own pass.
+
+    ``wanted`` chooses the findings. Fixes that overlap with an earlier one wait for another
+    round, and the file still parses.
+    """
+    found = [
+        finding
+        for finding in findings(module)
+        if finding.fix is not None
+        and (finding.fix.is_safe or is_unsafe)
+        and finding.place.path == module.path
+        and wanted(finding)
+    ]
+    chosen = _without_overlaps(found)
+    after = _applied(module, data, chosen)
+    if after is None:
+        # One of them breaks the file: the others are tried one after another.
+        chosen, kept = [], chosen
+        after = data
+        for finding in kept:
+            attempt = _applied(module, data, [*chosen, finding])
+            if attempt is not None:
+                after, chosen = attempt, [*chosen, finding]
+    return FixedFile(module.path, data, after, tuple(chosen))
+
+
+def fix_file(
+    paths: Iterable[str],
+    path: str,
+    data: bytes,
+    wanted: Wanted = lambda finding: True,
+    *,
+    is_unsafe: bool = False,
+) -> FixedFile:
+    """Returns a file of a project with all fixes; the files at the other paths are read only.
+
+    >>> code = b"import jax\\ny = jax.tree_map(abs, x)\\n"
+    >>> fix_file(["a.py"], "a.py", code).after
+    b'import jax\\ny = jax.tree.map(abs, x)\\n'
+    """
+    after, fixed = data, list[Finding]()
+    given = list(paths)
+    for _ in range(_MOST_ROUNDS):
+        module = Project(given).module(path, data=after)
+        if module is None:
+            break
+        step = fix_module(module, after, wanted, is_unsafe=is_unsafe)
+        if step.after == after:
+            break
+        after = step.after
+        fixed += step.fixed
+    return FixedFile(path, data, after, tuple(fixed))
+
+
+def _without_overlaps(found: list[Finding]) -> list[Finding]:
+    chosen: list[Finding] = []
+    taken: list[Edit] = []
+    for finding in sorted(found, key=lambda f: (f.place.line, f.place.column, f.code)):
+        new = [edit for edit in finding.fix.edits if edit not in taken] if finding.fix else []
+        if not any(_overlaps(edit, taken) for edit in new):
+            chosen.append(finding)
+            for edit in new:
+                bisect.insort(taken, edit)
+    return chosen
+
+
+def _overlaps(edit: Edit, others: list[Edit]) -> bool:
+    """Tells whether an edit touches text of another, given those in order.
+
+    Insertions at one point do not.
+    """
+    at = bisect.bisect(others, edit)
+    before, after = others[max(at - 1, 0) : at], others[at : at + 1]
+    return any((edit.line, edit.column) < (e.end_line, e.end_column) for e in before) or any(
+        (e.line, e.column) < (edit.end_line, edit.end_column) for e in after
+    )
+
+
+def _applied(module: Module, data: bytes, chosen: list[Finding]) -> bytes | None:
+    """Returns the file with some fixes; None if they do not go together or break it."""
+    fixes: set[Fix] = {finding.fix for finding in chosen if finding.fix is not None}
+    if not fixes:
+        return data
+    try:
+        edits = [edit for fix in fixes for edit in fix.edits]
+        after = notebook_edits.applied(module.source, data, edits)
+    except (ValueError, UnicodeEncodeError):
+        return None
+    parsed = files.parse(module.path, after)
+    is_sound = not isinstance(parsed, Unreadable) and parsed.problems == module.source.problems
+    return after if is_sound else None

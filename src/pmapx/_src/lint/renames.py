@@ -1,0 +1,128 @@
+"""Fixes for names that JAX renamed: the edits at a use, or at the import that it goes through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from pmapx._src.analysis import expressions
+from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Named, value
+from pmapx._src.lint.finding import Fix
+from pmapx._src.source import import_edits
+from pmapx._src.source.edits import Edit, replacing
+
+# ``import jax`` does not import these.
+_NEED_AN_IMPORT = ("jax.extend.", "jax.example_libraries.")
+
+
+def renamed(
+    module: Module,
+    reference: Reference,
+    names: Mapping[str, str],
+    imported: Mapping[str, str] | None = None,
+    *,
+    is_safe: bool = True,
+) -> Fix | None:
+    """Returns the fix for a use of a name that goes by another now.
+
+    ``names`` has the new name of each old one, ``imported`` those that differ where it is
+    imported; what was below the old is below the new. None if the place cannot be rewritten.
+    """
+    new = new_name(reference.name, names)
+    if not reference.is_certain or new is None:
+        return None
+    if isinstance(reference.node, ast.alias):
+        edits = _imported(module, reference, {**names, **(imported or {})})
+    else:
+        edits = spelled(module, reference, new)
+    return Fix(tuple(edits), is_safe) if edits else None
+
+
+def new_name(name: str, names: Mapping[str, str]) -> str | None:
+    """Returns the new name of something, given those of what it may be below.
+
+    >>> new_name("jax.experimental.stax.Dense", {"jax.experimental.stax": "jax.stax"})
+    'jax.stax.Dense'
+    """
+    old, rest = name, ""
+    while old:
+        if old in names:
+            return names[old] + rest
+        old, _, last = old.rpartition(".")
+        rest = f".{last}{rest}"
+    return None
+
+
+def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None:
+    """Returns the edits that name something else in the place of an attribute."""
+    node = reference.node
+    written = expressions.dotted(node)
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or not written:
+        return None
+    root, *attributes = written.split(".")
+    # What the first word of the expression stands for.
+    stands_for = ".".join(reference.name.split(".")[: -len(attributes)])
+    edits: list[Edit] = []
+    if new.startswith(_NEED_AN_IMPORT):
+        needed = ".".join(new.split(".")[:3])
+        if not _is_imported(module, needed):
+            edit = import_edits.added(module.source, f"import {needed}", node)
+            if edit is None:
+                return None
+            edits.append(edit)
+            # That import binds ``jax`` as well.
+            root, stands_for = "jax", "jax"
+    if not new.startswith(stands_for + "."):
+        if not edits and not _is_jax(module):
+            edit = import_edits.added(module.source, "import jax", node)
+            if edit is None or module.env.find("jax") is not None:
+                return None
+            edits.append(edit)
+        root, stands_for = "jax", "jax"
+    if root == "jax" and "jax" in module.bound_names:
+        return None
+    return [*edits, replacing(module.place(node), root + new[len(stands_for) :])]
+
+
+def _imported(module: Module, reference: Reference, names: Mapping[str, str]) -> list[Edit] | None:
+    alias = reference.node
+    statement = module.parent(alias)
+    if isinstance(statement, ast.ImportFrom):
+        references = module.facts.references
+        moves = {
+            other: new
+            for other in statement.names
+            if other in references
+            and (new := new_name(references[other].name, names)) is not None
+            and "." in new
+        }
+        return import_edits.moved(module.source, statement, moves) if alias in moves else None
+    if not isinstance(alias, ast.alias) or not isinstance(statement, ast.Import):
+        return None
+    new = new_name(reference.name, names) or ""
+    if alias.asname is not None:
+        return [replacing(module.place(alias), f"{new} as {alias.asname}")]
+    # ``import a.b`` binds only ``a``, and each use spells out ``a.b``.
+    edits = [replacing(module.place(alias), new)]
+    for other in module.facts.references.values():
+        if isinstance(other.node, ast.Attribute) and other.name.startswith(reference.name + "."):
+            written = expressions.dotted(other.node) or ""
+            if written != other.name:
+                return None
+            text = new + other.name[len(reference.name) :]
+            edits.append(replacing(module.place(other.node), text))
+    return edits
+
+
+def _is_imported(module: Module, name: str) -> bool:
+    return any(
+        isinstance(statement, ast.Import)
+        and any(alias.name == name and alias.asname is None for alias in statement.names)
+        for statement in module.source.tree.body
+    )
+
+
+def _is_jax(module: Module) -> bool:
+    return module.env.find("jax") == value(Named("jax"))

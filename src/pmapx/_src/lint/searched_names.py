@@ -1,0 +1,33 @@
+"""The names that the rules look for: a file that has none of them is not parsed."""
+
+from __future__ import annotations
+
+import functools
+
+from pmapx._src.source.name_search import NameSearch
+
+# The packages whose names rules look for; most files of most projects have neither word.
+PACKAGES = (b"jax", b"flax")
+
+
+def has_uses(data: bytes) -> bool:
+    r"""Tells whether a file's bytes may lead to a finding.
+
+    >>> has_uses(b"import jax; jax.pmap(f)"), has_uses(b"import jax\njax.jit(f)")
+    (True, False)
+    """
+    if not any(package in data for package in PACKAGES):
+        return False
+    # The rules are imported when the first file asks for them.
+    from pmapx._src.analysis.known_names import is_followed
+
+    return is_followed(data) or _search().is_in(data)
+
+
+@functools.cache
+def _search() -> NameSearch:
+    from pmapx._src.analysis.known_names import FOLLOWED
+    from pmapx._src.lint.rules import all_rules
+
+    names = frozenset(name for rule in all_rules().values() for name in rule.names)
+    return NameSearch(names - FOLLOWED)

@@ -1,0 +1,106 @@
+"""Edits of imports: a name that is imported from elsewhere, a module that is imported too."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Mapping
+
+from pmapx._src.source.edits import Edit, between, ends, replacing, starts
+from pmapx._src.source.files import Source
+
+
+def moved(source: Source, statement: ast.ImportFrom, moves: Mapping[ast.alias, str]) -> list[Edit]:
+    """Returns the edits that import some names of a statement by their new full names.
+
+    What the file calls them stays: ``host_id`` becomes ``process_index as host_id``.
+    """
+    found, below = [], dict[str, list[str]]()
+    for alias, new in moves.items():
+        module, _, name = new.rpartition(".")
+        bound = alias.asname or alias.name
+        text = name if name == bound else f"{name} as {bound}"
+        if module == statement.module and not statement.level:
+            found.append(replacing(source.place(alias), text))
+        else:
+            below.setdefault(module, []).append(text)
+    if not below:
+        return found
+    taken = [alias for alias in moves if moves[alias].rpartition(".")[0] in below]
+    lines = [f"from {module} import {', '.join(names)}" for module, names in below.items()]
+    whole = source.place(statement)
+    is_alone = stands_alone(source, statement)
+    joint = "\n" + source.line(whole.line)[: whole.column] if is_alone else "; "
+    if len(taken) == len(statement.names):
+        return [replacing(whole, joint.join(lines))]
+    end = (whole.end_line, len(source.line(whole.end_line))) if is_alone else ends(whole)
+    return [
+        *found,
+        *_without(source, statement.names, taken),
+        between(end, end, "".join(joint + line for line in lines)),
+    ]
+
+
+def _without(source: Source, names: list[ast.alias], taken: list[ast.alias]) -> list[Edit]:
+    """Takes names out of a list of which some stay, each with a comma of its own."""
+    found = []
+    last_kept = max(position for position, alias in enumerate(names) if alias not in taken)
+    for alias, following in itertools.pairwise(names[: last_kept + 1]):
+        if alias in taken:
+            found.append(between(starts(source.place(alias)), starts(source.place(following))))
+    if last_kept < len(names) - 1:
+        kept, last = source.place(names[last_kept]), source.place(names[-1])
+        found.append(between(ends(kept), ends(last)))
+    return found
+
+
+def added(source: Source, line: str, before: ast.AST) -> Edit | None:
+    """Returns the edit that adds an import below those of its package at the top of the file.
+
+    None if that package is imported nowhere above a node: what a function imports, it imports
+    late on purpose, and flags in the environment are set before JAX is imported.
+    """
+    package = line.split()[1].partition(".")[0]
+    beside = [
+        statement
+        for statement in source.tree.body
+        if _imports(statement, package) and statement.lineno < before.lineno  # type: ignore[attr-defined]
+    ]
+    if not beside or not stands_alone(source, beside[-1]):
+        return None
+    return inserted(source, beside[-1].end_lineno or 0, line + "\n")
+
+
+def _imports(statement: ast.stmt, package: str) -> bool:
+    if isinstance(statement, ast.Import):
+        return any(alias.name.partition(".")[0] == package for alias in statement.names)
+    if isinstance(statement, ast.ImportFrom) and not statement.level:
+        return (statement.module or "").partition(".")[0] == package
+    return False
+
+
+def inserted(source: Source, line: int, text: str) -> Edit:
+    """Puts lines behind a line of a file, of which 0 is the one before the first."""
+    ends_cell = any(line + 1 == cell.first_line for cell in source.cells)
+    if line < len(source.lines) and not (line and ends_cell):
+        return between((line + 1, 0), (line + 1, 0), text)
+    end = (line, len(source.line(line)))
+    return between(end, end, "\n" + text.removesuffix("\n"))
+
+
+def stands_alone(source: Source, statement: ast.stmt) -> bool:
+    """Tells whether a statement's lines have nothing else on them but a comment."""
+    place = source.place(statement)
+    before = source.line(place.line)[: place.column]
+    after = source.line(place.end_line)[place.end_column :].strip()
+    return not before.strip() and (not after or after.startswith("#"))
+
+
+def removed(source: Source, statement: ast.stmt, around: ast.AST) -> list[Edit]:
+    """Returns the edits that delete a statement; ``pass`` takes its place if it is alone."""
+    bodies = [part for part in vars(around).values() if isinstance(part, list)]
+    is_only = any(body == [statement] for body in bodies) and not isinstance(around, ast.Module)
+    place = source.place(statement)
+    if is_only or not stands_alone(source, statement):
+        return [replacing(place, "pass")]
+    return [between((place.line, 0), (place.end_line + 1, 0))]
