@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from pmapx._src.codemod.write import emitted
+from pmapx._src.codemod.write import emitted_functions
 from pmapx._src.trees import names as describe
 from pmapx._src.verify.record.code_hashes import code_digest
 from pmapx._src.verify.record.leaf_values import note_deleted, note_inputs, note_outputs
@@ -97,7 +97,7 @@ class Watcher:
                 return helper
             name = back.f_code.co_qualname
             here = Place(file[len(self._root) :], back.f_lineno, name, back.f_lasti)
-            if name.partition(".")[0] not in emitted.TEXTS:
+            if name.partition(".")[0] not in emitted_functions.names():
                 return here if helper is None or helper.file == here.file else helper
             helper = helper or here
             back = back.f_back
@@ -289,7 +289,7 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
             continue
         code, closure = getattr(fun, "__code__", None), getattr(fun, "__closure__", None) or ()
         helper = code.co_qualname.partition(".")[0] if code is not None else ""
-        if code is None or helper not in emitted.TEXTS or "fun" not in code.co_freevars:
+        if code is None or helper not in emitted_functions.names() or "fun" not in code.co_freevars:
             break
         fun, is_map = closure[code.co_freevars.index("fun")].cell_contents, True
     return fun, is_map
