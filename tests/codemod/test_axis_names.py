@@ -7,8 +7,6 @@ import types
 import jax
 import pytest
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
-
 from pmapx._src.codemod.migration import migrate
 
 PROGRAM = """

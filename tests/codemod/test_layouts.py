@@ -4,11 +4,8 @@ import textwrap
 
 import numpy as np
 import pytest
-from pmap_programs import COUNTED, HEAD, PROGRAMS, WRITTEN_OUT
-
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
-
 from migrated import migrate, rewritten
+from pmap_programs import COUNTED, HEAD, PROGRAMS, WRITTEN_OUT
 
 TEXTS = {
     "a call": (

@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from notebook_cases import CELLS, notebook
-
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
-
 from migrated import rewritten
+from notebook_cases import CELLS, notebook
 
 MANNERS = {
     "indented": {},

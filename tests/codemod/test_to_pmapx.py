@@ -3,9 +3,6 @@
 import json
 
 import pytest
-
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
-
 from migrated import assert_same, run_all
 from notebook_cases import CELLS, code_of, notebook
 from pmap_programs import HEAD, PROGRAMS

@@ -7,9 +7,6 @@ import ast
 
 import pytest
 from example_programs import PROGRAMS
-
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
-
 from migrated_programs import STYLES, chunks, migrated, of_libraries, wrong_after_migration
 
 from pmapx._src.codemod import migration

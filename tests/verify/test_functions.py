@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from watched_functions import Watched, double
 
-from pmapx._src.codemod.write.emitted import source
+from pmapx._src.codemod.write.emitted_functions import find
 from pmapx._src.verify.record.recording import Recording
 from pmapx._src.verify.record.writer import Recorder
 
@@ -58,7 +58,7 @@ def test_a_jit_that_makes_its_map_when_it_is_traced_is_recorded_too(watched):
 def test_what_migrate_writes_is_seen_where_it_is_used(watched):
     names = {"jax": jax}
     for name in ("each_leaf", "one_row_each"):
-        exec(source(name), names)
+        exec(find(name).text, names)
     mapped = names["one_row_each"](functools.partial(double))
     jax.jit(mapped)(ROWS)  # JAX knows it from here, and does not trace it again.
     watched.jit(mapped)(ROWS)

@@ -113,11 +113,8 @@ def command(
       pmapx migrate . --style replicated -- python train.py --steps 3
       pmapx migrate . --style replicated --replicated train_step:state
     """
-    try:
-        from pmapx._src.codemod import migration
-        from pmapx._src.source.change import diff
-    except ModuleNotFoundError as error:
-        fail(ctx, f'migrate needs {error.name}: pip install "pmapx[tools]"')
+    from pmapx._src.source.change import diff
+
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     if ctx.obj is not None and not is_verified and style != "replicated":

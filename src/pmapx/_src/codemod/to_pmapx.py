@@ -10,12 +10,10 @@ from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence, Named, Place
 from pmapx._src.codemod.replicated.copies import takes_first
-from pmapx._src.codemod.write import pmapx_imports
-from pmapx._src.codemod.write.rewrite import Outcome, Rewriting
+from pmapx._src.codemod.write import imports
+from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import notebook_edits, suppressions
-from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.edits import Edit, keeping, replacing, starts
-from pmapx._src.source.files import parse
 
 # Each with the keywords that ours takes too.
 OURS: dict[str, tuple[str, tuple[str, ...] | None]] = {
@@ -69,14 +67,9 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
         edits = [edit for use in done for edit in use.edits]
         moved = {use.node: use.imported for use in done if use.imported}
         needs = any("pmapx." in edit.text for edit in edits)
-        edits += pmapx_imports.edits(module, gone, moved, needs=needs)
+        edits += imports.edits(module, gone, moved, needs=needs)
         after = notebook_edits.applied(module.source, data, edits)
-        parsed = parse(module.path, after)
-        why = ""
-        if isinstance(parsed, Unreadable):
-            why = f"the rewritten file would not parse: {parsed.reason}"
-        elif parsed.problems != module.source.problems:
-            why = "a rewritten cell would not parse"
+        why = broken(module, after)
         if why:
             after = data
             uses = [dataclasses.replace(use, reason=use.reason or why) for use in uses]

@@ -23,6 +23,10 @@ class Edit:
     end_column: int
     text: str = ""
 
+    def place(self, path: str) -> Place:
+        """Returns the stretch as a place of a file."""
+        return Place(path, self.line, self.column, self.end_line, self.end_column)
+
 
 def replacing(place: Place, text: str) -> Edit:
     """Returns the edit that puts a text in a place."""

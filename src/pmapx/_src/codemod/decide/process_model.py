@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from pmapx._src.codemod.write import emitted
+from pmapx._src.codemod.write import emitted_functions
 
 _JAX = b"jax"
 _OF_PROCESSES = re.compile(
@@ -26,7 +26,8 @@ _LATE_SETTING = re.compile(
 )
 # What an earlier run wrote tells nothing of the program.
 _EMITTED = re.compile(
-    rf"^def (?:{'|'.join(emitted.TEXTS)})\(.*?\n(?=[^\s)]|\Z)".encode(), re.DOTALL | re.MULTILINE
+    rf"^def (?:{'|'.join(emitted_functions.names())})\(.*?\n(?=[^\s)]|\Z)".encode(),
+    re.DOTALL | re.MULTILINE,
 )
 
 

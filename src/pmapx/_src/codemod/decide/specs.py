@@ -1,9 +1,4 @@
-"""Which maps are written out where they stand: a mesh, what each device gets, and what it gives.
-
-That takes a map whose axes can be read, and a program that has a row for each of its devices, as
-its words show: where it has not, the migrated program ends with an error of ``jax.shard_map``,
-never with other numbers. All else is mapped by a function that looks at its arguments first.
-"""
+"""The mesh and the specs of a map whose options can be read at its site."""
 
 from __future__ import annotations
 
@@ -27,42 +22,37 @@ _DEVICES = re.compile(r"jax\.(local_)?devices\([^()]*\)(\[[^\[\]]*\])?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The texts of a map's mesh and specs; ``axes`` are its options if a row is not in front.
-
-    ``in_processes`` if each process gives its own rows only.
-    """
+    """The texts of a map's mesh and specs; ``axes`` are its options where one is not leading."""
 
     mesh: str
     in_specs: str
     out_specs: str
     axes: tuple[str, ...] = ()
-    in_processes: bool = False
 
     @property
-    def functions(self) -> list[str]:
-        """The emitted functions that are called: first the one that takes the rows' axes off."""
-        first = "on_one_row_along" if self.axes else "on_one_row"
-        return [first, "map_own_rows"] if self.in_processes else [first]
+    def body(self) -> str:
+        """The emitted function that takes the mapped axes off a device's shard."""
+        return "on_one_row_along" if self.axes else "on_one_row"
 
     def specs(self) -> list[str]:
-        """Returns the arguments that tell ``jax.shard_map`` where everything lies."""
+        """Returns the arguments of ``jax.shard_map``."""
         return [f"mesh={self.mesh}", f"in_specs={self.in_specs}", f"out_specs={self.out_specs}"]
 
 
-def layout(module: Module, site: Site) -> Layout | None:
-    """Returns how a map is written out, or None if it cannot be."""
+def layout(module: Module, site: Site) -> Layout | str:
+    """Returns the mesh and specs of a map, or why they are not known."""
     options = dict(site.options)
-    is_plain = not site.has_unpacked_options and _OPTIONS.issuperset(options)
-    if not is_plain or any("\n" in text for text in options.values()):
-        return None
+    if not _OPTIONS.issuperset(options) or any("\n" in text for text in options.values()):
+        return "it has options that jax.shard_map has not"
     name, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
-    is_known = in_axes is not ... and out_axes is not ...
-    if name is None or devices is None or not is_known or _has_keyword_calls(module, site):
-        return None
+    if name is None or devices is None or in_axes is ... or out_axes is ...:
+        return "its axes, their name or its devices are not written at the site"
+    if _has_keyword_calls(module, site):
+        return "it is called with keywords, which jax.shard_map does not take"
     if "axis_size" in options and not _ALL_DEVICES.fullmatch(options["axis_size"]):
-        return None
-    axes = _told(options, in_axes, out_axes)
+        return "its size may be another than the number of devices"
+    axes = _axis_options(options, in_axes, out_axes)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     mesh = f"jax.sharding.Mesh({devices}, ({name},))"
@@ -124,7 +114,7 @@ def _is_axis(axis: object) -> bool:
     return axis is None or (type(axis) is int and axis >= 0)
 
 
-def _told(options: dict[str, str], in_axes: object, out_axes: object) -> tuple[str, ...]:
+def _axis_options(options: dict[str, str], in_axes: object, out_axes: object) -> tuple[str, ...]:
     given = {"in_axes": in_axes, "out_axes": out_axes}
     return tuple(
         f"{key}={tuple(axes)!r}" if isinstance(axes, list) else f"{key}={options[key]}"

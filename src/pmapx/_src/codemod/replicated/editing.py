@@ -13,7 +13,7 @@ from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
-from pmapx._src.codemod.write import pmapx_imports
+from pmapx._src.codemod.write import imports as pmapx_imports
 from pmapx._src.source.edits import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"

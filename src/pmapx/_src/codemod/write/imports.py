@@ -1,24 +1,71 @@
-"""What a migrated file needs at its top, and what it no longer needs there."""
+"""Changes to the imports of a file: moved to pmapx, added, and dropped where nothing uses them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence, Set
+import os
+from collections.abc import Collection, Iterable, Mapping
 
-import libcst as cst
-import libcst.matchers as m
-
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.write import emitted
-from pmapx._src.codemod.write.emitted import Manner
+from pmapx._src.analysis.values import Exported
+from pmapx._src.codemod.write.call_tokens import words
+from pmapx._src.source.edits import Edit, between, ends, replacing, starts
 
 
-def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
-    """Tells whether a function is the one that an earlier run wrote."""
-    found = ast.parse(emitted.source(name, manner)).body[-1]
-    return axis_names.without_name(found) == axis_names.without_name(node)
+def edits(
+    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str], *, needs: bool
+) -> list[Edit]:
+    """Returns the changes to a file's imports.
+
+    ``gone`` are the nodes whose text was replaced; ``moved`` the names in ``from ... import``
+    that are to come from pmapx, each with its name there; ``needs`` tells whether the new texts
+    name pmapx itself.
+    """
+    found: list[Edit] = []
+    unused = _unused(module, gone, moved)
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.ImportFrom):
+            here = {alias: moved[alias] for alias in node.names if alias in moved}
+            if here or any(alias in unused for alias in node.names):
+                found += _changed(module, node, here, unused)
+    plain = [node for node in module.source.tree.body if isinstance(node, ast.Import)]
+    dropped = [node for node in plain if all(alias in unused for alias in node.names)]
+    is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
+    if needs and not is_there:
+        if dropped and _stands_alone(module, dropped[0]):
+            found.append(replacing(module.place(dropped.pop(0)), "import pmapx"))
+        else:
+            found.append(_added(module))
+    for node in dropped:
+        if _stands_alone(module, node):
+            found.append(between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0)))
+    return found
+
+
+def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str]) -> list[Edit]:
+    """Returns the edits that drop imports of pmap that were used and are not used now.
+
+    An import of a function that JAX removed goes in any case if ``used`` has another by its name.
+    """
+    gone = {
+        alias
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if is_of_jax(alias, module) and (alias.asname or alias.name) in used
+    }
+    unused = _unused_pmaps(module, list(edits))
+    found: list[Edit] = []
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.ImportFrom):
+            place = module.place(node)
+            lines = module.source.lines[place.line - 1 : place.end_line]
+            # A linter finds it; the comment would be lost.
+            harmless = set() if any("#" in line for line in lines) else unused
+            taken = {alias for alias in node.names if alias in gone | harmless}
+            found += _changed(module, node, {}, taken) if taken else []
+    return found
 
 
 def is_of_jax(alias: ast.alias, module: Module) -> bool:
@@ -27,153 +74,195 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
 
-def add(tree: cst.Module, used: set[str], module: Module, manner: Manner) -> cst.Module:
-    """Returns the file, or a notebook's cell, with the functions that it uses."""
-    if not used:
-        return tree
-    here = {
-        node.name
-        for node in module.source.tree.body
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in emitted.TEXTS
+def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
+    """Returns the imports of pmap that were used and are not used after the edits.
+
+    One that another file of the project may take from here is kept, as is all that a package's
+    ``__init__`` imports.
+    """
+    if os.path.basename(module.path) == "__init__.py":
+        return set()
+    imported = {
+        reference.node: reference.node.asname or reference.node.name
+        for reference in module.facts.references.values()
+        if reference.name in known_names.PMAP and isinstance(reference.node, ast.alias)
     }
-    wanted = [name for name in emitted.with_needs(used, manner) if name not in here]
-    at = _end_of_imports(tree.body, used)
-    lines = [
-        f"{line}\n"
-        for line in emitted.imports(wanted, manner)
-        if not _is_imported(tree.body[:at], line)
-    ]
-    if module.env.find("jax") != frozenset({Named("jax")}):
-        lines.append("import jax\n")
-    axis_name = axis_names.of_maps(module)
-    texts = [
-        axis_names.with_name(emitted.text(name, tree.default_indent, manner), axis_name)
-        for name in wanted
-    ]
-    return _inserted(tree, at, lines, texts) if lines or texts else tree
+    if not imported:
+        return set()
+    names = set(imported.values())
+    before, after = set(), {word for edit in edits for word in words(edit.text)}
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Name) and node.id in names:
+            before.add(node.id)
+            place = module.place(node)
+            if not any(place.is_inside(edit.place(place.path)) for edit in edits):
+                after.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # __all__, getattr and annotations in quotes.
+            after.add(node.value)
+    return {
+        alias
+        for alias, name in imported.items()
+        if name in before - after and not _is_taken_from(module, name)
+    }
 
 
-def without(tree: cst.Module, names: Set[str]) -> cst.Module:
-    """Takes names out of ``from jax import ...``, by which the module knows them."""
-    changed = tree.visit(_Taker(names)) if names else tree
-    assert isinstance(changed, cst.Module)
-    return changed
+def _is_taken_from(module: Module, name: str) -> bool:
+    """Tells whether another file may import a name from a module, or reach it as an attribute."""
+    if "pmap" not in name:
+        # A file that has no word of those that are looked for was not read.
+        return True
+    for other in module.project.modules.values():
+        if other is None or other is module:
+            continue
+        if module.path in other.env.star_imports:
+            return True
+        for held in other.env.names.values():
+            if Exported(module.path, name) in held:
+                return True
+            if Exported(module.path, "") in held and f".{name}" in other.source.text:
+                return True
+    return False
 
 
-class _Taker(cst.CSTTransformer):
-    def __init__(self, names: Set[str]) -> None:
-        super().__init__()
-        self._names = names
-        self._has_comments = False
-
-    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
-        self._has_comments = bool(m.findall(node, m.Comment()))
-
-    def leave_ImportFrom(
-        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
-    ) -> cst.ImportFrom | cst.RemovalSentinel:
-        names = updated_node.names
-        if isinstance(names, cst.ImportStar) or not m.matches(
-            updated_node, m.ImportFrom(module=m.Name("jax"), relative=[])
-        ):
-            return updated_node
-        kept = [
-            alias
-            for alias in names
-            if (alias.evaluated_alias or alias.evaluated_name) not in self._names
-        ]
-        if len(kept) == len(names):
-            return updated_node
-        is_harmless = not any(name.startswith("device_put_") for name in self._names)
-        if self._has_comments and is_harmless:
-            # A linter finds it; the comment would be lost.
-            return updated_node
-        if not kept:
-            return cst.RemoveFromParent()
-        last = kept[-1].with_changes(comma=names[-1].comma)
-        return updated_node.with_changes(names=[*kept[:-1], last])
-
-
-def _inserted(tree: cst.Module, at: int, lines: list[str], texts: list[str]) -> cst.Module:
-    """Puts imports and functions where the file's own imports end."""
-    body = list(tree.body)
-    newline = tree.default_newline
-    source = "".join(lines)
-    if texts:
-        source += ("\n\n" if lines or at else "") + "\n\n".join(texts)
-    if lines and at and isinstance(body[at - 1], cst.FunctionDef):
-        source = "\n\n" + source
-    made = cst.parse_module(source.replace("\n", newline), tree.config_for_parsing)
-    added = list(made.body)
-    blank = cst.EmptyLine(indent=False, newline=cst.Newline())
-    if made.header and added:
-        added[0] = added[0].with_changes(leading_lines=[*made.header])
-    if at < len(body):
-        after = body[at]
-        before = list(after.leading_lines)
-        while before and before[0].comment is None and not before[0].whitespace.value:
-            before.pop(0)
-        gap = [blank, blank] if texts else []
-        body[at] = after.with_changes(leading_lines=[*gap, *before])
-    return tree.with_changes(body=[*body[:at], *added, *body[at:]])
+def _changed(
+    module: Module,
+    node: ast.ImportFrom,
+    moved: Mapping[ast.alias, str],
+    unused: Collection[ast.AST],
+) -> list[Edit]:
+    """Takes names out of a ``from ... import``, and imports them from pmapx below it."""
+    taken = [alias for alias in node.names if alias in moved or alias in unused]
+    texts = [_text(alias, moved[alias]) for alias in node.names if alias in moved]
+    whole = module.place(node)
+    line = f"from pmapx import {', '.join(texts)}" if texts else ""
+    if len(taken) == len(node.names):
+        if line:
+            return [replacing(whole, line)]
+        block = getattr(module.parent(node), "body", [])
+        if _stands_alone(module, node) and len(block) > 1:
+            return [between((whole.line, 0), (whole.end_line + 1, 0))]
+        return [replacing(whole, "pass")]
+    found = []
+    kept = [alias for alias in node.names if alias not in taken]
+    for alias, following in zip(node.names, node.names[1:], strict=False):
+        if alias in taken and any(later in kept for later in _after(node, alias)):
+            found.append(between(starts(module.place(alias)), starts(module.place(following))))
+    if node.names[-1] in taken:
+        found.append(between(ends(module.place(kept[-1])), ends(module.place(node.names[-1]))))
+    if line and _stands_alone(module, node):
+        text = module.source.line(whole.end_line)
+        indent = module.source.line(whole.line)[: whole.column]
+        end = (whole.end_line, len(text))
+        found.append(between(end, end, f"\n{indent}{line}"))
+    elif line:
+        found.append(between(ends(whole), ends(whole), f"; {line}"))
+    return found
 
 
-def _end_of_imports(body: Sequence[cst.BaseStatement], used: set[str]) -> int:
-    """Returns where the file's first imports end: behind the docstring where there are none."""
-    end = 0
-    is_use = m.Name(value=m.MatchIfTrue(lambda name: name in used))
-    for position, statement in enumerate(body):
-        if m.findall(statement, is_use):
+def _after(node: ast.ImportFrom, alias: ast.alias) -> list[ast.alias]:
+    return node.names[node.names.index(alias) + 1 :]
+
+
+def _text(alias: ast.alias, ours: str) -> str:
+    bound = alias.asname or alias.name
+    return ours if bound == ours else f"{ours} as {bound}"
+
+
+def _stands_alone(module: Module, node: ast.stmt) -> bool:
+    """Tells whether nothing else is on a statement's lines but a comment."""
+    place = module.place(node)
+    before = module.source.line(place.line)[: place.column]
+    after = module.source.line(place.end_line)[place.end_column :].strip()
+    return not before.strip() and (not after or after.startswith("#"))
+
+
+def _unused(
+    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str]
+) -> set[ast.alias]:
+    """Returns the imports at the top that only the replaced texts used."""
+    # A notebook's magic lines may use what no statement does.
+    if module.path.endswith("__init__.py") or module.source.cells:
+        return set()
+    replaced = {
+        part.id
+        for node in gone
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(node, ast.Name)
+    }
+    inside = {part for node in gone if isinstance(node, ast.Attribute) for part in ast.walk(node)}
+    inside |= {part for node in gone if isinstance(node, ast.Call) for part in ast.walk(node.func)}
+    used = {
+        node.id
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.Name) and node not in inside
+    }
+    texts = {
+        node.value
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    found = set()
+    for node in module.source.tree.body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        for alias in node.names:
+            bound = alias.asname or alias.name
+            if alias in moved or "." in bound or bound in used or bound in texts:
+                continue
+            if bound in replaced and not _is_imported_elsewhere(module, bound):
+                found.add(alias)
+    return found
+
+
+def _is_imported_elsewhere(module: Module, name: str) -> bool:
+    for other in module.project.modules.values():
+        if other is None or other is module:
+            continue
+        for node in ast.walk(other.source.tree):
+            if isinstance(node, ast.ImportFrom) and any(
+                alias.name in (name, "*") for alias in node.names
+            ):
+                return True
+    return False
+
+
+def _added(module: Module) -> Edit:
+    """Puts ``import pmapx`` behind the imports at the top of a file."""
+    line = end_of_imports(module)
+    if not line and module.source.cells:
+        # What stands above the first statement of a notebook may be magic for the whole cell.
+        real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
+        first = real[0].lineno if real else 1
+        return between((first, 0), (first, 0), "import pmapx\n")
+    return inserted(module, line, "import pmapx\n")
+
+
+def inserted(module: Module, line: int, text: str) -> Edit:
+    """Puts lines behind a line of a file, of which 0 is the one before the first."""
+    ends_cell = any(line + 1 == cell.first_line for cell in module.source.cells)
+    if line < len(module.source.lines) and not (line and ends_cell):
+        return between((line + 1, 0), (line + 1, 0), text)
+    end = (line, len(module.source.line(line)))
+    return between(end, end, "\n" + text.removesuffix("\n"))
+
+
+def _is_magic(module: Module, node: ast.stmt) -> bool:
+    return bool(module.source.cells) and isinstance(node, ast.Pass)
+
+
+def end_of_imports(module: Module) -> int:
+    """Returns the last line of the imports at the top, or of the docstring; 0 without either."""
+    last = 0
+    for position, node in enumerate(module.source.tree.body):
+        is_docstring = (
+            position == 0
+            and isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        )
+        if is_docstring or isinstance(node, (ast.Import, ast.ImportFrom)):
+            last = node.end_lineno or 0
+        elif not isinstance(node, (ast.If, ast.Try)) and not _is_magic(module, node):
             break
-        if _is_import(statement):
-            end = position + 1
-        elif position == 0 and m.matches(
-            statement, m.SimpleStatementLine(body=[m.Expr(m.SimpleString())])
-        ):
-            end = 1
-        elif position == end and m.matches(statement, m.SimpleStatementLine(body=[m.Pass()])):
-            # A notebook's magic, which stays above.
-            end = position + 1
-        elif not _may_precede_imports(statement):
-            break
-    written = [
-        position
-        for position, statement in enumerate(body, start=1)
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef))
-        and statement.name.value in emitted.TEXTS
-    ]
-    # Behind what an earlier run wrote, since the new may use it.
-    return max([end, *written])
-
-
-def _is_imported(body: Sequence[cst.BaseStatement], line: str) -> bool:
-    """Tells whether one of these statements binds what a line with one import binds."""
-    module, _, name = line.removeprefix("from ").rpartition("import ")
-    return any(
-        alias.asname is None and alias.evaluated_name == name
-        for each in body
-        if isinstance(each, cst.SimpleStatementLine)
-        for small in each.body
-        if isinstance(small, (cst.Import, cst.ImportFrom))
-        if _module_of(small) == module.strip() and not isinstance(small.names, cst.ImportStar)
-        for alias in small.names
-    )
-
-
-def _module_of(statement: cst.Import | cst.ImportFrom) -> str:
-    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
-        return ""
-    return cst.Module([]).code_for_node(statement.module)
-
-
-def _is_import(statement: cst.BaseStatement) -> bool:
-    if isinstance(statement, cst.SimpleStatementLine):
-        return any(isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body)
-    return isinstance(statement, (cst.Try, cst.If)) and bool(
-        m.findall(statement, m.Import() | m.ImportFrom())
-    )
-
-
-def _may_precede_imports(statement: cst.BaseStatement) -> bool:
-    """Settings between imports, such as os.environ[...] = ..., do not end them."""
-    return isinstance(statement, (cst.SimpleStatementLine, cst.If, cst.Try))
+    return last

@@ -1,41 +1,38 @@
-"""One file from pmap to shard_map: the sites that have a plan, and nothing else, with LibCST."""
+"""One file from pmap to shard_map: the sites that have a form, and nothing else."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
-from collections.abc import Sequence
-
-import libcst as cst
+from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
-from pmapx._src.analysis.values import Named, Place
+from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import plans
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.plans import Plan
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
-from pmapx._src.codemod.write import emitted, imports
-from pmapx._src.codemod.write.emitted import Manner
-from pmapx._src.codemod.write.text_pieces import Piece, change
-from pmapx._src.source import files, notebook_cells, suppressions
+from pmapx._src.codemod.forms import pmap_options
+from pmapx._src.codemod.write import emitted_functions, file_head, host_reads, imports
+from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.write.emitted_functions import Manner
+from pmapx._src.source import files, notebook_edits, suppressions
 from pmapx._src.source.discovery import Unreadable
+from pmapx._src.source.edits import starts
+from pmapx._src.source.location import Place
 
-Planned = Sequence[Plan | tuple[Site, str]]
-# Functions that put rows on devices, and what takes their place: those that JAX removed, and one of
-# Flax, whose mesh has a name of its own, so that a step would be compiled for what it is given
-# first and again for what it returns.
+# Functions that put one shard on each device, and what takes their place: those that JAX removed,
+# and one of Flax, whose mesh has an axis name of its own, so that a step would be compiled for what
+# it is given first and again for what it returns.
 PLACING = {
     "jax.device_put_replicated": "device_put_replicated",
     "jax.device_put_sharded": "device_put_sharded",
     "flax.jax_utils.replicate": "replicate_rows",
 }
-_NAMES = {new: old for old, new in PLACING.items()}
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
-LOST = "not found again in the file"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +71,15 @@ class Rewriting:
         return self.before != self.after
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Change:
+    """A place to edit, how, and the emitted functions that the new text calls."""
+
+    place: Place
+    functions: Sequence[str]
+    write: Callable[[Editor], None]
+
+
 def rewrite(
     module: Module,
     data: bytes,
@@ -83,8 +89,8 @@ def rewrite(
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
-    ``nested`` are the pmaps of the whole program that are inside another; ``around`` tells how
-    that program is run.
+    ``nested`` are the pmaps of the whole program that are inside another; ``around`` is how that
+    program is run.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -96,83 +102,79 @@ def rewrite(
     sites = [
         site
         for site in find_sites(module)
-        if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
+        if not suppressions.is_suppressed(
+            "PMX501", range(site.whole.line, site.whole.end_line + 1), comments
+        )
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), around)
-    manner = _manner(module, planned, around.in_processes)
-    removed = _placing_names(module)
-    left = functools.partial(_left, module, data, planned, removed)
-    if not removed and not any(isinstance(each, Plan) for each in planned):
-        return left("")
-    reason = _obstacle(module, _wanted(planned, removed), manner)
+    placing = _placing_names(module)
+    changes = [_site_change(plan) for plan in planned if plan.form is not None]
+    if changes:
+        changes += [_host_read(module, node) for node in host_reads.first_shards(module)]
+    changes += [_renaming(place, PLACING[name]) for place, name in placing.items()]
+    after, reason = data, ""
+    if changes:
+        manner = _manner(module, planned, around.in_processes)
+        after, reason = _changed(module, data, changes, manner)
+    return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
+
+
+def _changed(
+    module: Module, data: bytes, changes: Sequence[_Change], manner: Manner
+) -> tuple[bytes, str]:
+    """Returns the file with its changes, or as it is and the reason."""
+    used = {name for change in changes for name in change.functions}
+    reason = _obstacle(module, used, manner)
     if reason:
-        return left(reason)
+        return data, reason
+    editor = Editor(module.source)
+    # From the inside out: the text of an outer site has what became of those inside it.
+    for change in sorted(changes, key=lambda each: _inside_out(each.place)):
+        change.write(editor)
+    edits = [
+        *editor.edits,
+        *imports.without_unused(module, editor.edits, used),
+        *file_head.added(module, editor, used, manner),
+    ]
     try:
-        pieces = _pieces(module, data)
-    except Exception as error:  # `not(lambda: x)` gives a TypeError of its own.
-        return left(f"LibCST does not read the file: {_line(error)}")
-    if pieces is None:
-        return left("LibCST does not write the file as it read it")
-    try:
-        done = change(pieces, [each for each in planned if isinstance(each, Plan)], removed,
-                      module, manner)  # fmt: skip
-        after = _written(data, pieces)
-    except (RecursionError, cst.ParserSyntaxError, cst.CSTValidationError) as error:
-        return left(f"the file cannot be rewritten: {_line(error)}")
+        after = notebook_edits.applied(module.source, data, edits)
+    except (ValueError, RecursionError) as error:
+        return data, f"the file cannot be rewritten: {' '.join(str(error).split())[:120]}"
+    problem = broken(module, after)
+    return (data, problem) if problem else (after, "")
+
+
+def broken(module: Module, after: bytes) -> str:
+    """Returns what is wrong with a rewritten file, if anything is."""
     parsed = files.parse(module.path, after)
     if isinstance(parsed, Unreadable):
-        return left(f"the rewritten file would not parse: {parsed.reason}")
-    if parsed.problems != module.source.problems:
-        return left("a rewritten cell would not parse")
-    return Rewriting(module.path, data, after, tuple(_outcomes(module, planned, removed, done)))
+        return f"the rewritten file would not parse: {parsed.reason}"
+    is_same = parsed.problems == module.source.problems
+    return "" if is_same else "a rewritten cell would not parse"
 
 
-def _pieces(module: Module, data: bytes) -> list[Piece] | None:
-    """Returns the file as one piece, or a notebook's cells; None if LibCST changes them."""
-    if not module.source.cells:
-        tree = cst.parse_module(data)
-        return [Piece(0, 1, len(module.source.lines), tree)] if tree.bytes == data else None
-    pieces = [
-        Piece(
-            cell.number,
-            cell.first_line,
-            cell.source.count("\n") + 1,
-            cst.parse_module(cell.source),
-        )
-        for cell in module.source.cells
-    ]
-    is_same = all(
-        piece.tree.code == cell.source
-        for piece, cell in zip(pieces, module.source.cells, strict=True)
-    )
-    return pieces if is_same else None
+def _inside_out(place: Place) -> tuple[int, int, int, int]:
+    return -place.line, -place.column, place.end_line, place.end_column
 
 
-def _written(data: bytes, pieces: list[Piece]) -> bytes:
-    if pieces[0].number == 0:
-        return pieces[0].tree.bytes
-    return notebook_cells.with_cells(
-        data,
-        {
-            piece.number: (piece.before.code, piece.tree.code)
-            for piece in pieces
-            if piece.tree is not piece.before
-        },
-    )
+def _site_change(plan: Plan) -> _Change:
+    use, form = plan.use, plan.form
+    assert form is not None
+    return _Change(use.site.whole, plan.functions, lambda editor: form.write(use, editor))
 
 
-def _lines(place: Place) -> range:
-    return range(place.line, place.end_line + 1)
+def _renaming(place: Place, name: str) -> _Change:
+    return _Change(place, [name], lambda editor: editor.replace(place, name))
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120]
+def _host_read(module: Module, node: ast.Subscript | ast.Call) -> _Change:
+    return _Change(module.place(node), ["first_row"], lambda editor: host_reads.write(editor, node))
 
 
 def _placing_names(module: Module) -> dict[Place, str]:
-    """Returns where the module uses functions that put rows on devices, and what each becomes.
+    """Returns where the module uses functions that put shards on devices, and which.
 
-    One that is also used where its absence is looked after, as in a ``try``, is left altogether.
+    One that is also used where its absence is handled, as in a ``try``, is left altogether.
     """
     uses = [
         reference
@@ -184,42 +186,28 @@ def _placing_names(module: Module) -> dict[Place, str]:
         other is not None and other.facts.makings for other in module.project.modules.values()
     ):
         guarded.add("flax.jax_utils.replicate")
-    return {module.place(use.node): PLACING[use.name] for use in uses if use.name not in guarded}
-
-
-def _wanted(planned: Planned, removed: dict[Place, str]) -> set[str]:
-    made = [plan for plan in planned if isinstance(plan, Plan)]
-    forms = {"first_row"} if made else set()
-    # A site with comments inside becomes a call of map_rows.
-    forms |= {"map_rows"} if any(plan.layout is None for plan in made) else set()
-    forms |= {name for plan in made for name in plan.functions}
-    return forms | set(removed.values())
+    return {module.place(use.node): use.name for use in uses if use.name not in guarded}
 
 
 # What the shortest of the functions that map rows can do.
 _SIMPLE_OPTIONS = frozenset({"axis_name", "devices", "backend", "donate_argnums"})
 
 
-def _manner(module: Module, planned: Planned, in_processes: bool) -> Manner:
+def _manner(module: Module, planned: Sequence[Plan], in_processes: bool) -> Manner:
     if in_processes:
         return Manner.PROCESSES
-    made = [each for each in planned if isinstance(each, Plan) and each.layout is None]
-    if any(each.is_nested for each in made):
+    made = [plan for plan in planned if {*plan.functions} & _MAPPING]
+    if any(plan.use.nestings for plan in made):
         return Manner.NESTED
-    if not all(_is_simple(module, each) for each in made) or _has_general(module):
-        return Manner.PLAIN
-    return Manner.SIMPLE
-
-
-def _is_simple(module: Module, made: Plan) -> bool:
-    # One with comments inside becomes a call of map_rows.
-    text = module.source.lines[made.site.whole.line - 1 : made.site.whole.end_line]
-    return (
-        made.form != "name"
-        and not made.site.has_unpacked_options
-        and _SIMPLE_OPTIONS.issuperset(name for name, _ in made.site.options)
-        and not any("#" in line for line in text)
+    is_simple = all(
+        plan.form is not pmap_options
+        and _SIMPLE_OPTIONS.issuperset(name for name, _ in plan.use.site.options)
+        for plan in made
     )
+    return Manner.SIMPLE if is_simple and not _has_general(module) else Manner.PLAIN
+
+
+_MAPPING = {"one_row_each", "kept_one_row_each", "map_rows"}
 
 
 def _has_general(module: Module) -> bool:
@@ -227,18 +215,18 @@ def _has_general(module: Module) -> bool:
     return any(
         isinstance(node, ast.FunctionDef)
         and node.name == "one_row_each"
-        and imports.is_emitted(node, node.name, Manner.PLAIN)
+        and file_head.is_emitted(node, node.name, Manner.PLAIN)
         for node in module.source.tree.body
     )
 
 
-def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
+def _obstacle(module: Module, used: set[str], manner: Manner) -> str:
     """Returns why no site of the file can be rewritten, if so."""
     bound = module.env.find("jax")
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
-    names = emitted.with_needs(wanted, manner)
-    for word in sorted(emitted.words(names, manner)):
+    names = emitted_functions.with_needs(used, manner)
+    for word in sorted(emitted_functions.words(names, manner)):
         held = module.env.find(word)
         if held is not None and held != frozenset({Named(word)}):
             return TAKEN.format(word)
@@ -253,7 +241,7 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
             name = node.arg
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             name = node.name
-            if name in names and imports.is_emitted(node, name, manner):
+            if name in names and file_head.is_emitted(node, name, manner):
                 name = ""
         elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
             name = node.asname or node.name
@@ -264,40 +252,19 @@ def _obstacle(module: Module, wanted: set[str], manner: Manner) -> str:
     return ""
 
 
-def _left(
-    module: Module, data: bytes, planned: Planned, removed: dict[Place, str], reason: str
-) -> Rewriting:
-    """Returns a file as it is; a site that has a reason of its own keeps it."""
-    sites = [(each.site, reason) if isinstance(each, Plan) else each for each in planned]
-    return Rewriting(
-        module.path, data, data, tuple(_outcomes(module, sites, removed, set(), reason))
-    )
-
-
 def _what(site: Site) -> str:
-    words = {"decorator": "decorator", "partial": "partial", "value": "value", "wrapper": "wrapper"}
-    word = words.get(site.kind, "called at once" if site.is_called_at_once else "call")
-    return f"jax.pmap ({word})"
+    kind = "called at once" if site.kind == "call" and site.is_called_at_once else site.kind
+    return f"jax.pmap ({kind})"
 
 
 def _outcomes(
-    module: Module,
-    planned: Planned,
-    removed: dict[Place, str],
-    done: set[Place],
-    otherwise: str = LOST,
-) -> list[Outcome]:
+    module: Module, planned: Sequence[Plan], placing: dict[Place, str], reason: str
+) -> tuple[Outcome, ...]:
+    """Returns what became of each place; a site that has a reason of its own keeps it."""
     found = [
-        Outcome(each.site.name, _what(each.site), "" if each.site.name in done else otherwise)
-        if isinstance(each, Plan)
-        else Outcome(each[0].name, _what(each[0]), each[1])
-        for each in planned
-    ]
-    found += [
-        Outcome(place, _NAMES[name], "" if place in done else otherwise)
-        for place, name in removed.items()
-    ]
-    found = [
-        dataclasses.replace(each, cell=module.source.cell_of(each.place.line)) for each in found
-    ]
-    return sorted(found, key=lambda each: (each.place.line, each.place.column))
+        (plan.use.site.name, _what(plan.use.site), plan.reason or reason) for plan in planned
+    ] + [(place, name, reason) for place, name in placing.items()]
+    return tuple(
+        Outcome(place, what, why, cell=module.source.cell_of(place.line))
+        for place, what, why in sorted(found, key=lambda each: starts(each[0]))
+    )

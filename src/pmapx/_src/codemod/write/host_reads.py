@@ -1,8 +1,8 @@
-"""Where ``x[0]`` of a rewritten map's result goes straight to the host: its row is read there.
+"""Where ``x[0]`` of a pmapped function's result goes straight to the host: ``first_row(x)``.
 
-``x[0]`` of a sharded array is a program in which all devices take part. What reads the row where it
-lies has it on one device, which is the same to ``float``, ``print`` or NumPy, but not to a function
-that takes it together with arrays on all devices; so that only the former is changed.
+``x[0]`` of a sharded array is a collective. ``first_row`` reads one device's shard, which is the
+same to ``float``, ``print`` or NumPy, but not to a function that takes it together with arrays on
+all devices; so that only the former is changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import ast
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Place
+from pmapx._src.analysis.values import Confidence
+from pmapx._src.codemod.write import call_tokens
+from pmapx._src.codemod.write.editor import Editor
 
 _TO_HOST = frozenset(
     {
@@ -23,19 +25,26 @@ _TO_HOST = frozenset(
 _METHODS_TO_HOST = ("item", "tolist")
 
 
-def first_rows(module: Module) -> frozenset[Place]:
-    """Returns the places to change."""
-    found: set[Place] = set()
+def first_shards(module: Module) -> list[ast.Subscript | ast.Call]:
+    """Returns the expressions to change: ``x[0]``, or a ``tree_map`` of it."""
     traced = module.project.jitted | module.project.mapped.keys()
-    for node, indexing in module.facts.indexings.items():
-        stacked = indexing.stacked
-        if stacked.confidence < Confidence.HIGH or not stacked.from_map:
-            continue
-        if not _takes_first(module, node) or not _goes_to_host(module, node):
-            continue
-        if traced.isdisjoint(module.functions_around(node)):
-            found.add(module.place(node))
-    return frozenset(found)
+    return [
+        node
+        for node, indexing in module.facts.indexings.items()
+        if indexing.stacked.from_map
+        and indexing.stacked.confidence == Confidence.HIGH
+        and isinstance(node, (ast.Subscript, ast.Call))
+        and _takes_first(module, node)
+        and _goes_to_host(module, node)
+        and traced.isdisjoint(module.functions_around(node))
+        and not call_tokens.comments(module.source, module.place(node))
+    ]
+
+
+def write(editor: Editor, node: ast.Subscript | ast.Call) -> None:
+    base = node.value if isinstance(node, ast.Subscript) else node.args[1]
+    place = call_tokens.parenthesized(editor.source, base, node)
+    editor.replace(editor.source.place(node), f"first_row({editor.text(place)})")
 
 
 def _takes_first(module: Module, node: ast.AST) -> bool:

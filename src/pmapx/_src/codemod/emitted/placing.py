@@ -1,0 +1,40 @@
+"""Functions that put one shard on each device."""
+
+import jax
+
+
+def device_put_sharded(shards, devices, axis_name="rows"):
+    """Puts each shard on its device, stacked: what jax.device_put_sharded did."""
+    if len(shards) != len(devices):
+        raise ValueError(f"{len(shards)} shards for {len(devices)} devices")
+    mesh = jax.sharding.Mesh(devices, (axis_name,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis_name))
+
+    def put(*leaves):
+        rows = [
+            jax.device_put(jax.numpy.asarray(leaf)[None], device)
+            for leaf, device in zip(leaves, devices)
+        ]
+        shape = (len(devices), *rows[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, rows)
+
+    return jax.tree.map(put, *shards)
+
+
+def device_put_replicated(x, devices):
+    """Puts a copy of every leaf on each device, stacked: what jax.device_put_replicated did."""
+    return device_put_sharded([x] * len(devices), devices)
+
+
+def replicate_rows(tree, devices=None, axis_name="rows"):
+    """Puts a copy of every leaf on each device, stacked, on the mesh of the maps."""
+    devices = devices or jax.local_devices()
+    mesh = jax.sharding.Mesh(devices, (axis_name,))
+
+    def put(x):
+        rows = [jax.device_put(jax.numpy.asarray(x)[None], device) for device in devices]
+        sharding = jax.sharding.NamedSharding(mesh, jax.P(axis_name))
+        shape = (len(rows), *rows[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, rows)
+
+    return jax.tree.map(put, tree)

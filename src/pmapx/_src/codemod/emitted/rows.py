@@ -1,0 +1,112 @@
+"""``jax.pmap`` on ``shard_map`` for any axes and options."""
+
+import functools
+
+import jax
+
+from pmapx._src.codemod.emitted.shards import each_leaf
+
+
+def one_row_each(
+    fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
+):
+    """Returns fun mapped over rows, one a device, for jax.jit: what jax.pmap did, on shard_map."""
+    name = "rows" if axis_name is None else axis_name
+    static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+
+    def specs(axes):
+        def spec(axis):
+            return jax.sharding.PartitionSpec(*() if axis is None else (*[None] * axis, name))
+
+        return jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None)
+
+    def from_front(axes):
+        # Rows along an axis that counts from the end are in front while they are mapped.
+        return jax.tree.map(lambda axis: max(axis, 0), axes)
+
+    def take_off(x, axis):
+        return x if axis is None else jax.numpy.squeeze(x, axis)
+
+    def put_back(x, axis):
+        return jax.numpy.asarray(x) if axis is None else jax.numpy.expand_dims(x, axis)
+
+    def mapped(*args, **kwargs):
+        axes = in_axes
+        if isinstance(axes, (tuple, list)):
+            axes = tuple(axis for i, axis in enumerate(axes) if i not in static)
+        # Keyword arguments are mapped over their first axis.
+        axes = (axes, 0)
+        rows = (tuple(arg for i, arg in enumerate(args) if i not in static), kwargs)
+        rows = each_leaf(
+            lambda x, axis: jax.numpy.moveaxis(x, axis, 0) if (axis or 0) < 0 else x, axes, rows
+        )
+        axes, out = from_front(axes), from_front(out_axes)
+        sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, rows)
+        chosen = jax.devices(backend) if devices is None else list(devices)
+        # Without rows, each device does the same.
+        size = next(iter(jax.tree.leaves(sizes)), len(chosen))
+
+        def body(rows):
+            given, named = each_leaf(take_off, axes, rows)
+            given = iter(given)
+            whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
+            return each_leaf(put_back, out, fun(*whole, **named))
+
+        if jax.device_count() > jax.local_device_count() and size != len(chosen):
+            raise ValueError(f"{size} rows for the {len(chosen)} devices of all processes")
+        results = jax.shard_map(
+            body,
+            mesh=jax.sharding.Mesh(chosen[:size], (name,)),
+            in_specs=(specs(axes),),
+            out_specs=specs(out),
+            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
+        )(rows)
+        return each_leaf(
+            lambda x, axis: jax.numpy.moveaxis(x, 0, axis) if (axis or 0) < 0 else x,
+            out_axes,
+            results,
+        )
+
+    mapped.__name__ = getattr(fun, "__name__", "mapped")
+    return mapped
+
+
+@functools.lru_cache
+def remembered_rows(fun, options, tree):
+    return one_row_each(fun, **jax.tree.unflatten(tree, options))
+
+
+def kept_one_row_each(fun, **options):
+    """Returns one function for the same fun and options, so that jax.jit compiles it once."""
+    leaves, tree = jax.tree.flatten(options, is_leaf=lambda option: option is None)
+    try:
+        return remembered_rows(fun, tuple(leaves), tree)
+    except TypeError:  # something that cannot be a key
+        return one_row_each(fun, **options)
+
+
+def map_rows(
+    fun,
+    axis_name=None,
+    *,
+    in_axes=0,
+    out_axes=0,
+    static_broadcasted_argnums=(),
+    devices=None,
+    backend=None,
+    axis_size=None,
+    donate_argnums=(),
+):
+    """Returns jax.jit of one_row_each, with the options of jax.pmap."""
+    del axis_size  # the arguments tell it
+    static = static_broadcasted_argnums
+    mapped = kept_one_row_each(
+        fun,
+        axis_name=axis_name,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        static_argnums=static,
+        devices=devices,
+        backend=backend,
+    )
+    return jax.jit(mapped, static_argnums=static, donate_argnums=donate_argnums)

@@ -1,0 +1,50 @@
+"""What a use of pmap can become: one module a form, each with what it needs and what it writes.
+
+``use`` has what a form is chosen by and written from. A form is a module with
+
+- ``PREFERENCE``, a number: of the forms that apply, the one with the smallest is taken;
+- ``obstacle(use)``, which returns why the form does not apply, or nothing;
+- ``functions(use)``, the emitted functions that its text calls;
+- ``write(use, editor)``, which edits the file.
+
+In the order of their preference: ``shard_map_call``, ``shard_map_decorator``, ``process_shards``,
+``rows_call``, ``rows_decorator``, ``pmap_options``. ``decorators`` has what two of them share.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from typing import Protocol
+
+from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.write.editor import Editor
+
+
+class Form(Protocol):
+    """A module of this package."""
+
+    PREFERENCE: int
+    __name__: str
+
+    def obstacle(self, use: Use) -> str: ...
+    def functions(self, use: Use) -> list[str]: ...
+    def write(self, use: Use, editor: Editor) -> None: ...
+
+
+@functools.cache
+def all_forms() -> tuple[Form, ...]:
+    """Returns the forms, the preferred one first."""
+    modules = [
+        importlib.import_module(f"{__name__}.{found.name}")
+        for found in pkgutil.iter_modules(__path__)
+        if not found.ispkg
+    ]
+    found = [module for module in modules if hasattr(module, "PREFERENCE")]
+    return tuple(sorted(found, key=lambda form: form.PREFERENCE))  # type: ignore[arg-type]
+
+
+def best(use: Use) -> Form:
+    """Returns the form that a use is given."""
+    return next(form for form in all_forms() if not form.obstacle(use))

@@ -1,0 +1,121 @@
+"""A use of pmap with what its form is chosen by and written from."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import Site
+from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.nested_pmaps import Nesting
+from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.decide.repeated_maps import may_be_remade
+from pmapx._src.codemod.decide.specs import Layout
+from pmapx._src.codemod.write import call_tokens
+from pmapx._src.codemod.write.editor import Editor
+
+# Options of pmap that ``jax.jit`` has.
+FOR_JIT = {"static_broadcasted_argnums": "static_argnums", "donate_argnums": "donate_argnums"}
+
+
+@dataclasses.dataclass(eq=False)
+class Use:
+    """A site; ``node`` is the reference to pmap, ``nestings`` those that the site is part of."""
+
+    site: Site
+    module: Module
+    node: ast.AST
+    nestings: Sequence[Nesting]
+    around: Surroundings
+
+    @functools.cached_property
+    def whole(self) -> ast.expr:
+        """The expression of the site: a call, a decorator, or pmap itself."""
+        node = self.node
+        while self.module.place(node) != self.site.whole:
+            node = self.module.parent(node)
+        assert isinstance(node, ast.expr)
+        return node
+
+    @functools.cached_property
+    def layout(self) -> Layout | str:
+        """The mesh and specs of the map, or why they cannot be written at the site."""
+        return self._obstacle_to_layout() or specs.layout(self.module, self.site)
+
+    @property
+    def known_layout(self) -> Layout:
+        assert isinstance(self.layout, Layout)
+        return self.layout
+
+    def _obstacle_to_layout(self) -> str:
+        site, around = self.site, self.around
+        if site.kind not in ("call", "decorator") or not self.has_known_arguments:
+            return "its options are not all written at the site"
+        if self.nestings:
+            return "it is inside another map, or another is inside it"
+        if not around.has_row_a_device and site.option("devices") is None:
+            return "the program does not show that it maps over all of its devices"
+        if site.is_called_at_once or self.is_made_again:
+            return "it is made again for each call"
+        is_at_import = not self.module.functions_around(self.node)
+        if is_at_import and (around.is_set_late or around.in_processes):
+            return "it would start JAX's backend when the module is imported"
+        return ""
+
+    @functools.cached_property
+    def is_made_again(self) -> bool:
+        """Whether the same function is mapped there more than once."""
+        return may_be_remade(self.module, self.site, self.node)
+
+    @functools.cached_property
+    def has_comments(self) -> bool:
+        return bool(call_tokens.comments(self.module.source, self.site.whole))
+
+    @functools.cached_property
+    def has_known_arguments(self) -> bool:
+        """Whether nothing is unpacked, and no more is given than pmap takes."""
+        if self.site.has_unpacked_options:
+            return False
+        node, call = self.node, self.module.parent(self.node)
+        while isinstance(call, ast.Call):
+            if any(isinstance(arg, ast.Starred) for arg in call.args) or len(call.args) > 2:
+                return False
+            if call.args and call.args[0] is node and len(call.args) > 1:
+                return False
+            if call.func is node:
+                return True
+            node, call = call, self.module.parent(call)
+        return True
+
+    def parts(self, editor: Editor) -> tuple[str, dict[str, str]]:
+        """Returns the text of the mapped function, empty in a decorator, and of each option."""
+        call = self.whole
+        if not isinstance(call, ast.Call):
+            return "", {}
+        given = call_tokens.arguments(editor.source, call)
+        if isinstance(call.func, ast.Call):
+            given = [*call_tokens.arguments(editor.source, call.func)[1:], *given]
+        elif self.site.kind == "decorator":
+            del given[0]
+        options = {name: editor.text(place) for name, place in given if name is not None}
+        positional = [editor.text(place) for name, place in given if name is None]
+        if "fun" in options:
+            positional.insert(0, options.pop("fun"))
+        if len(positional) > 1:
+            options = {"axis_name": positional[1], **options}
+        return "".join(positional[:1]), options
+
+    def notes(self, editor: Editor) -> list[str]:
+        """Returns the comments between the arguments, which go above the new ones."""
+        call = self.whole
+        return (
+            call_tokens.comments_between(editor.source, call) if isinstance(call, ast.Call) else []
+        )
+
+
+def spelled(options: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Returns the options that are wanted as arguments, each under its new name."""
+    return [f"{new}={options[old]}" for old, new in wanted.items() if old in options]

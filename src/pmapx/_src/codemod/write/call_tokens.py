@@ -1,0 +1,93 @@
+"""What an AST does not have: the comments of an expression, and the parentheses around a part."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from typing import NamedTuple
+
+from pmapx._src.source.edits import ends, starts
+from pmapx._src.source.files import Source
+from pmapx._src.source.location import Place
+
+_BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE)
+
+
+class _Token(NamedTuple):
+    kind: int
+    text: str
+    place: Place
+
+
+def words(text: str) -> set[str]:
+    """Returns the words of an expression, those in strings too, but not those in comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline)
+    code = " ".join(token.string for token in tokens if token.type != tokenize.COMMENT)
+    return set(re.findall(r"\w+", code))
+
+
+def comments(source: Source, place: Place) -> list[tuple[Place, str]]:
+    """Returns the comments inside an expression."""
+    if "#" not in source.segment(place):
+        return []
+    found = _tokens(source, place)
+    return [(token.place, token.text) for token in found if token.kind == tokenize.COMMENT]
+
+
+def comments_between(source: Source, call: ast.Call) -> list[str]:
+    """Returns the comments of a call that are inside none of its arguments."""
+    kept = [place for _, place in arguments(source, call)]
+    if isinstance(call.func, ast.Call):
+        kept += [place for _, place in arguments(source, call.func)]
+    return [
+        text
+        for place, text in comments(source, source.place(call))
+        if not any(place.is_inside(argument) for argument in kept)
+    ]
+
+
+def arguments(source: Source, call: ast.Call) -> list[tuple[str | None, Place]]:
+    """Returns a call's arguments: the keyword, and the place with parentheses around the value."""
+    tokens = _tokens(source, source.place(call))
+    after = ends(source.place(call.func))
+    opening = next(
+        number
+        for number, token in enumerate(tokens)
+        if token.text == "(" and starts(token.place) >= after
+    )
+    inside = tokens[opening + 1 : -1]
+    given: list[tuple[str | None, ast.expr]] = [(None, node) for node in call.args]
+    given += [(keyword.arg, keyword.value) for keyword in call.keywords]
+    return [(name, _with_parentheses(source.place(node), inside)) for name, node in given]
+
+
+def parenthesized(source: Source, node: ast.expr, inside: ast.expr) -> Place:
+    """Returns the place of a node with the parentheses that are around it inside another."""
+    return _with_parentheses(source.place(node), _tokens(source, source.place(inside)))
+
+
+def _tokens(source: Source, place: Place) -> list[_Token]:
+    # In parentheses, the lines of an expression are no statements of their own.
+    text = f"({source.segment(place)})"
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        start, end = _shifted(place, token.start), _shifted(place, token.end)
+        if starts(place) <= start < ends(place):
+            found.append(_Token(token.type, token.string, Place(place.path, *start, *end)))
+    return found
+
+
+def _shifted(place: Place, point: tuple[int, int]) -> tuple[int, int]:
+    line, column = point
+    return place.line + line - 1, column + (place.column - 1 if line == 1 else 0)
+
+
+def _with_parentheses(place: Place, tokens: list[_Token]) -> Place:
+    tokens = [token for token in tokens if token.kind not in _BLANK]
+    before = [token for token in tokens if ends(token.place) <= starts(place)]
+    after = [token for token in tokens if starts(token.place) >= ends(place)]
+    while before and after and before[-1].text == "(" and after[0].text == ")":
+        place = Place(place.path, *starts(before.pop().place), *ends(after.pop(0).place))
+    return place

@@ -1,0 +1,89 @@
+"""The edits of one file, made from the inside out, in the file's own indentation and width."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+
+from pmapx._src.source.edits import Edit, between, ends, replacing, starts
+from pmapx._src.source.files import Source
+from pmapx._src.source.location import Place
+
+# Where formatters end a line; a file's own is the least that holds nearly all of its lines.
+WIDTHS = (80, 88, 100)
+
+
+class Editor:
+    """Collects edits. A text that is taken from the file has the edits inside it already."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.edits: list[Edit] = []
+
+    def text(self, place: Place) -> str:
+        r"""Returns the text at a place, as edited so far, with ``\n`` at the end of lines."""
+        parts, at = [], starts(place)
+        for edit in sorted(edit for edit in self.edits if _is_inside(edit, place)):
+            parts += [self._between(at, (edit.line, edit.column)), edit.text]
+            at = (edit.end_line, edit.end_column)
+        return "".join([*parts, self._between(at, ends(place))])
+
+    def replace(self, place: Place, text: str) -> None:
+        """Puts a text in a place, in which no other edit counts any more."""
+        self.edits = [edit for edit in self.edits if not _is_inside(edit, place)]
+        self.edits.append(replacing(place, text))
+
+    def insert(self, line: int, column: int, text: str) -> None:
+        self.edits.append(between((line, column), (line, column), text))
+
+    def _between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
+        return self.source.segment(Place(self.source.path, *start, *end))
+
+    @functools.cached_property
+    def step(self) -> str:
+        """The file's own step of indentation: that of its first block."""
+        for node in self.source.tree.body:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.match_case):
+                    return self.indent(inner.pattern.lineno)
+                if inner is not node and isinstance(inner, ast.stmt):
+                    indent = self.indent(inner.lineno)
+                    if indent and len(indent) == self.source.place(inner).column:
+                        return indent
+        return "    "
+
+    @functools.cached_property
+    def width(self) -> int:
+        lengths = sorted(len(line.rstrip()) for line in self.source.lines)
+        usual = lengths[int(0.99 * (len(lengths) - 1))]
+        return next((width for width in WIDTHS if width >= usual), WIDTHS[-1])
+
+    def indent(self, line: int) -> str:
+        """Returns the white space at the beginning of a line."""
+        text = self.source.line(line)
+        return text[: len(text) - len(text.lstrip())]
+
+    def rest_of_line(self, place: Place) -> str:
+        """Returns what follows a place on its last line, up to a comment."""
+        return self.source.line(place.end_line)[place.end_column :].partition("  #")[0].rstrip()
+
+    def call(self, function: str, args: Sequence[str], indent: str, last: str = "") -> str:
+        """Returns a call with an argument a line; ``last`` is a line that has its own comma."""
+        step = indent + self.step
+        lines = [f"{step}{arg},\n" for arg in args] + ([f"{step}{last}\n"] if last else [])
+        return f"{function}(\n{''.join(lines)}{indent})"
+
+    def short_call(self, function: str, args: Sequence[str], indent: str, used: int) -> str:
+        """Returns a call on one line, or with an argument a line if ``used`` columns are too many.
+
+        What an argument has on further lines does not count.
+        """
+        text = f"{function}({', '.join(args)})"
+        is_long = used + len(text.partition("\n")[0]) > self.width
+        return self.call(function, args, indent) if is_long else text
+
+
+def _is_inside(edit: Edit, place: Place) -> bool:
+    is_after = starts(place) <= (edit.line, edit.column)
+    return is_after and (edit.end_line, edit.end_column) <= ends(place)

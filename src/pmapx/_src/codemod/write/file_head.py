@@ -1,0 +1,159 @@
+"""Where a migrated file is given functions and imports: behind the imports at its top."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Named
+from pmapx._src.codemod.decide import axis_names
+from pmapx._src.codemod.write import emitted_functions
+from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.write.emitted_functions import Manner
+from pmapx._src.codemod.write.imports import inserted
+from pmapx._src.source.edits import Edit, between
+
+
+class _Line(NamedTuple):
+    """The statements on one logical line: a compound one, or simple ones between semicolons."""
+
+    first: int
+    last: int
+    nodes: list[ast.stmt]
+
+
+def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
+    """Tells whether a function is the one that an earlier run wrote."""
+    found = emitted_functions.find(name, manner).node
+    return axis_names.without_name(found) == axis_names.without_name(node)
+
+
+def added(module: Module, editor: Editor, used: Collection[str], manner: Manner) -> list[Edit]:
+    """Returns the edit that gives a file, or a notebook's first cell with an edit, what it uses."""
+    here = {
+        node.name
+        for node in module.source.tree.body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    wanted = [name for name in emitted_functions.with_needs(used, manner) if name not in here]
+    changed = {line for edit in editor.edits for line in range(edit.line, edit.end_line + 1)}
+    lines = _lines(module, min(changed))
+    at = _end_of_imports(lines, used, changed)
+    imported = [
+        f"{line}\n"
+        for line in emitted_functions.imports(wanted, manner)
+        if not _is_imported(lines[:at], line)
+    ]
+    if module.env.find("jax") != frozenset({Named("jax")}):
+        imported.append("import jax\n")
+    axis_name = axis_names.of_maps(module)
+    texts = [
+        axis_names.with_name(emitted_functions.text(name, editor.step, manner), axis_name)
+        for name in wanted
+    ]
+    if not imported and not texts:
+        return []
+    is_below_function = at > 0 and isinstance(lines[at - 1].nodes[0], ast.FunctionDef)
+    before = "\n\n" if imported and is_below_function else ""
+    if texts and (imported or at):
+        imported.append("\n\n")
+    text = before + "".join(imported) + "\n\n".join(texts)
+    if at == 0:
+        first = (lines[0].first, 0)
+        return [between(first, first, text + ("\n\n" if texts else ""))]
+    end = _end_of_block(module, lines[at - 1])
+    if at == len(lines):
+        return [inserted(module, end, text)]
+    start = following = end + 1
+    while texts and not module.source.line(following).strip():
+        following += 1
+    return [between((start, 0), (following, 0), text + ("\n\n" if texts else ""))]
+
+
+def _lines(module: Module, changed: int) -> list[_Line]:
+    """Returns the logical lines at the top level of a file, or of the cell with a changed line."""
+    cell = module.source.cell_of(changed)
+    lines: list[_Line] = []
+    for node in module.source.tree.body:
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+        last = node.end_lineno or node.lineno
+        if cell is not None and module.source.cell_of(first)[0] != cell[0]:  # type: ignore[index]
+            continue
+        if lines and lines[-1].last >= first:
+            lines[-1] = _Line(lines[-1].first, last, [*lines[-1].nodes, node])
+        else:
+            lines.append(_Line(first, last, [node]))
+    return lines
+
+
+def _end_of_imports(lines: Sequence[_Line], used: Collection[str], changed: set[int]) -> int:
+    """Returns how many lines the first imports are, or the docstring where there are none."""
+    end = 0
+    for position, line in enumerate(lines):
+        node = line.nodes[0]
+        if not changed.isdisjoint(range(line.first, line.last + 1)) or _names(line) & set(used):
+            break
+        if _is_import(line):
+            end = position + 1
+        elif position == 0 and _is_docstring(node):
+            end = 1
+        elif position == end and isinstance(node, ast.Pass):
+            # A notebook's magic, which stays above.
+            end = position + 1
+        elif hasattr(node, "cases") or (
+            hasattr(node, "body") and not isinstance(node, (ast.If, ast.Try))
+        ):
+            # Settings between imports, such as os.environ[...] = ..., do not end them.
+            break
+    # Behind what an earlier run wrote, since the new may use it.
+    written = [
+        position
+        for position, line in enumerate(lines, start=1)
+        if getattr(line.nodes[0], "name", "") in emitted_functions.names()
+    ]
+    return max([end, *written])
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
+
+
+def _names(line: _Line) -> set[str]:
+    parts = (part for node in line.nodes for part in ast.walk(node))
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _is_import(line: _Line) -> bool:
+    imports = (ast.Import, ast.ImportFrom)
+    if isinstance(line.nodes[0], (ast.If, ast.Try)):
+        return any(isinstance(part, imports) for part in ast.walk(line.nodes[0]))
+    return any(isinstance(node, imports) for node in line.nodes)
+
+
+def _is_imported(lines: Sequence[_Line], text: str) -> bool:
+    """Tells whether one of these lines binds what a line with one import binds."""
+    wanted = ast.dump(ast.parse(text).body[0].names[0])  # type: ignore[attr-defined]
+    module = getattr(ast.parse(text).body[0], "module", None)
+    return any(
+        ast.dump(alias) == wanted
+        for line in lines
+        for node in line.nodes
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        if getattr(node, "module", None) == module and not getattr(node, "level", 0)
+        for alias in node.names
+    )
+
+
+def _end_of_block(module: Module, line: _Line) -> int:
+    """Returns the last line of a statement with the indented comments below it, which are its."""
+    end = following = line.last
+    while hasattr(line.nodes[0], "body") and following < len(module.source.lines):
+        following += 1
+        text = module.source.line(following)
+        if text.lstrip().startswith("#") and text[0].isspace():
+            end = following
+        elif text.strip():
+            break
+    return end
