@@ -50,16 +50,33 @@ def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
     return bound
 
 
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """Returns all parameters of a function."""
+    signature = node.args
+    several = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
+    return several + [each for each in (signature.vararg, signature.kwarg) if each is not None]
+
+
+def self_name(function: Function) -> str:
+    """Returns the name of the parameter that a method has its object, or its class, in."""
+    signature = function.node.args
+    positional = [*signature.posonlyargs, *signature.args]
+    is_method = function.owner is not None and not has_decorator(function, "staticmethod")
+    return positional[0].arg if positional and is_method else ""
+
+
+def has_decorator(function: Function, name: str) -> bool:
+    """Tells whether a function is decorated by a builtin such as ``staticmethod``."""
+    decorators = getattr(function.node, "decorator_list", [])
+    return any(isinstance(each, ast.Name) and each.id == name for each in decorators)
+
+
 def bind_self(function: Function, bound: dict[str, Value]) -> None:
     """Gives a method that is read on its own an object of its class."""
-    signature = function.node.args
-    parameters = [*signature.posonlyargs, *signature.args]
-    decorators = getattr(function.node, "decorator_list", [])
-    is_static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in decorators)
-    is_class = any(isinstance(d, ast.Name) and d.id == "classmethod" for d in decorators)
-    if parameters and function.owner is not None and not is_static:
-        owner = function.owner if is_class else Instance(function.owner)
-        bound[parameters[0].arg] = value(owner)
+    name = self_name(function)
+    if name and function.owner is not None:
+        is_class = has_decorator(function, "classmethod")
+        bound[name] = value(function.owner if is_class else Instance(function.owner))
 
 
 def _carried(held: Value) -> Value:

@@ -8,8 +8,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from pmapx._src.analysis import calls, known_names, mixed_devices, statements
+from pmapx._src.analysis import binding, calls, known_names, mixed_devices, statements
 from pmapx._src.analysis import known_calls as known
+from pmapx._src.analysis.definitions import EACH
 from pmapx._src.analysis.facts import Indexing, Reference
 from pmapx._src.analysis.frame import Arguments, Frame
 from pmapx._src.analysis.scopes import Environment
@@ -161,6 +162,10 @@ def _evaluate_path(
             else _evaluate_attribute(frame, node, is_quiet=is_quiet)
         )
     held = looked_up(frame, held)
+    if frame.module.project.has_definitions and path is not None:
+        reaching = frame.env.reaching(path)
+        if reaching is not None:
+            frame.module.facts.definitions.add_reaching(node, reaching)
     is_outside = False
     for fact in held:
         if isinstance(fact, Named):
@@ -227,17 +232,11 @@ def _of_instance(frame: Frame, instance: Instance, name: str) -> Value:
     return join(
         held,
         frozenset(
-            Bound(fact, instance) if isinstance(fact, Function) and _is_method(fact) else fact
+            Bound(fact, instance)
+            if isinstance(fact, Function) and binding.self_name(fact)
+            else fact
             for fact in found
         ),
-    )
-
-
-def _is_method(function: Function) -> bool:
-    decorators = getattr(function.node, "decorator_list", [])
-    return function.owner is not None and not any(
-        isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
-        for decorator in decorators
     )
 
 
@@ -277,7 +276,24 @@ def _call(frame: Frame, node: ast.Call) -> Value:
                 if isinstance(fact, Dict):
                     arguments.keywords.update(fact.items)
     frame.module.facts.add_callee(node, known)
+    if frame.env.function_scope.self_name:
+        _leave_attributes(frame, node, known)
     return calls.call(frame, known, arguments, node)
+
+
+def _leave_attributes(frame: Frame, node: ast.Call, callee: Value) -> None:
+    """A method of the same object, or a function that gets it, may change its attributes."""
+    own = frame.env.function_scope.self_name
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    is_given = any(isinstance(arg, ast.Name) and arg.id == own for arg in given)
+    is_method = (
+        isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == own
+        and not (callee and all(isinstance(fact, Mapped) for fact in callee))
+    )
+    if is_given or is_method:
+        frame.env.leave_attributes()
 
 
 def _add_starred(arguments: Arguments, held: Value) -> None:
@@ -431,7 +447,7 @@ def _boolean(frame: Frame, node: ast.BoolOp) -> Value:
 
 def _named(frame: Frame, node: ast.NamedExpr) -> Value:
     held = evaluate(frame, node.value)
-    statements.assign(frame, node.target, held)
+    statements.assign(frame, node.target, held, node.value)
     return held
 
 
@@ -452,7 +468,8 @@ def _comprehension(
     )
     for generator in node.generators:
         iterated = evaluate(inner, generator.iter)
-        statements.assign(inner, generator.target, iterate(inner, generator.iter, iterated))
+        element = iterate(inner, generator.iter, iterated)
+        statements.assign(inner, generator.target, element, generator.iter, (EACH,))
         for condition in generator.ifs:
             evaluate(inner, condition)
     if isinstance(node, ast.DictComp):

@@ -6,7 +6,8 @@ import ast
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis.scopes import Environment
+from pmapx._src.analysis.definitions import Definition, Step
+from pmapx._src.analysis.scopes import Environment, State
 from pmapx._src.analysis.values import UNKNOWN, Function, Value
 
 if TYPE_CHECKING:
@@ -24,11 +25,42 @@ class Frame:
     depth: int = 0
     returned: Value = UNKNOWN
     yielded: Value | None = None
-    # Names at each break and continue, a list a loop.
-    loop_exits: list[list[dict[str, Value]]] = dataclasses.field(default_factory=list)
+    # What holds at each break and continue, a list a loop.
+    loop_exits: list[list[State]] = dataclasses.field(default_factory=list)
     guards: int = 0
     # The tree_map that is applying this function to leaves, and its module.
     tree_call: tuple[Module, ast.expr] | None = None
+
+    def define(
+        self,
+        name: str,
+        node: ast.AST,
+        source: ast.expr | None = None,
+        steps: tuple[Step, ...] = (),
+    ) -> None:
+        """Notes a binding: of a name, an attribute path of the object, or "" for what has none."""
+        if not self.module.project.has_definitions:
+            return
+        found = self.module.facts.definitions
+        definition = found.assigned[node] = Definition(node, self.module, source, steps)
+        owner = self.env.declared.get(name)
+        if owner is not None and owner.node is not None:
+            found.rebound.add((owner.node, name))
+            found.bound.setdefault((owner.node, name), set()).add(definition)
+        elif name:
+            self.env.definitions[name] = frozenset({definition})
+            scope = self.env.function_scope.node
+            assert scope is not None
+            found.bound.setdefault((scope, name), set()).add(definition)
+
+    def publish(self) -> None:
+        """Notes what a method leaves in the attributes of its object."""
+        owner = self.function.owner if self.function is not None else None
+        if owner is not None:
+            self.env.leave_attributes()
+            for path, left in self.env.left.items():
+                key = (owner.node, path.partition(".")[2])
+                self.module.facts.definitions.published.setdefault(key, set()).update(left)
 
 
 @dataclasses.dataclass(slots=True)

@@ -65,7 +65,7 @@ class Module:
         self.source = source
         self.project = project
         self.facts = Facts()
-        self.env = Environment()
+        self.env = Environment(node=source.tree)
         self.attributes: dict[ast.ClassDef, dict[str, Value]] = {}
         self.pending: list[Function] = []
         self.results: dict[Key, Value] = {}
@@ -91,7 +91,7 @@ class Module:
             if reading > 0 and not self._has_news:
                 break
             self.facts = Facts()
-            self.env = Environment()
+            self.env = Environment(node=self.source.tree)
             self.pending, self.results, project.readings = [], {}, {}
             project.statements_left = STATEMENTS if self.is_followed else 0
             frame = Frame(self, self.env)
@@ -110,7 +110,7 @@ class Module:
         """Reads the bodies of functions whether or not anything seen calls them."""
         while self.pending:
             function = self.pending.pop(0)
-            if not self._is_worth_reading(function):
+            if not self.project.has_definitions and not self._is_worth_reading(function):
                 continue
             frame = Frame(self, function.around)
             statements.call_function(frame, function, Arguments([], {}), is_alone=True)

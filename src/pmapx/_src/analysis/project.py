@@ -18,12 +18,21 @@ from pmapx._src.source.files import Source
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(self, paths: Iterable[str], *, is_partial: bool = False, others: int = 0) -> None:
+    def __init__(
+        self,
+        paths: Iterable[str],
+        *,
+        is_partial: bool = False,
+        others: int = 0,
+        has_definitions: bool = False,
+    ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
+        With ``has_definitions`` every function is read, and the bindings that reach each name.
         """
         self.is_partial = is_partial
+        self.has_definitions = has_definitions
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pmapx._src.analysis import binding, expressions, mixed_devices
+from pmapx._src.analysis.definitions import EACH, OPAQUE, Step
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.frame import Arguments, Frame
-from pmapx._src.analysis.scopes import Environment, joined
+from pmapx._src.analysis.scopes import Environment, State
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Class,
@@ -51,7 +52,7 @@ def call_function(
     if is_alone and function.owner is not None:
         binding.bind_self(function, bound)
     tree_call = None if is_alone else frame.tree_call
-    env = Environment(function.around)
+    env = Environment(function.around, function.node)
     env.is_under_jit |= function.node in module.project.jitted
     env.is_under_map |= function.node in module.project.mapped
     if not is_alone:
@@ -73,10 +74,14 @@ def call_function(
     env.parameters = frozenset(bound)
     caller = None if is_alone else frame
     inner = Frame(module, env, function, caller, frame.depth + 1, tree_call=tree_call)
+    for parameter in binding.parameters(function.node):
+        inner.define(parameter.arg, parameter)
+    env.self_name = binding.self_name(function)
     if isinstance(function.node, ast.Lambda):
         inner.returned = expressions.evaluate(inner, function.node.body)
     else:
         execute(inner, function.node.body)
+    inner.publish()
     if inner.yielded is not None:
         inner.returned = value(Elements(inner.yielded))
     module.results[key] = inner.returned
@@ -95,11 +100,10 @@ def _import(frame: Frame, node: ast.Import) -> None:
     for alias in node.names:
         _refer(frame, alias, alias.name)
         project = frame.module.project
-        if alias.asname is not None:
-            frame.env.bind(alias.asname, project.imported(frame.module.path, alias.name))
-        else:
-            top = alias.name.partition(".")[0]
-            frame.env.bind(top, project.imported(frame.module.path, top))
+        name = alias.asname or alias.name.partition(".")[0]
+        whole = alias.name if alias.asname is not None else name
+        frame.env.bind(name, project.imported(frame.module.path, whole))
+        frame.define(name, alias)
 
 
 def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
@@ -114,6 +118,7 @@ def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
             if isinstance(fact, Named):
                 _refer(frame, alias, fact.name)
         frame.env.bind(alias.asname or alias.name, held)
+        frame.define(alias.asname or alias.name, alias)
 
 
 def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
@@ -128,6 +133,7 @@ def _define_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef)
     for decorator, known in zip(reversed(node.decorator_list), reversed(decorators), strict=True):
         held = expressions.decorate(frame, decorator, known, held)
     frame.env.bind(node.name, held)
+    frame.define(node.name, node)
 
 
 def make_function(
@@ -163,7 +169,7 @@ def _define_class(frame: Frame, node: ast.ClassDef) -> None:
     for keyword in node.keywords:
         expressions.evaluate(frame, keyword.value)
     attributes = frame.module.attributes.setdefault(node, {})
-    env = Environment(frame.env, is_class=True)
+    env = Environment(frame.env, node)
     cls = Class(node, frame.module, bases, attributes, env.names)
     env.names["__class__"] = value(cls)
     inner = Frame(frame.module, env, frame.function, frame.caller, frame.depth)
@@ -171,11 +177,13 @@ def _define_class(frame: Frame, node: ast.ClassDef) -> None:
     # The class keeps the dict that its body has become after branches.
     cls.body.update(env.names)
     frame.env.bind(node.name, value(cls))
+    frame.define(node.name, node)
 
 
 def _return(frame: Frame, node: ast.Return) -> bool:
     if node.value is not None:
         frame.returned = join(frame.returned, expressions.evaluate(frame, node.value))
+    frame.env.leave_attributes()
     return False
 
 
@@ -189,12 +197,12 @@ def _raise(frame: Frame, node: ast.Raise) -> bool:
 def _assign(frame: Frame, node: ast.Assign) -> None:
     held = expressions.evaluate(frame, node.value)
     for target in node.targets:
-        assign(frame, target, held)
+        assign(frame, target, held, node.value)
 
 
 def _annotated_assign(frame: Frame, node: ast.AnnAssign) -> None:
     if node.value is not None:
-        assign(frame, node.target, expressions.evaluate(frame, node.value))
+        assign(frame, node.target, expressions.evaluate(frame, node.value), node.value)
 
 
 def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
@@ -202,28 +210,41 @@ def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
     added = expressions.evaluate(frame, node.value)
     mixed_devices.note(frame, node, before, added)
     is_list = any(isinstance(fact, Elements) for fact in before)
-    assign(frame, node.target, join(before, added) if is_list else UNKNOWN)
+    held = join(before, added) if is_list else UNKNOWN
+    assign(frame, node.target, held, node.value, (OPAQUE,))
 
 
-def assign(frame: Frame, target: ast.expr, held: Value) -> None:
+def assign(
+    frame: Frame,
+    target: ast.expr,
+    held: Value,
+    source: ast.expr | None = None,
+    steps: tuple[Step, ...] = (),
+) -> None:
     """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
     held = frozenset(fact for fact in held if not isinstance(fact, Donated))
     if isinstance(target, ast.Name):
         frame.env.bind(target.id, held)
+        frame.define(target.id, target, source, steps)
     elif isinstance(target, ast.Starred):
-        assign(frame, target.value, UNKNOWN)
+        assign(frame, target.value, UNKNOWN, source, (*steps, OPAQUE))
     elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = binding.unpacked(held, len(target.elts))
-        if any(isinstance(part, ast.Starred) for part in target.elts):
-            parts = [UNKNOWN] * len(target.elts)
-        for part, known in zip(target.elts, parts, strict=True):
-            assign(frame, part, known)
+        count = len(target.elts)
+        parts = binding.unpacked(held, count)
+        is_starred = any(isinstance(part, ast.Starred) for part in target.elts)
+        if is_starred:
+            parts = [UNKNOWN] * count
+        for index, (part, known) in enumerate(zip(target.elts, parts, strict=True)):
+            step = OPAQUE if is_starred else (index, count)
+            assign(frame, part, known, source, (*steps, step))
     elif isinstance(target, ast.Attribute):
         owner = expressions.evaluate(frame, target.value, is_quiet=True)
         path = expressions.dotted(target)
         if path is not None:
             frame.env.forget_below(path)
             frame.env.names[path] = held
+        is_own = path is not None and path == f"{frame.env.function_scope.self_name}.{target.attr}"
+        frame.define(path if is_own and path is not None else "", target, source, steps)
         for fact in owner:
             if isinstance(fact, Instance):
                 attributes = fact.cls.attributes
@@ -231,8 +252,9 @@ def assign(frame: Frame, target: ast.expr, held: Value) -> None:
                     fact.cls.module.telling_attributes.add(target.attr)
                 attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
     elif isinstance(target, ast.Subscript):
-        index = expressions.evaluate(frame, target.slice)
-        expressions.store_item(frame, target.value, index, held)
+        index_held = expressions.evaluate(frame, target.slice)
+        frame.define("", target, source, steps)
+        expressions.store_item(frame, target.value, index_held, held)
 
 
 def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
@@ -240,7 +262,7 @@ def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
     element = expressions.iterate(frame, node.iter, iterated)
 
     def once() -> None:
-        assign(frame, node.target, element)
+        assign(frame, node.target, element, node.iter, (EACH,))
         execute(frame, node.body)
 
     _loop(frame, once)
@@ -258,18 +280,21 @@ def _while(frame: Frame, node: ast.While) -> None:
 
 def _loop(frame: Frame, once: Callable[[], None]) -> None:
     """Reads a loop's body twice: what the first turn leaves, the second finds."""
-    ends = [dict(frame.env.names)]
+    env = frame.env
+    ends: list[State] = [env.state]
     for _ in range(2):
+        env.enter(env.state)
         frame.loop_exits.append([])
         once()
         ends += frame.loop_exits.pop()
-        ends.append(dict(frame.env.names))
-    frame.env.names = joined(ends)
+        ends.append(env.state)
+    env.merge(ends)
 
 
 def _leave_loop(frame: Frame, node: ast.Break | ast.Continue) -> bool:
     if frame.loop_exits:
-        frame.loop_exits[-1].append(dict(frame.env.names))
+        frame.loop_exits[-1].append(frame.env.state)
+        frame.env.enter(frame.env.state)
     return False
 
 
@@ -292,33 +317,35 @@ def asks_for_a_version(test: ast.expr) -> bool:
 
 
 def _branches(frame: Frame, branches: Sequence[Sequence[ast.stmt]]) -> bool:
-    before = frame.env.names
+    before = frame.env.state
     ends = []
     for statements in branches:
-        frame.env.names = dict(before)
+        frame.env.enter(before)
         if execute(frame, statements):
-            ends.append(frame.env.names)
-    frame.env.names = joined(ends) if ends else before
+            ends.append(frame.env.state)
+    frame.env.merge(ends or [before])
     return bool(ends)
 
 
 def _try(frame: Frame, node: ast.Try) -> bool:
     is_guard = any(_catches_missing(handler) for handler in node.handlers)
     frame.guards += is_guard
-    before = dict(frame.env.names)
+    before = frame.env.state
+    frame.env.enter(before)
     falls = execute(frame, [*node.body, *node.orelse])
-    after = frame.env.names
+    after = frame.env.state
     ends = [after] if falls else []
     for handler in node.handlers:
-        frame.env.names = joined([before, dict(after)])
+        frame.env.merge([before, after])
         if handler.type is not None:
             expressions.evaluate(frame, handler.type)
         if handler.name is not None:
             frame.env.bind(handler.name, UNKNOWN)
+            frame.define(handler.name, handler)
         if execute(frame, handler.body):
-            ends.append(frame.env.names)
+            ends.append(frame.env.state)
     frame.guards -= is_guard
-    frame.env.names = joined(ends) if ends else after
+    frame.env.merge(ends or [after])
     return execute(frame, node.finalbody) and bool(ends)
 
 
@@ -335,7 +362,7 @@ def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> bool:
     for item in node.items:
         held = expressions.evaluate(frame, item.context_expr)
         if item.optional_vars is not None:
-            assign(frame, item.optional_vars, held)
+            assign(frame, item.optional_vars, held, item.context_expr, (OPAQUE,))
     return execute(frame, node.body)
 
 
@@ -346,6 +373,7 @@ def _match(frame: Frame, node: ast.Match) -> bool:
             name = getattr(part, "name", None)
             if isinstance(name, str):
                 frame.env.bind(name, UNKNOWN)
+                frame.define(name, part)
         if case.guard is not None:
             expressions.evaluate(frame, case.guard)
     return _branches(frame, [*[case.body for case in node.cases], []])
@@ -365,11 +393,12 @@ def _delete(frame: Frame, node: ast.Delete) -> None:
         if path is not None:
             frame.env.forget_below(path)
             frame.env.names[path] = UNKNOWN
+            frame.env.definitions.pop(path, None)
 
 
 def _global(frame: Frame, node: ast.Global | ast.Nonlocal) -> None:
-    if isinstance(node, ast.Global):
-        frame.env.global_names.update(node.names)
+    for name in node.names:
+        frame.env.declare(name, is_global=isinstance(node, ast.Global))
 
 
 _READERS: dict[type[ast.stmt], Callable[[Frame, Any], bool | None]] = {
