@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from pmapx._src.analysis import expressions
+from pmapx._src.analysis import lookup
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 
@@ -43,7 +43,7 @@ def uses_of(module: Module, table: Mapping[str, str]) -> Iterator[tuple[Referenc
 
 def _is_told_before(module: Module, reference: Reference, table: Mapping[str, str]) -> bool:
     """``env = maps.env`` is reported, and ``env.mesh`` after it is not."""
-    written = expressions.dotted(reference.node)
+    written = lookup.dotted(reference.node)
     if reference.by == "import" or written is None:
         return False
     variable, *attributes = written.split(".")
