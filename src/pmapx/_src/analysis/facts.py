@@ -99,6 +99,8 @@ class Facts:
         # Which known counts and calls an expression stands for, such as jax.device_count.
         self.results: dict[ast.AST, frozenset[str]] = {}
         self.definitions = Definitions()
+        # Calls that were not followed since a budget was spent, by its name: the first of each.
+        self.exhausted: dict[str, Place] = {}
 
     def add_call(self, call: Call) -> None:
         """Notes a call; one met again, as in a loop, keeps all that its arguments may be."""

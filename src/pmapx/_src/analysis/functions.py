@@ -141,11 +141,13 @@ def call_function(
         return module.results[key]
     is_reading = any(f.function is not None and f.function.node is function.node
                      for f in _callers(frame))  # fmt: skip
-    readings = module.project.readings
-    too_many = readings.get(function.node, 0) >= MOST_READINGS
-    is_over = module.project.statements_left <= 0 and not is_alone
-    if is_reading or too_many or frame.depth > DEEPEST or is_over:
+    spent = _spent_budget(frame, function, is_alone)
+    if is_reading or spent:
+        if not is_reading and module.project.is_following:
+            place = module.place(function.node) if node is None else frame.module.place(node)
+            frame.module.facts.exhausted.setdefault(spent, place)
         return UNKNOWN
+    readings = module.project.readings
     readings[function.node] = readings.get(function.node, 0) + 1
     module.results[key] = UNKNOWN
     env.names.update(bound)
@@ -164,6 +166,16 @@ def call_function(
         inner.returned = value(Elements(inner.yielded))
     module.results[key] = inner.returned
     return inner.returned
+
+
+def _spent_budget(frame: Frame, function: Function, is_alone: bool) -> str:
+    """Returns which budget does not allow to read a function once more, "" if all do."""
+    project = function.module.project
+    if project.readings.get(function.node, 0) >= MOST_READINGS:
+        return "readings"
+    if frame.depth > DEEPEST:
+        return "depth"
+    return "statements" if project.statements_left <= 0 and not is_alone else ""
 
 
 def _callers(frame: Frame | None) -> list[Frame]:

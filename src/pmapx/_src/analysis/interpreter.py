@@ -69,6 +69,14 @@ class Frame:
             assert scope is not None
             found.bound.setdefault((scope, name), set()).add(definition)
 
+    def interrupt(self, before: State) -> None:
+        """Lets all bindings since a state reach this point: an exception may follow any."""
+        found = self.module.facts.definitions
+        scope = self.env.function_scope.node
+        for name, reaching in self.env.definitions.items():
+            if before[1].get(name) != reaching and scope is not None:
+                self.env.definitions[name] = frozenset(found.bound[scope, name])
+
     def publish(self) -> None:
         """Notes what a method leaves in the attributes of its object."""
         owner = self.function.owner if self.function is not None else None

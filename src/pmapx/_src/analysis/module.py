@@ -100,7 +100,8 @@ class Module:
     def read(self) -> None:
         """Follows values through the whole module."""
         project = self.project
-        before = project.statements_left, project.readings
+        before = project.statements_left, project.readings, project.is_following
+        project.is_following = self.is_followed
         for reading in range(READINGS if self.is_followed else 1):
             if reading > 0 and not self._has_news:
                 break
@@ -117,7 +118,7 @@ class Module:
             self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
                 held for attributes in self.attributes.values() for held in attributes.values()
             )
-        project.statements_left, project.readings = before
+        project.statements_left, project.readings, project.is_following = before
         self.is_read = True
 
     def read_pending(self) -> None:

@@ -49,7 +49,9 @@ class Project:
         self.meshes_mapped: dict[Mesh, Place] = {}
         # Statements that may still be read; beyond that, calls are no longer followed.
         self.statements_left = 0
-        # How often each function was read for the module that is being read.
+        # Whether calls are followed in the module that is being read.
+        self.is_following = False
+        # How often each function was read for that module.
         self.readings: dict[ast.AST, int] = {}
         # Where the partial stands that is being applied.
         self.through: Place | None = None

@@ -47,9 +47,12 @@ class Environment:
     def merge(self, states: Sequence[State]) -> None:
         """Goes on from any of several states."""
         self.names = joined([names for names, _ in states])
-        if len(states) == 1:
-            self.definitions = states[0][1]
-            return
+        self.definitions = states[0][1]
+        if len(states) > 1:
+            self.merge_definitions(states)
+
+    def merge_definitions(self, states: Sequence[State]) -> None:
+        """Lets the bindings of any of several states reach this point."""
         merged: dict[str, Reaching] = {}
         for name in dict.fromkeys(name for _, definitions in states for name in definitions):
             held = [definitions.get(name) for _, definitions in states]

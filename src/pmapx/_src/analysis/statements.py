@@ -146,6 +146,8 @@ def _loop(frame: Frame, once: Callable[[], None]) -> None:
     ends: list[State] = [env.state]
     for _ in range(2):
         env.enter(env.state)
+        # A turn may also begin after one that ``continue`` has ended.
+        env.merge_definitions(ends)
         frame.loop_exits.append([])
         once()
         ends += frame.loop_exits.pop()
@@ -190,6 +192,7 @@ def _try(frame: Frame, node: ast.Try) -> bool:
     ends = [after] if falls else []
     for handler in node.handlers:
         frame.env.merge([before, after])
+        frame.interrupt(before)
         if handler.type is not None:
             evaluate(frame, handler.type)
         if handler.name is not None:
@@ -199,6 +202,8 @@ def _try(frame: Frame, node: ast.Try) -> bool:
             ends.append(frame.env.state)
     frame.guards -= is_guard
     frame.env.merge(ends or [after])
+    if node.finalbody:
+        frame.interrupt(before)
     return execute(frame, node.finalbody) and bool(ends)
 
 
