@@ -213,7 +213,7 @@ for batch in ROWS:
 RESULT = [np.asarray(state["w"][i]) for i in range(N)]
 STATE = state
 """,
-        "a row is chosen by something else than a number (line 20)",
+        "a shard is chosen by something else than a number (line 20)",
     ),
     "differs_by_itself": (
         """

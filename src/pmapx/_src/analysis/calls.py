@@ -6,9 +6,11 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from pmapx._src.analysis import expressions, known_calls, known_names, statements
-from pmapx._src.analysis.facts import Call, Invocation
-from pmapx._src.analysis.frame import Arguments, Frame
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.facts import Invocation
+from pmapx._src.analysis.functions import call_function
+from pmapx._src.analysis.interpreter import Arguments, Caller, Frame, call
+from pmapx._src.analysis.lookup import attribute, dotted
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Bound,
@@ -42,49 +44,14 @@ from pmapx._src.analysis.values import (
 )
 
 
-def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> Value:
-    """Returns what calling a value gives; ``node`` is the call, or the decorator that calls."""
-    outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
-    if outside:
-        frame.module.facts.add_call(
-            Call(node, outside, list(arguments.args), dict(arguments.keywords))
-        )
-    return join(*[_call_one(frame, fact, arguments, node) for fact in callee])
-
-
-def _call_one(frame: Frame, callee: Fact, arguments: Arguments, node: ast.expr) -> Value:
-    if isinstance(callee, Named):
-        return known_calls.call_named(frame, callee.name, arguments, node)
-    if isinstance(callee, Function):
-        return statements.call_function(frame, callee, arguments)
-    if isinstance(callee, Bound):
-        return _call_bound(frame, callee, arguments)
-    if isinstance(callee, Partial):
-        return _call_partial(frame, callee, arguments, node)
-    if isinstance(callee, Class):
-        return _make_instance(frame, callee, arguments)
-    if isinstance(callee, Mapped):
-        return call_mapped(frame, callee, arguments, node)
-    if isinstance(callee, Method):
-        return _call_method(frame, callee, arguments, node)
-    if isinstance(callee, Derivative):
-        return _call_derivative(frame, callee, arguments, node)
-    if isinstance(callee, Sharded):
-        return value(NotATuple())
-    if isinstance(callee, Instance):
-        dunder = expressions.attribute(frame, callee, "__call__")
-        return join(*[_call_one(frame, f, arguments, node) for f in dunder])
-    return UNKNOWN
-
-
-def _call_bound(frame: Frame, bound: Bound, arguments: Arguments) -> Value:
+def _call_bound(frame: Frame, bound: Bound, arguments: Arguments, node: ast.expr) -> Value:
     with_self = Arguments(
         [value(bound.owner), *arguments.args],
         arguments.keywords,
         [None, *arguments.nodes],
         arguments.is_open,
     )
-    return statements.call_function(frame, bound.function, with_self)
+    return call_function(frame, bound.function, with_self)
 
 
 def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr) -> Value:
@@ -94,16 +61,22 @@ def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: as
         [*[None] * len(partial.args), *arguments.nodes],
         arguments.is_open,
     )
-    with known_calls.applied_through(frame, partial.place):
+    # While a partial is applied, the place where it was written is the site.
+    project = frame.module.project
+    before = project.through
+    project.through = before or partial.place
+    try:
         return call(frame, partial.function, whole, node)
+    finally:
+        project.through = before
 
 
-def _make_instance(frame: Frame, cls: Class, arguments: Arguments) -> Value:
-    init = expressions.attribute(frame, cls, "__init__")
+def _make_instance(frame: Frame, cls: Class, arguments: Arguments, node: ast.expr) -> Value:
+    init = attribute(frame, cls, "__init__")
     instance = Instance(cls)
     for fact in init:
         if isinstance(fact, Function):
-            _call_bound(frame, Bound(fact, instance), arguments)
+            _call_bound(frame, Bound(fact, instance), arguments, node)
     for name, held in arguments.keywords.items():
         if not init:
             # A dataclass or NamedTuple: its fields are the keywords.
@@ -120,14 +93,14 @@ def _make_instance(frame: Frame, cls: Class, arguments: Arguments) -> Value:
     return value(instance)
 
 
-def call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> Value:
+def _call_mapped(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what a pmapped function gives: its result with an axis of devices in front."""
     module = frame.module
     module.facts.add_invocation(
         Invocation(node, mapped, frame.env.is_under_jit, frame.env.is_under_map)
     )
     _donate(frame, mapped, arguments, node)
-    inner = known_calls.result_shape(frame, mapped.function)
+    inner = _result_shape(frame, mapped.function)
     place = module.place(node)
     return _stack(inner, mapped.out_axes, _name_of(mapped), place)
 
@@ -188,7 +161,7 @@ def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) 
         if not 0 <= position < len(arguments.nodes):
             continue
         argument = arguments.nodes[position]
-        path = expressions.dotted(argument) if argument is not None else None
+        path = dotted(argument) if argument is not None else None
         if path is None:
             continue
         found = frame.env.find(path)
@@ -199,15 +172,7 @@ def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) 
             frame.env.names[path] = join(kept, value(Donated(place, position)))
 
 
-def _call_derivative(
-    frame: Frame, derivative: Derivative, arguments: Arguments, node: ast.expr
-) -> Value:
-    result = call(frame, derivative.function, arguments, node)
-    return derivative_result(derivative, result, arguments)
-
-
-def derivative_result(derivative: Derivative, result: Value, arguments: Arguments) -> Value:
-    """Returns what a derivative gives, by what its function gives."""
+def _derivative_result(derivative: Derivative, result: Value, arguments: Arguments) -> Value:
     loss = result
     if derivative.has_aux:
         loss = join(*[f.items[0] for f in result if isinstance(f, Items) and f.items])
@@ -270,7 +235,7 @@ def _call_list_method(
     frame: Frame, elements: Elements, name: str, arguments: Arguments, node: ast.expr
 ) -> Value:
     if name in ("append", "add", "insert") and arguments.args and isinstance(node, ast.Call):
-        path = expressions.dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        path = dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
         if path is not None:
             grown = value(Elements(join(elements.element, arguments.args[-1])))
             frame.env.names[path] = grown
@@ -287,3 +252,53 @@ def _call_dict_method(mapping: Dict, name: str, arguments: Arguments) -> Value:
         key = constant(arguments.get(0, "key"))
         return dict(mapping.items).get(key, UNKNOWN) if isinstance(key, str) else UNKNOWN
     return value(mapping) if name == "copy" else UNKNOWN
+
+
+def _result_shape(frame: Frame, function: Value) -> Value:
+    """Returns what a function gives for arguments of which nothing is known."""
+    results = []
+    for fact in function:
+        if isinstance(fact, (Function, Bound, Partial, Derivative, Mapped)):
+            results.append(_call_shape(frame, fact))
+        elif isinstance(fact, Named) and known_names.is_array_function(fact.name):
+            results.append(value(NotATuple()))
+    return join(*results)
+
+
+def _call_shape(frame: Frame, fact: Function | Bound | Partial | Derivative | Mapped) -> Value:
+    if isinstance(fact, Function):
+        return call_function(frame, fact, Arguments([], {}))
+    if isinstance(fact, Bound):
+        owner = Arguments([value(fact.owner)], {}, [None])
+        return call_function(frame, fact.function, owner)
+    if isinstance(fact, Derivative):
+        return _derivative_result(fact, UNKNOWN, Arguments([], {}))
+    return _result_shape(frame, fact.function)
+
+
+def _call_derivative(
+    frame: Frame, derivative: Derivative, arguments: Arguments, node: ast.expr
+) -> Value:
+    result = call(frame, derivative.function, arguments, node)
+    return _derivative_result(derivative, result, arguments)
+
+
+def _call_sharded(frame: Frame, sharded: Sharded, arguments: Arguments, node: ast.expr) -> Value:
+    return value(NotATuple())
+
+
+def _call_instance(frame: Frame, instance: Instance, arguments: Arguments, node: ast.expr) -> Value:
+    return call(frame, attribute(frame, instance, "__call__"), arguments, node)
+
+
+CALLERS: dict[type[Fact], Caller] = {
+    Function: call_function,
+    Bound: _call_bound,
+    Partial: _call_partial,
+    Class: _make_instance,
+    Mapped: _call_mapped,
+    Method: _call_method,
+    Derivative: _call_derivative,
+    Sharded: _call_sharded,
+    Instance: _call_instance,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 
+from pmapx._src.analysis.definitions import Definitions
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Donated,
@@ -97,6 +98,9 @@ class Facts:
         self.holders: dict[ast.AST, Value] = {}
         # Which known counts and calls an expression stands for, such as jax.device_count.
         self.results: dict[ast.AST, frozenset[str]] = {}
+        self.definitions = Definitions()
+        # Calls that were not followed since a budget was spent, by its name: the first of each.
+        self.exhausted: dict[str, Place] = {}
 
     def add_call(self, call: Call) -> None:
         """Notes a call; one met again, as in a loop, keeps all that its arguments may be."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from pmapx._src.analysis import calls, expressions, known_names, mixed_devices, statements
+from pmapx._src.analysis import known_names, mixed_devices
 from pmapx._src.analysis.facts import Indexing, Making
-from pmapx._src.analysis.frame import Arguments, Frame
+from pmapx._src.analysis.indexing import iterate, record_row
+from pmapx._src.analysis.interpreter import Arguments, Frame, call
+from pmapx._src.analysis.lookup import attribute
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Bound,
@@ -24,7 +25,6 @@ from pmapx._src.analysis.values import (
     Mapped,
     Mesh,
     Named,
-    NotATuple,
     Partial,
     Place,
     Result,
@@ -42,45 +42,12 @@ from pmapx._src.analysis.values import (
 Handler = Callable[[Frame, str, Arguments, ast.expr], Value]
 
 
-def call_named(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
+def call_named(frame: Frame, named: Named, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what a call of an outside function gives."""
-    handler = _HANDLERS.get(name)
+    handler = _HANDLERS.get(named.name)
     if handler is not None:
-        return handler(frame, name, arguments, node)
-    return value(Result(name))
-
-
-@contextlib.contextmanager
-def applied_through(frame: Frame, place: Place) -> Iterator[None]:
-    """While a partial is applied, the place where it was written is the site."""
-    before = frame.module.project.through
-    frame.module.project.through = before or place
-    try:
-        yield
-    finally:
-        frame.module.project.through = before
-
-
-def result_shape(frame: Frame, function: Value) -> Value:
-    """Returns what a function gives for arguments of which nothing is known."""
-    results = []
-    for fact in function:
-        if isinstance(fact, (Function, Bound, Partial, Derivative, Mapped)):
-            results.append(_call_shape(frame, fact))
-        elif isinstance(fact, Named) and known_names.is_array_function(fact.name):
-            results.append(value(NotATuple()))
-    return join(*results)
-
-
-def _call_shape(frame: Frame, fact: Function | Bound | Partial | Derivative | Mapped) -> Value:
-    if isinstance(fact, Function):
-        return statements.call_function(frame, fact, Arguments([], {}))
-    if isinstance(fact, Bound):
-        owner = Arguments([value(fact.owner)], {}, [None])
-        return statements.call_function(frame, fact.function, owner)
-    if isinstance(fact, Derivative):
-        return calls.derivative_result(fact, UNKNOWN, Arguments([], {}))
-    return result_shape(frame, fact.function)
+        return handler(frame, named.name, arguments, node)
+    return value(Result(named.name))
 
 
 def leaves(known: Value) -> Value:
@@ -182,7 +149,7 @@ def _tree_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     before = frame.tree_call
     frame.tree_call = before or (frame.module, node)
     try:
-        return calls.call(frame, function, Arguments(trees, {}, [None] * len(trees)), node)
+        return call(frame, function, Arguments(trees, {}, [None] * len(trees)), node)
     finally:
         frame.tree_call = before
 
@@ -245,15 +212,6 @@ def _get_item(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     return UNKNOWN
 
 
-def record_row(frame: Frame, node: ast.AST, stacked: Stacked) -> None:
-    """Notes that one row of a stacked value is taken, at the tree_map that does it if any."""
-    if frame.tree_call is not None:
-        module, call = frame.tree_call
-        module.facts.add_indexing(Indexing(call, stacked, "tree"))
-    else:
-        frame.module.facts.add_indexing(Indexing(node, stacked, "index"))
-
-
 def _next(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
     elements = arguments.get(0, "iterator")
     for stacked in of_kind(elements, Stacked):
@@ -284,28 +242,28 @@ def _as_list(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> V
     lists = frozenset(fact for fact in held if isinstance(fact, (Items, Elements)))
     if lists:
         return lists
-    return value(Elements(expressions.iterate(frame, node, held)))
+    return value(Elements(iterate(frame, node, held)))
 
 
 def _zip(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    parts = tuple(expressions.iterate(frame, node, held) for held in arguments.args)
+    parts = tuple(iterate(frame, node, held) for held in arguments.args)
     if name == "builtins.enumerate":
         parts = (UNKNOWN, *parts[:1])
     return value(Elements(value(Items(parts))))
 
 
 def _map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    parts = [expressions.iterate(frame, node, held) for held in arguments.args[1:]]
+    parts = [iterate(frame, node, held) for held in arguments.args[1:]]
     inner = Arguments(parts, {}, [None] * len(parts))
-    return value(Elements(calls.call(frame, arguments.get(0, "func"), inner, node)))
+    return value(Elements(call(frame, arguments.get(0, "func"), inner, node)))
 
 
 def _getattr(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    attribute = constant(arguments.get(1, "name"))
-    if not isinstance(attribute, str):
+    wanted = constant(arguments.get(1, "name"))
+    if not isinstance(wanted, str):
         return UNKNOWN
     base = arguments.get(0, "object")
-    found = [expressions.attribute(frame, fact, attribute) for fact in base]
+    found = [attribute(frame, fact, wanted) for fact in base]
     return join(*found, arguments.get(2, "default"))
 
 
@@ -378,7 +336,7 @@ def _shard_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
         # One spec stands for all arguments, however many there are.
         count = max((len(f.node.args.args) for f in _functions(function)), default=0)
         seeded = [_invariant(spec, place) for spec in _specs(specs, count)]
-        calls.call(frame, function, Arguments(seeded, {}, [None] * len(seeded)), node)
+        call(frame, function, Arguments(seeded, {}, [None] * len(seeded)), node)
     return value(Sharded(place, function))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from pmapx._src.analysis import expressions, known_names
-from pmapx._src.analysis.frame import Arguments, Frame
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.interpreter import Arguments, Frame, evaluate
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Confidence,
@@ -32,7 +32,7 @@ def device_put(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
 
 def compare(frame: Frame, node: ast.Compare) -> Value:
     """Returns what is known of a comparison: nothing, but which operands met in it."""
-    operands = [expressions.evaluate(frame, part) for part in (node.left, *node.comparators)]
+    operands = [evaluate(frame, part) for part in (node.left, *node.comparators)]
     for left, right, operator in zip(operands[:-1], operands[1:], node.ops, strict=True):
         if not isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
             note(frame, node, left, right)

@@ -8,9 +8,17 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import known_names, statements
+from pmapx._src.analysis import (
+    calls,
+    expressions,
+    interpreter,
+    known_calls,
+    known_names,
+    statements,
+)
 from pmapx._src.analysis.facts import Facts
-from pmapx._src.analysis.frame import Arguments, Frame
+from pmapx._src.analysis.functions import call_function
+from pmapx._src.analysis.interpreter import Arguments, Frame
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,
@@ -39,6 +47,12 @@ from pmapx._src.source.files import Source
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
 
+interpreter.use(
+    statements.READERS,
+    expressions.READERS,
+    expressions.PATHS,
+    {**calls.CALLERS, Named: known_calls.call_named},
+)
 # Attributes set in one method are read in another, and a function is mapped below its definition:
 # what the first reading learns, the second uses.
 READINGS = 2
@@ -65,7 +79,7 @@ class Module:
         self.source = source
         self.project = project
         self.facts = Facts()
-        self.env = Environment()
+        self.env = Environment(node=source.tree)
         self.attributes: dict[ast.ClassDef, dict[str, Value]] = {}
         self.pending: list[Function] = []
         self.results: dict[Key, Value] = {}
@@ -86,16 +100,17 @@ class Module:
     def read(self) -> None:
         """Follows values through the whole module."""
         project = self.project
-        before = project.statements_left, project.readings
+        before = project.statements_left, project.readings, project.is_following
+        project.is_following = self.is_followed
         for reading in range(READINGS if self.is_followed else 1):
             if reading > 0 and not self._has_news:
                 break
             self.facts = Facts()
-            self.env = Environment()
+            self.env = Environment(node=self.source.tree)
             self.pending, self.results, project.readings = [], {}, {}
             project.statements_left = STATEMENTS if self.is_followed else 0
             frame = Frame(self, self.env)
-            statements.execute(frame, self.source.tree.body)
+            interpreter.execute(frame, self.source.tree.body)
             marks = len(project.mapped) + len(project.jitted)
             self.read_pending()
             # A function may have been read before it was seen to be mapped, or a method before
@@ -103,17 +118,17 @@ class Module:
             self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
                 held for attributes in self.attributes.values() for held in attributes.values()
             )
-        project.statements_left, project.readings = before
+        project.statements_left, project.readings, project.is_following = before
         self.is_read = True
 
     def read_pending(self) -> None:
         """Reads the bodies of functions whether or not anything seen calls them."""
         while self.pending:
             function = self.pending.pop(0)
-            if not self._is_worth_reading(function):
+            if not self.project.has_definitions and not self._is_worth_reading(function):
                 continue
             frame = Frame(self, function.around)
-            statements.call_function(frame, function, Arguments([], {}), is_alone=True)
+            call_function(frame, function, Arguments([], {}), is_alone=True)
 
     def _is_worth_reading(self, function: Function, seen: set[ast.AST] | None = None) -> bool:
         """Tells whether a function names anything that could lead to a fact."""

@@ -20,12 +20,21 @@ _PART_OF_JAX = os.path.join("jax", "_src", "api.py")
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(self, paths: Iterable[str], *, is_partial: bool = False, others: int = 0) -> None:
+    def __init__(
+        self,
+        paths: Iterable[str],
+        *,
+        is_partial: bool = False,
+        others: int = 0,
+        has_definitions: bool = False,
+    ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
+        With ``has_definitions`` every function is read, and the bindings that reach each name.
         """
         self.is_partial = is_partial
+        self.has_definitions = has_definitions
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -43,7 +52,9 @@ class Project:
         self.meshes_mapped: dict[Mesh, Place] = {}
         # Statements that may still be read; beyond that, calls are no longer followed.
         self.statements_left = 0
-        # How often each function was read for the module that is being read.
+        # Whether calls are followed in the module that is being read.
+        self.is_following = False
+        # How often each function was read for that module.
         self.readings: dict[ast.AST, int] = {}
         # Where the partial stands that is being applied.
         self.through: Place | None = None

@@ -2,25 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Sequence
 
+from pmapx._src.analysis.definitions import Definition, Reaching
 from pmapx._src.analysis.values import UNKNOWN, Donated, Value, join
+
+# What names hold at one point, and which bindings of them reach it.
+State = tuple[dict[str, Value], dict[str, Reaching]]
 
 
 class Environment:
-    """One scope; attribute paths such as ``self.state`` are names in it too."""
+    """One scope; attribute paths such as ``self.state`` are names in it too.
 
-    def __init__(self, around: Environment | None = None, *, is_class: bool = False) -> None:
-        """Starts empty inside ``around``."""
+    ``node`` is the module, class or function; a comprehension, which has none, belongs to the scope
+    around it.
+    """
+
+    def __init__(self, around: Environment | None = None, node: ast.AST | None = None) -> None:
         self.names: dict[str, Value] = {}
+        self.definitions: dict[str, Reaching] = {}
         self.around = around
-        self.is_class = is_class
+        self.node = node
+        self.is_class = isinstance(node, ast.ClassDef)
         self.star_imports: list[str] = []
-        self.global_names: set[str] = set()
+        # The scopes of names that were declared ``global`` or ``nonlocal``.
+        self.declared: dict[str, Environment] = {}
         self.parameters: frozenset[str] = frozenset()
+        # The first parameter of a method, and what its attributes held on the ways that ended.
+        self.self_name = ""
+        self.left: dict[str, set[Definition]] = {}
         # Whether what runs here is traced by jit, or mapped by pmap, as far as the text says.
         self.is_under_jit: bool = around is not None and around.is_under_jit
         self.is_under_map: bool = around is not None and around.is_under_map
+
+    @property
+    def state(self) -> State:
+        return self.names, self.definitions
+
+    def enter(self, state: State) -> None:
+        """Goes on from a state, which stays as it is."""
+        self.names, self.definitions = dict(state[0]), dict(state[1])
+
+    def merge(self, states: Sequence[State]) -> None:
+        """Goes on from any of several states."""
+        self.names = joined([names for names, _ in states])
+        self.definitions = states[0][1]
+        if len(states) > 1:
+            self.merge_definitions(states)
+
+    def merge_definitions(self, states: Sequence[State]) -> None:
+        """Lets the bindings of any of several states reach this point."""
+        merged: dict[str, Reaching] = {}
+        for name in dict.fromkeys(name for _, definitions in states for name in definitions):
+            held = [definitions.get(name) for _, definitions in states]
+            found = frozenset().union(*filter(None, held))
+            if "." in name and any(each != found for each in held):
+                # On some ways the attribute has what it had before.
+                self.left.setdefault(name, set()).update(found)
+            else:
+                merged[name] = found
+        self.definitions = merged
+
+    def leave_attributes(self) -> None:
+        """Notes that other methods see the object now, and may change it."""
+        scope = self.function_scope
+        for path in [path for path in scope.definitions if "." in path]:
+            scope.left.setdefault(path, set()).update(scope.definitions.pop(path))
+
+    @property
+    def function_scope(self) -> Environment:
+        """The scope of the function, class or module that this is part of."""
+        scope = self
+        while scope.node is None and scope.around is not None:
+            scope = scope.around
+        return scope
+
+    def reaching(self, path: str) -> Reaching | None:
+        """Returns the bindings of a name that reach this point, None if it is bound elsewhere."""
+        scope = self
+        while path not in scope.definitions and scope.node is None and scope.around is not None:
+            scope = scope.around
+        return scope.definitions.get(path)
+
+    def declare(self, name: str, *, is_global: bool) -> None:
+        """Makes a name that of the module, or of the function around that binds it."""
+        scope = self.outermost
+        around = self.around
+        while not is_global and around is not None and around is not scope:
+            if name in around.names and not around.is_class:
+                scope = around
+            around = around.around
+        self.declared[name] = scope
 
     def find(self, name: str) -> Value | None:
         """Returns what the innermost scope that binds a name holds, or None."""
@@ -54,10 +127,10 @@ class Environment:
         return scope
 
     def bind(self, name: str, held: Value) -> None:
-        """Binds a name here, or in the module if it was declared global."""
-        if name in self.global_names:
-            module = self.outermost
-            module.names[name] = join(module.names.get(name, UNKNOWN), held)
+        """Binds a name here, or in the scope that it was declared to be of."""
+        owner = self.declared.get(name)
+        if owner is not None:
+            owner.names[name] = join(owner.names.get(name, UNKNOWN), held)
             return
         self.forget_below(name)
         self.names[name] = held

@@ -4,102 +4,37 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from pmapx._src.analysis import binding, expressions, mixed_devices
+from pmapx._src.analysis import mixed_devices
+from pmapx._src.analysis.assignment import assign
+from pmapx._src.analysis.definitions import EACH, OPAQUE
+from pmapx._src.analysis.expressions import asks_for_a_version
 from pmapx._src.analysis.facts import Reference
-from pmapx._src.analysis.frame import Arguments, Frame
-from pmapx._src.analysis.scopes import Environment, joined
-from pmapx._src.analysis.values import (
-    UNKNOWN,
-    Class,
-    Const,
-    Donated,
-    Elements,
-    Function,
-    Instance,
-    Named,
-    Value,
-    join,
-    value,
+from pmapx._src.analysis.functions import make_function
+from pmapx._src.analysis.indexing import iterate
+from pmapx._src.analysis.interpreter import (
+    Arguments,
+    Frame,
+    StatementReader,
+    call,
+    evaluate,
+    execute,
 )
+from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.scopes import Environment, State
+from pmapx._src.analysis.values import UNKNOWN, Class, Elements, Named, Value, join, value
 
 _GUARDING_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
-_GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax_version")
-DEEPEST = 12
-# Readings of one function with different arguments.
-MOST_READINGS = 12
-
-
-def execute(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
-    """Reads statements in order; False if control never reaches their end."""
-    falls_through = True
-    for statement in statements:
-        frame.module.project.statements_left -= 1
-        reader = _READERS.get(type(statement))
-        if reader is not None:
-            falls_through &= reader(frame, statement) is not False
-    return falls_through
-
-
-def call_function(
-    frame: Frame, function: Function, arguments: Arguments, *, is_alone: bool = False
-) -> Value:
-    """Reads a function's body with what is known of its arguments, and returns its result."""
-    module = function.module
-    bound = binding.bind(function, arguments)
-    if is_alone and function.owner is not None:
-        binding.bind_self(function, bound)
-    tree_call = None if is_alone else frame.tree_call
-    env = Environment(function.around)
-    env.is_under_jit |= function.node in module.project.jitted
-    env.is_under_map |= function.node in module.project.mapped
-    if not is_alone:
-        env.is_under_jit |= frame.env.is_under_jit
-        env.is_under_map |= frame.env.is_under_map
-    key = (function, frozenset(bound.items()), tree_call, env.is_under_jit, env.is_under_map)
-    if key in module.results:
-        return module.results[key]
-    is_reading = any(f.function is not None and f.function.node is function.node
-                     for f in _callers(frame))  # fmt: skip
-    readings = module.project.readings
-    too_many = readings.get(function.node, 0) >= MOST_READINGS
-    is_over = module.project.statements_left <= 0 and not is_alone
-    if is_reading or too_many or frame.depth > DEEPEST or is_over:
-        return UNKNOWN
-    readings[function.node] = readings.get(function.node, 0) + 1
-    module.results[key] = UNKNOWN
-    env.names.update(bound)
-    env.parameters = frozenset(bound)
-    caller = None if is_alone else frame
-    inner = Frame(module, env, function, caller, frame.depth + 1, tree_call=tree_call)
-    if isinstance(function.node, ast.Lambda):
-        inner.returned = expressions.evaluate(inner, function.node.body)
-    else:
-        execute(inner, function.node.body)
-    if inner.yielded is not None:
-        inner.returned = value(Elements(inner.yielded))
-    module.results[key] = inner.returned
-    return inner.returned
-
-
-def _callers(frame: Frame | None) -> list[Frame]:
-    frames = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.caller
-    return frames
 
 
 def _import(frame: Frame, node: ast.Import) -> None:
     for alias in node.names:
         _refer(frame, alias, alias.name)
         project = frame.module.project
-        if alias.asname is not None:
-            frame.env.bind(alias.asname, project.imported(frame.module.path, alias.name))
-        else:
-            top = alias.name.partition(".")[0]
-            frame.env.bind(top, project.imported(frame.module.path, top))
+        name = alias.asname or alias.name.partition(".")[0]
+        whole = alias.name if alias.asname is not None else name
+        frame.env.bind(name, project.imported(frame.module.path, whole))
+        frame.define(name, alias)
 
 
 def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
@@ -114,6 +49,7 @@ def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
             if isinstance(fact, Named):
                 _refer(frame, alias, fact.name)
         frame.env.bind(alias.asname or alias.name, held)
+        frame.define(alias.asname or alias.name, alias)
 
 
 def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
@@ -122,48 +58,23 @@ def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
 
 def _define_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     # Decorators are evaluated first and applied last.
-    decorators = [expressions.evaluate(frame, decorator) for decorator in node.decorator_list]
+    decorators = [evaluate(frame, decorator) for decorator in node.decorator_list]
     function = make_function(frame, node)
     held = value(function)
     for decorator, known in zip(reversed(node.decorator_list), reversed(decorators), strict=True):
-        held = expressions.decorate(frame, decorator, known, held)
+        held = decorate(frame, decorator, known, held)
     frame.env.bind(node.name, held)
-
-
-def make_function(
-    frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-) -> Function:
-    """Returns the function that a definition makes, and sees to it that its body is read."""
-    arguments = node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [
-        (parameter.arg, expressions.evaluate(frame, default))
-        for parameter, default in zip(
-            reversed(positional), reversed(arguments.defaults), strict=False
-        )
-    ]
-    defaults += [
-        (parameter.arg, expressions.evaluate(frame, default))
-        for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is not None
-    ]
-    # ``mesh=None`` says nothing of what will be passed.
-    kept = tuple((name, held) for name, held in defaults if held != value(Const(None)))
-    owner = frame.env.names.get("__class__") if frame.env.is_class else None
-    cls = next((f for f in owner or () if isinstance(f, Class)), None)
-    function = Function(node, frame.module, frame.env, cls, kept)
-    frame.module.pending.append(function)
-    return function
+    frame.define(node.name, node)
 
 
 def _define_class(frame: Frame, node: ast.ClassDef) -> None:
     for decorator in node.decorator_list:
-        expressions.evaluate(frame, decorator)
-    bases = tuple(expressions.evaluate(frame, base) for base in node.bases)
+        evaluate(frame, decorator)
+    bases = tuple(evaluate(frame, base) for base in node.bases)
     for keyword in node.keywords:
-        expressions.evaluate(frame, keyword.value)
+        evaluate(frame, keyword.value)
     attributes = frame.module.attributes.setdefault(node, {})
-    env = Environment(frame.env, is_class=True)
+    env = Environment(frame.env, node)
     cls = Class(node, frame.module, bases, attributes, env.names)
     env.names["__class__"] = value(cls)
     inner = Frame(frame.module, env, frame.function, frame.caller, frame.depth)
@@ -171,76 +82,49 @@ def _define_class(frame: Frame, node: ast.ClassDef) -> None:
     # The class keeps the dict that its body has become after branches.
     cls.body.update(env.names)
     frame.env.bind(node.name, value(cls))
+    frame.define(node.name, node)
 
 
 def _return(frame: Frame, node: ast.Return) -> bool:
     if node.value is not None:
-        frame.returned = join(frame.returned, expressions.evaluate(frame, node.value))
+        frame.returned = join(frame.returned, evaluate(frame, node.value))
+    frame.env.leave_attributes()
     return False
 
 
 def _raise(frame: Frame, node: ast.Raise) -> bool:
     for part in (node.exc, node.cause):
         if part is not None:
-            expressions.evaluate(frame, part)
+            evaluate(frame, part)
     return False
 
 
 def _assign(frame: Frame, node: ast.Assign) -> None:
-    held = expressions.evaluate(frame, node.value)
+    held = evaluate(frame, node.value)
     for target in node.targets:
-        assign(frame, target, held)
+        assign(frame, target, held, node.value)
 
 
 def _annotated_assign(frame: Frame, node: ast.AnnAssign) -> None:
     if node.value is not None:
-        assign(frame, node.target, expressions.evaluate(frame, node.value))
+        assign(frame, node.target, evaluate(frame, node.value), node.value)
 
 
 def _augmented_assign(frame: Frame, node: ast.AugAssign) -> None:
-    before = expressions.evaluate(frame, node.target)
-    added = expressions.evaluate(frame, node.value)
+    before = evaluate(frame, node.target)
+    added = evaluate(frame, node.value)
     mixed_devices.note(frame, node, before, added)
     is_list = any(isinstance(fact, Elements) for fact in before)
-    assign(frame, node.target, join(before, added) if is_list else UNKNOWN)
-
-
-def assign(frame: Frame, target: ast.expr, held: Value) -> None:
-    """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
-    held = frozenset(fact for fact in held if not isinstance(fact, Donated))
-    if isinstance(target, ast.Name):
-        frame.env.bind(target.id, held)
-    elif isinstance(target, ast.Starred):
-        assign(frame, target.value, UNKNOWN)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = binding.unpacked(held, len(target.elts))
-        if any(isinstance(part, ast.Starred) for part in target.elts):
-            parts = [UNKNOWN] * len(target.elts)
-        for part, known in zip(target.elts, parts, strict=True):
-            assign(frame, part, known)
-    elif isinstance(target, ast.Attribute):
-        owner = expressions.evaluate(frame, target.value, is_quiet=True)
-        path = expressions.dotted(target)
-        if path is not None:
-            frame.env.forget_below(path)
-            frame.env.names[path] = held
-        for fact in owner:
-            if isinstance(fact, Instance):
-                attributes = fact.cls.attributes
-                if held:
-                    fact.cls.module.telling_attributes.add(target.attr)
-                attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
-    elif isinstance(target, ast.Subscript):
-        index = expressions.evaluate(frame, target.slice)
-        expressions.store_item(frame, target.value, index, held)
+    held = join(before, added) if is_list else UNKNOWN
+    assign(frame, node.target, held, node.value, (OPAQUE,))
 
 
 def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
-    iterated = expressions.evaluate(frame, node.iter)
-    element = expressions.iterate(frame, node.iter, iterated)
+    iterated = evaluate(frame, node.iter)
+    element = iterate(frame, node.iter, iterated)
 
     def once() -> None:
-        assign(frame, node.target, element)
+        assign(frame, node.target, element, node.iter, (EACH,))
         execute(frame, node.body)
 
     _loop(frame, once)
@@ -249,7 +133,7 @@ def _for(frame: Frame, node: ast.For | ast.AsyncFor) -> None:
 
 def _while(frame: Frame, node: ast.While) -> None:
     def once() -> None:
-        expressions.evaluate(frame, node.test)
+        evaluate(frame, node.test)
         execute(frame, node.body)
 
     _loop(frame, once)
@@ -258,23 +142,28 @@ def _while(frame: Frame, node: ast.While) -> None:
 
 def _loop(frame: Frame, once: Callable[[], None]) -> None:
     """Reads a loop's body twice: what the first turn leaves, the second finds."""
-    ends = [dict(frame.env.names)]
+    env = frame.env
+    ends: list[State] = [env.state]
     for _ in range(2):
+        env.enter(env.state)
+        # A turn may also begin after one that ``continue`` has ended.
+        env.merge_definitions(ends)
         frame.loop_exits.append([])
         once()
         ends += frame.loop_exits.pop()
-        ends.append(dict(frame.env.names))
-    frame.env.names = joined(ends)
+        ends.append(env.state)
+    env.merge(ends)
 
 
 def _leave_loop(frame: Frame, node: ast.Break | ast.Continue) -> bool:
     if frame.loop_exits:
-        frame.loop_exits[-1].append(dict(frame.env.names))
+        frame.loop_exits[-1].append(frame.env.state)
+        frame.env.enter(frame.env.state)
     return False
 
 
 def _if(frame: Frame, node: ast.If) -> bool:
-    expressions.evaluate(frame, node.test)
+    evaluate(frame, node.test)
     is_guard = asks_for_a_version(node.test)
     frame.guards += is_guard
     falls = _branches(frame, [node.body, node.orelse])
@@ -282,43 +171,39 @@ def _if(frame: Frame, node: ast.If) -> bool:
     return falls
 
 
-def asks_for_a_version(test: ast.expr) -> bool:
-    """Tells whether a condition asks which JAX is there, so that both sides are meant."""
-    return any(
-        (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
-        or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
-        for part in ast.walk(test)
-    )
-
-
 def _branches(frame: Frame, branches: Sequence[Sequence[ast.stmt]]) -> bool:
-    before = frame.env.names
+    before = frame.env.state
     ends = []
     for statements in branches:
-        frame.env.names = dict(before)
+        frame.env.enter(before)
         if execute(frame, statements):
-            ends.append(frame.env.names)
-    frame.env.names = joined(ends) if ends else before
+            ends.append(frame.env.state)
+    frame.env.merge(ends or [before])
     return bool(ends)
 
 
 def _try(frame: Frame, node: ast.Try) -> bool:
     is_guard = any(_catches_missing(handler) for handler in node.handlers)
     frame.guards += is_guard
-    before = dict(frame.env.names)
+    before = frame.env.state
+    frame.env.enter(before)
     falls = execute(frame, [*node.body, *node.orelse])
-    after = frame.env.names
+    after = frame.env.state
     ends = [after] if falls else []
     for handler in node.handlers:
-        frame.env.names = joined([before, dict(after)])
+        frame.env.merge([before, after])
+        frame.interrupt(before)
         if handler.type is not None:
-            expressions.evaluate(frame, handler.type)
+            evaluate(frame, handler.type)
         if handler.name is not None:
             frame.env.bind(handler.name, UNKNOWN)
+            frame.define(handler.name, handler)
         if execute(frame, handler.body):
-            ends.append(frame.env.names)
+            ends.append(frame.env.state)
     frame.guards -= is_guard
-    frame.env.names = joined(ends) if ends else after
+    frame.env.merge(ends or [after])
+    if node.finalbody:
+        frame.interrupt(before)
     return execute(frame, node.finalbody) and bool(ends)
 
 
@@ -333,46 +218,57 @@ def _catches_missing(handler: ast.ExceptHandler) -> bool:
 
 def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> bool:
     for item in node.items:
-        held = expressions.evaluate(frame, item.context_expr)
+        held = evaluate(frame, item.context_expr)
         if item.optional_vars is not None:
-            assign(frame, item.optional_vars, held)
+            assign(frame, item.optional_vars, held, item.context_expr, (OPAQUE,))
     return execute(frame, node.body)
 
 
 def _match(frame: Frame, node: ast.Match) -> bool:
-    expressions.evaluate(frame, node.subject)
+    evaluate(frame, node.subject)
     for case in node.cases:
         for part in ast.walk(case.pattern):
             name = getattr(part, "name", None)
             if isinstance(name, str):
                 frame.env.bind(name, UNKNOWN)
+                frame.define(name, part)
         if case.guard is not None:
-            expressions.evaluate(frame, case.guard)
+            evaluate(frame, case.guard)
     return _branches(frame, [*[case.body for case in node.cases], []])
 
 
 def _expression(frame: Frame, node: ast.Expr) -> None:
-    expressions.evaluate(frame, node.value)
+    evaluate(frame, node.value)
 
 
 def _assert(frame: Frame, node: ast.Assert) -> None:
-    expressions.evaluate(frame, node.test)
+    evaluate(frame, node.test)
 
 
 def _delete(frame: Frame, node: ast.Delete) -> None:
     for target in node.targets:
-        path = expressions.dotted(target)
+        path = dotted(target)
         if path is not None:
             frame.env.forget_below(path)
             frame.env.names[path] = UNKNOWN
+            frame.env.definitions.pop(path, None)
 
 
 def _global(frame: Frame, node: ast.Global | ast.Nonlocal) -> None:
-    if isinstance(node, ast.Global):
-        frame.env.global_names.update(node.names)
+    for name in node.names:
+        frame.env.declare(name, is_global=isinstance(node, ast.Global))
 
 
-_READERS: dict[type[ast.stmt], Callable[[Frame, Any], bool | None]] = {
+def decorate(frame: Frame, decorator: ast.expr, known: Value, function: Value) -> Value:
+    """Returns what a decorator makes of a function."""
+    if isinstance(decorator, ast.Name) and decorator.id in ("property", "cached_property"):
+        return UNKNOWN
+    result = call(frame, known, Arguments([function], {}, [None]), decorator)
+    # An unknown decorator most likely returns something that is called as the function is.
+    return result or (UNKNOWN if known & value(Named("builtins.property")) else function)
+
+
+READERS: dict[type[ast.stmt], StatementReader] = {
     ast.Import: _import,
     ast.ImportFrom: _import_from,
     ast.FunctionDef: _define_function,

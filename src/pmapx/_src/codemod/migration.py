@@ -146,7 +146,7 @@ class Program:
             if outcome.reason
         }
         # State goes through files that say nothing of pmap, too.
-        project = Project(self._paths, others=MOST_OTHERS)
+        project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
         for path, data in {**self._texts, **self._importers()}.items():
             project.module(path, data=data)
         # The texts of a notebook's cells are not one file that could be edited.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from pmapx._src.analysis import expressions
+from pmapx._src.analysis import lookup
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Fix
@@ -45,7 +45,7 @@ def uses_of(module: Module, names: Collection[str]) -> Iterator[tuple[Reference,
 
 def _is_reported_before(module: Module, reference: Reference, names: Collection[str]) -> bool:
     """``env = maps.env`` is reported, and ``env.mesh`` after it is not."""
-    written = expressions.dotted(reference.node)
+    written = lookup.dotted(reference.node)
     if reference.by == "import" or written is None:
         return False
     variable, *attributes = written.split(".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from pmapx._src.analysis import expressions
+from pmapx._src.analysis import lookup
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named, value
@@ -58,7 +58,7 @@ def new_name(name: str, names: Mapping[str, str]) -> str | None:
 def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None:
     """Returns the edits that name something else in the place of an attribute."""
     node = reference.node
-    written = expressions.dotted(node)
+    written = lookup.dotted(node)
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or not written:
         return None
     root, *attributes = written.split(".")
@@ -108,7 +108,7 @@ def _imported(module: Module, reference: Reference, names: Mapping[str, str]) ->
     edits = [replacing(module.place(alias), new)]
     for other in module.facts.references.values():
         if isinstance(other.node, ast.Attribute) and other.name.startswith(reference.name + "."):
-            written = expressions.dotted(other.node) or ""
+            written = lookup.dotted(other.node) or ""
             if written != other.name:
                 return None
             text = new + other.name[len(reference.name) :]

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Iterator, Set
 
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.replicated.flow import Flow
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, SiteKey
-from pmapx._src.codemod.replicated.passing import passed_on
+from pmapx._src.codemod.replicated.stacked_flow import Flow
+from pmapx._src.codemod.replicated.unseen_callers import passed_on
 
 NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"

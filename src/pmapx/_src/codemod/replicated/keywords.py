@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.replicated.definitions import functions
+from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.edits import Edit, between, replacing, starts
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis.expressions import dotted
 from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.lookup import dotted
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.references import uses_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Place
-from pmapx._src.codemod.replicated.flow import Flow
 from pmapx._src.codemod.replicated.groups import Element, Position, refs
 from pmapx._src.codemod.replicated.maps import Map
+from pmapx._src.codemod.replicated.stacked_flow import Flow
 
 Reason = tuple[Place, str]
 
@@ -28,10 +28,11 @@ def passed_on(flow: Flow) -> dict[Element, Reason]:
 def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     """A module's name may be read by another module, where it is not followed."""
     held: dict[str, list[tuple[ast.AST, Element]]] = {}
-    for (scope, name), sent in flow.known.bindings.items():
-        if isinstance(scope, ast.Module):
-            elements = [(scope, ref.element) for one, _ in sent for ref in refs(one)]
-            held.setdefault(name, []).extend(elements)
+    for module in flow.modules:
+        for (scope, name), bound in module.facts.definitions.bound.items():
+            if scope is module.source.tree:
+                found = [(scope, ref.element) for one in bound for ref in refs(flow.defined(one))]
+                held.setdefault(name, []).extend(found)
     for module in flow.modules:
         for node in ast.walk(module.source.tree):
             name = ""
@@ -100,14 +101,20 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     """A function that is passed on may be called with anything."""
     concerned: dict[ast.AST, list[Element]] = {}
-    for (function, _), sent in flow.known.parameters.items():
-        concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
-    for function, sent in flow.known.returns.items():
-        concerned.setdefault(function, []).extend(r.element for held, _ in sent for r in refs(held))
-        if function not in flow.called:
-            for held, place in sent:
-                for ref in refs(held):
-                    yield ref.element, (place, "it is returned to code that is not seen")
+    for (function, _), passed in flow.passed.items():
+        found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
+        concerned.setdefault(function, []).extend(found)
+    for module in flow.modules:
+        for function in ast.walk(module.source.tree):
+            is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+            if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
+                continue
+            for held, statement in flow.returned(module, function):
+                found = [ref.element for ref in refs(held)]
+                concerned.setdefault(function, []).extend(found)
+                if function not in flow.called:
+                    reason = (module.place(statement), "it is returned to code that is not seen")
+                    yield from ((element, reason) for element in found)
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():
         if elements:

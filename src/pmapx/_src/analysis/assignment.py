@@ -1,0 +1,85 @@
+"""Values to the targets that they are assigned to."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from pmapx._src.analysis.definitions import OPAQUE, Step
+from pmapx._src.analysis.indexing import store_item
+from pmapx._src.analysis.interpreter import Frame, evaluate
+from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.values import (
+    UNKNOWN,
+    Confidence,
+    Donated,
+    Elements,
+    Instance,
+    Items,
+    Stacked,
+    Value,
+    join,
+    value,
+)
+
+
+def assign(
+    frame: Frame,
+    target: ast.expr,
+    held: Value,
+    source: ast.expr | None = None,
+    steps: tuple[Step, ...] = (),
+) -> None:
+    """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
+    held = frozenset(fact for fact in held if not isinstance(fact, Donated))
+    if isinstance(target, ast.Name):
+        frame.env.bind(target.id, held)
+        frame.define(target.id, target, source, steps)
+    elif isinstance(target, ast.Starred):
+        assign(frame, target.value, UNKNOWN, source, (*steps, OPAQUE))
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        count = len(target.elts)
+        parts = unpacked(held, count)
+        is_starred = any(isinstance(part, ast.Starred) for part in target.elts)
+        if is_starred:
+            parts = [UNKNOWN] * count
+        for index, (part, known) in enumerate(zip(target.elts, parts, strict=True)):
+            step = OPAQUE if is_starred else (index, count)
+            assign(frame, part, known, source, (*steps, step))
+    elif isinstance(target, ast.Attribute):
+        owner = evaluate(frame, target.value, is_quiet=True)
+        path = dotted(target)
+        if path is not None:
+            frame.env.forget_below(path)
+            frame.env.names[path] = held
+        is_own = path is not None and path == f"{frame.env.function_scope.self_name}.{target.attr}"
+        frame.define(path if is_own and path is not None else "", target, source, steps)
+        for fact in owner:
+            if isinstance(fact, Instance):
+                attributes = fact.cls.attributes
+                if held:
+                    fact.cls.module.telling_attributes.add(target.attr)
+                attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
+    elif isinstance(target, ast.Subscript):
+        index_held = evaluate(frame, target.slice)
+        frame.define("", target, source, steps)
+        store_item(frame, target.value, index_held, held)
+
+
+def unpacked(held: Value, count: int) -> list[Value]:
+    """Returns what each of ``count`` targets gets.
+
+    >>> unpacked(value(Items((UNKNOWN, value(NotATuple())))), 2)
+    [frozenset(), frozenset({NotATuple()})]
+    """
+    parts = [UNKNOWN] * count
+    for fact in held:
+        if isinstance(fact, Items) and len(fact.items) == count:
+            parts = [join(part, item) for part, item in zip(parts, fact.items, strict=True)]
+        elif isinstance(fact, Stacked):
+            # What is unpacked was a tuple, so its parts are the stacked values.
+            row = dataclasses.replace(fact, doubt=Confidence.LOW)
+            parts = [join(part, value(row)) for part in parts]
+        elif isinstance(fact, Elements):
+            parts = [join(part, fact.element) for part in parts]
+    return parts

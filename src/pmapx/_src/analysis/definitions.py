@@ -1,0 +1,56 @@
+"""Which bindings reach each use of a name, so that a value can be followed from maker to use.
+
+Recorded for projects that ask for it: ``migrate`` edits every place that a value goes through, and
+must miss none. Within a function, the bindings that reach a use are those of the ways to it; from
+outside, a name or an attribute has all that was ever bound to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pmapx._src.analysis.module import Module
+
+# Steps from an expression to what a target gets: one of those that it iterates over, an
+# unknown part of it, or (index, count) for one of several targets.
+EACH = "each"
+OPAQUE = "opaque"
+Step = str | tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Definition:
+    """One binding of a name or an attribute.
+
+    ``node`` is the target, the parameter, or what else binds the name. Its value comes from
+    ``source``, if any, by ``steps``.
+    """
+
+    node: ast.AST
+    module: Module
+    source: ast.expr | None = None
+    steps: tuple[Step, ...] = ()
+
+
+Reaching = frozenset[Definition]
+
+
+class Definitions:
+    """The bindings of one module."""
+
+    def __init__(self) -> None:
+        self.reaching: dict[ast.AST, Reaching] = {}
+        self.assigned: dict[ast.AST, Definition] = {}
+        # All that a function, class or module ever binds to a name.
+        self.bound: dict[tuple[ast.AST, str], set[Definition]] = {}
+        # Names that a function inside binds by ``global`` or ``nonlocal``.
+        self.rebound: set[tuple[ast.AST, str]] = set()
+        # What an object's own methods leave in its attributes, by class and attribute.
+        self.published: dict[tuple[ast.ClassDef, str], set[Definition]] = {}
+
+    def add_reaching(self, node: ast.AST, found: Reaching) -> None:
+        """Notes what reaches a use; one read again, as in a loop, keeps all."""
+        self.reaching[node] = self.reaching.get(node, frozenset()) | found

@@ -1,0 +1,186 @@
+"""Functions that are defined and called: arguments to parameters, and what the body returns."""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.analysis import interpreter
+from pmapx._src.analysis.interpreter import Arguments, Frame
+from pmapx._src.analysis.scopes import Environment
+from pmapx._src.analysis.values import (
+    UNKNOWN,
+    Class,
+    Const,
+    Dict,
+    Donated,
+    Elements,
+    Function,
+    Instance,
+    Items,
+    NotATuple,
+    Result,
+    Value,
+    value,
+)
+
+DEEPEST = 12
+
+
+# Readings of one function with different arguments.
+MOST_READINGS = 12
+
+
+def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
+    """Returns what each parameter holds; defaults count for those that are not given."""
+    signature = function.node.args
+    parameters = [parameter.arg for parameter in (*signature.posonlyargs, *signature.args)]
+    bound: dict[str, Value] = dict.fromkeys(
+        [*parameters, *(parameter.arg for parameter in signature.kwonlyargs)], UNKNOWN
+    )
+    bound.update(function.defaults)
+    given = [_carried(held) for held in arguments.args]
+    for name, held in zip(parameters, given, strict=False):
+        bound[name] = held
+    extra: list[tuple[str, Value]] = []
+    for name, held in arguments.keywords.items():
+        if name in bound:
+            bound[name] = _carried(held)
+        else:
+            extra.append((name, _carried(held)))
+    if signature.vararg is not None:
+        rest = tuple(given[len(parameters) :])
+        is_known = rest and not arguments.is_open
+        bound[signature.vararg.arg] = value(Items(rest)) if is_known else UNKNOWN
+    if signature.kwarg is not None:
+        bound[signature.kwarg.arg] = value(Dict(tuple(sorted(extra, key=lambda kw: kw[0]))))
+    return bound
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """Returns all parameters of a function."""
+    signature = node.args
+    several = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
+    return several + [each for each in (signature.vararg, signature.kwarg) if each is not None]
+
+
+def self_name(function: Function) -> str:
+    """Returns the name of the parameter that a method has its object, or its class, in."""
+    signature = function.node.args
+    positional = [*signature.posonlyargs, *signature.args]
+    is_method = function.owner is not None and not has_decorator(function, "staticmethod")
+    return positional[0].arg if positional and is_method else ""
+
+
+def has_decorator(function: Function, name: str) -> bool:
+    """Tells whether a function is decorated by a builtin such as ``staticmethod``."""
+    decorators = getattr(function.node, "decorator_list", [])
+    return any(isinstance(each, ast.Name) and each.id == name for each in decorators)
+
+
+def bind_self(function: Function, bound: dict[str, Value]) -> None:
+    """Gives a method that is read on its own an object of its class."""
+    name = self_name(function)
+    if name and function.owner is not None:
+        is_class = has_decorator(function, "classmethod")
+        bound[name] = value(function.owner if is_class else Instance(function.owner))
+
+
+def _carried(held: Value) -> Value:
+    """Drops what makes no difference inside, so that more calls share one reading."""
+    return frozenset(fact for fact in held if not isinstance(fact, (Donated, Result, NotATuple)))
+
+
+def make_function(
+    frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+) -> Function:
+    """Returns the function that a definition makes, and sees to it that its body is read."""
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [
+        (parameter.arg, interpreter.evaluate(frame, default))
+        for parameter, default in zip(
+            reversed(positional), reversed(arguments.defaults), strict=False
+        )
+    ]
+    defaults += [
+        (parameter.arg, interpreter.evaluate(frame, default))
+        for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is not None
+    ]
+    # ``mesh=None`` says nothing of what will be passed.
+    kept = tuple((name, held) for name, held in defaults if held != value(Const(None)))
+    owner = frame.env.names.get("__class__") if frame.env.is_class else None
+    cls = next((f for f in owner or () if isinstance(f, Class)), None)
+    function = Function(node, frame.module, frame.env, cls, kept)
+    frame.module.pending.append(function)
+    return function
+
+
+def call_function(
+    frame: Frame,
+    function: Function,
+    arguments: Arguments,
+    node: ast.expr | None = None,
+    *,
+    is_alone: bool = False,
+) -> Value:
+    """Reads a function's body with what is known of its arguments, and returns its result."""
+    module = function.module
+    bound = bind(function, arguments)
+    if is_alone and function.owner is not None:
+        bind_self(function, bound)
+    tree_call = None if is_alone else frame.tree_call
+    env = Environment(function.around, function.node)
+    env.is_under_jit |= function.node in module.project.jitted
+    env.is_under_map |= function.node in module.project.mapped
+    if not is_alone:
+        env.is_under_jit |= frame.env.is_under_jit
+        env.is_under_map |= frame.env.is_under_map
+    key = (function, frozenset(bound.items()), tree_call, env.is_under_jit, env.is_under_map)
+    if key in module.results:
+        return module.results[key]
+    is_reading = any(f.function is not None and f.function.node is function.node
+                     for f in _callers(frame))  # fmt: skip
+    spent = _spent_budget(frame, function, is_alone)
+    if is_reading or spent:
+        if not is_reading and module.project.is_following:
+            place = module.place(function.node) if node is None else frame.module.place(node)
+            frame.module.facts.exhausted.setdefault(spent, place)
+        return UNKNOWN
+    readings = module.project.readings
+    readings[function.node] = readings.get(function.node, 0) + 1
+    module.results[key] = UNKNOWN
+    env.names.update(bound)
+    env.parameters = frozenset(bound)
+    caller = None if is_alone else frame
+    inner = Frame(module, env, function, caller, frame.depth + 1, tree_call=tree_call)
+    for parameter in parameters(function.node):
+        inner.define(parameter.arg, parameter)
+    env.self_name = self_name(function)
+    if isinstance(function.node, ast.Lambda):
+        inner.returned = interpreter.evaluate(inner, function.node.body)
+    else:
+        interpreter.execute(inner, function.node.body)
+    inner.publish()
+    if inner.yielded is not None:
+        inner.returned = value(Elements(inner.yielded))
+    module.results[key] = inner.returned
+    return inner.returned
+
+
+def _spent_budget(frame: Frame, function: Function, is_alone: bool) -> str:
+    """Returns which budget does not allow to read a function once more, "" if all do."""
+    project = function.module.project
+    if project.readings.get(function.node, 0) >= MOST_READINGS:
+        return "readings"
+    if frame.depth > DEEPEST:
+        return "depth"
+    return "statements" if project.statements_left <= 0 and not is_alone else ""
+
+
+def _callers(frame: Frame | None) -> list[Frame]:
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.caller
+    return frames

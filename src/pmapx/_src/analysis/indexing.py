@@ -1,0 +1,137 @@
+"""What an index, a loop or an item assignment does to a value."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.facts import Indexing
+from pmapx._src.analysis.interpreter import Frame, evaluate
+from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.values import (
+    UNKNOWN,
+    Confidence,
+    Dict,
+    Elements,
+    Fact,
+    Gradient,
+    Items,
+    Mapped,
+    Named,
+    Result,
+    Stacked,
+    Value,
+    constant,
+    join,
+    value,
+)
+
+
+def iterate(frame: Frame, node: ast.expr, iterated: Value) -> Value:
+    """Returns what a loop's variable holds."""
+    element = UNKNOWN
+    for fact in iterated:
+        if isinstance(fact, Items):
+            element = join(element, *fact.items)
+        elif isinstance(fact, Elements):
+            element = join(element, fact.element)
+        elif isinstance(fact, Stacked):
+            # Rows of an array, or parts of a tuple: nobody knows.
+            doubtful = dataclasses.replace(fact, confidence=Confidence.LOW)
+            element = join(element, value(doubtful))
+    return element
+
+
+def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> None:
+    """Takes note that ``container[index] = held``."""
+    before = evaluate(frame, container, is_quiet=True)
+    path = dotted(container)
+    kept = frozenset(fact for fact in held if isinstance(fact, (Stacked, Mapped)))
+    # What has a name in a library is no container that the program made.
+    if path is None or not kept or any(isinstance(fact, Named) for fact in before):
+        return
+    lists = [fact for fact in before if isinstance(fact, (Items, Elements))]
+    if isinstance(constant(index), str) and not lists:
+        # A dict with stacked leaves is itself a stacked tree.
+        frame.env.names[path] = join(before, kept)
+    else:
+        parts = [iterate(frame, container, value(fact)) for fact in lists]
+        others = frozenset(fact for fact in before if fact not in lists)
+        frame.env.names[path] = join(others, value(Elements(join(kept, *parts))))
+
+
+def subscript(frame: Frame, node: ast.Subscript, is_quiet: bool) -> Value:
+    base = evaluate(frame, node.value, is_quiet=is_quiet)
+    index = evaluate(frame, node.slice)
+    return join(*[_item(frame, fact, node, index) for fact in base])
+
+
+def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
+    chosen = constant(index)
+    if isinstance(fact, Items):
+        if isinstance(chosen, int) and -len(fact.items) <= chosen < len(fact.items):
+            return fact.items[chosen]
+        return UNKNOWN if isinstance(node.slice, ast.Slice) else join(*fact.items)
+    if isinstance(fact, Elements):
+        return value(fact) if isinstance(node.slice, ast.Slice) else fact.element
+    if isinstance(fact, Dict):
+        return dict(fact.items).get(chosen, UNKNOWN) if isinstance(chosen, str) else UNKNOWN
+    if isinstance(fact, Stacked):
+        return _row(frame, fact, node, chosen, index)
+    if isinstance(fact, Gradient):
+        return value(fact)
+    if isinstance(fact, Result) and fact.of in known_names.DEVICES and type(chosen) is int:
+        return value(Result(f"{fact.of}[]"))
+    return UNKNOWN
+
+
+def _row(
+    frame: Frame, stacked: Stacked, node: ast.Subscript, chosen: object, index: Value
+) -> Value:
+    if isinstance(chosen, str):
+        return value(dataclasses.replace(stacked, doubt=Confidence.LOW))
+    first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else None
+    if first is not None:
+        chosen = _literal(first)
+    if isinstance(chosen, int) and not isinstance(chosen, bool):
+        if first is None and _is_used_as_object(frame, node):
+            return value(dataclasses.replace(stacked, doubt=Confidence.LOW))
+        # The more an index may choose from a tuple, the less sure it is to take a row.
+        sure = Confidence(Confidence.HIGH + 1 - (stacked.doubt if first is None else 1))
+        seen = dataclasses.replace(stacked, confidence=min(stacked.confidence, sure))
+        record_row(frame, node, seen)
+        if stacked.doubt > Confidence.LOW:
+            part = dataclasses.replace(stacked, confidence=Confidence.LOW, doubt=Confidence.LOW)
+            return value(part)
+        return UNKNOWN
+    if isinstance(node.slice, (ast.Slice, ast.Tuple)):
+        return UNKNOWN
+    if value(Result("jax.numpy.arange[]")) <= index:
+        frame.module.facts.add_indexing(Indexing(node, stacked, "arange"))
+    # A key or an index: what is chosen by a variable may still be a stacked leaf.
+    return value(dataclasses.replace(stacked, confidence=Confidence.LOW))
+
+
+def _is_used_as_object(frame: Frame, node: ast.Subscript) -> bool:
+    """``state[0].count`` and ``state[0]["w"]`` choose from a tuple: a row has no such parts."""
+    parent = frame.module.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr not in known_names.ARRAY_ATTRIBUTES
+    return isinstance(parent, ast.Subscript) and isinstance(_literal(parent.slice), str)
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ...
+
+
+def record_row(frame: Frame, node: ast.AST, stacked: Stacked) -> None:
+    """Notes that one row of a stacked value is taken, at the tree_map that does it if any."""
+    if frame.tree_call is not None:
+        module, call = frame.tree_call
+        module.facts.add_indexing(Indexing(call, stacked, "tree"))
+    else:
+        frame.module.facts.add_indexing(Indexing(node, stacked, "index"))

@@ -1,0 +1,175 @@
+"""What names and attributes hold."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+
+from pmapx._src.analysis import functions, known_names
+from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.interpreter import Frame, evaluate, note_holder
+from pmapx._src.analysis.values import (
+    UNKNOWN,
+    Bound,
+    Class,
+    Confidence,
+    Dict,
+    Donated,
+    Elements,
+    Exported,
+    Fact,
+    Function,
+    Gradient,
+    Instance,
+    Items,
+    Lowered,
+    Mapped,
+    Method,
+    Named,
+    Stacked,
+    Value,
+    join,
+    value,
+)
+
+_BUILTINS = frozenset(dir(builtins))
+
+
+def dotted(node: ast.AST) -> str | None:
+    """Returns ``a.b.c`` for such an expression, None for others."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return None if base is None else f"{base}.{node.attr}"
+    return None
+
+
+def looked_up(frame: Frame, held: Value) -> Value:
+    """Replaces names of other modules by what they hold there."""
+    for fact in held:
+        if isinstance(fact, Exported) and fact.name:
+            return _looked_up(frame, held)
+    return held
+
+
+def _looked_up(frame: Frame, held: Value) -> Value:
+    found: list[Value] = []
+    for fact in held:
+        if isinstance(fact, Exported) and fact.name:
+            exported = frame.module.project.exported(fact.path, fact.name)
+            deeper = frozenset(f for f in exported if f != fact)
+            found.append(looked_up(frame, deeper))
+        else:
+            found.append(value(fact))
+    return join(*found)
+
+
+def path_value(
+    frame: Frame, node: ast.Name | ast.Attribute, is_quiet: bool, is_part: bool = False
+) -> Value:
+    """A name or a chain of attributes; the whole chain is one reference, not each part."""
+    path = dotted(node)
+    held = frame.env.find(path) if path is not None else None
+    if held is None:
+        held = (
+            _evaluate_name(frame, node)
+            if isinstance(node, ast.Name)
+            else _evaluate_attribute(frame, node, is_quiet)
+        )
+    held = looked_up(frame, held)
+    if frame.module.project.has_definitions and path is not None:
+        reaching = frame.env.reaching(path)
+        if reaching is not None:
+            frame.module.facts.definitions.add_reaching(node, reaching)
+    is_outside = False
+    for fact in held:
+        if isinstance(fact, Named):
+            is_outside = True
+        elif isinstance(fact, Donated) and not is_quiet:
+            frame.module.facts.add_donated_use(node, fact)
+    if is_part:
+        note_holder(frame, node, held)
+    # A parameter has no meaning of its own, whatever its default.
+    elif is_outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
+        name = min(fact.name for fact in held if isinstance(fact, Named))
+        by = "name" if isinstance(node, ast.Name) else "attribute"
+        frame.module.facts.references[node] = Reference(
+            node, name, by, frame.guards > 0, len(held) == 1
+        )
+    return held
+
+
+def _evaluate_name(frame: Frame, node: ast.Name) -> Value:
+    module = frame.env.outermost
+    for star in module.star_imports:
+        held = frame.module.project.exported(star, node.id)
+        is_builtin = node.id in _BUILTINS and not any(isinstance(f, Exported) for f in held)
+        if held and not is_builtin:
+            return held
+    return value(Named(f"builtins.{node.id}")) if node.id in _BUILTINS else UNKNOWN
+
+
+def _evaluate_attribute(frame: Frame, node: ast.Attribute, is_quiet: bool) -> Value:
+    is_quiet |= node.attr in known_names.METADATA or node.attr == "keys"
+    if isinstance(node.value, (ast.Name, ast.Attribute)):
+        base = path_value(frame, node.value, is_quiet, is_part=True)
+    else:
+        base = evaluate(frame, node.value, is_quiet=is_quiet)
+    return join(*[attribute(frame, fact, node.attr) for fact in base])
+
+
+def attribute(frame: Frame, fact: Fact, name: str) -> Value:
+    """Returns what an attribute of something holds."""
+    project = frame.module.project
+    if isinstance(fact, Named):
+        return project.imported(frame.module.path, f"{fact.name}.{name}")
+    if isinstance(fact, Exported):
+        return looked_up(frame, project.exported(fact.path, name))
+    if isinstance(fact, Instance):
+        return _of_instance(frame, fact, name)
+    if isinstance(fact, Class):
+        return _of_class(frame, fact, name, [])
+    if isinstance(fact, Stacked):
+        if name in known_names.METADATA:
+            return value(Method(fact, name))
+        whole = dataclasses.replace(fact, doubt=Confidence.LOW)
+        return value(whole, Method(fact, name))
+    if isinstance(fact, Gradient):
+        return value(fact)
+    if isinstance(fact, (Mapped, Lowered, Elements, Dict, Items)):
+        return value(Method(fact, name))
+    return UNKNOWN
+
+
+def _of_instance(frame: Frame, instance: Instance, name: str) -> Value:
+    held = instance.cls.attributes.get(name, UNKNOWN)
+    found = _of_class(frame, instance.cls, name, [], has_own=bool(held))
+    return join(
+        held,
+        frozenset(
+            Bound(fact, instance)
+            if isinstance(fact, Function) and functions.self_name(fact)
+            else fact
+            for fact in found
+        ),
+    )
+
+
+def _of_class(
+    frame: Frame, cls: Class, name: str, seen: list[Class], *, has_own: bool = False
+) -> Value:
+    """``has_own`` if the object has the attribute already, whatever a base's methods assign."""
+    if name in cls.body:
+        return looked_up(frame, cls.body[name])
+    if len(seen) < 10:
+        for base in cls.bases:
+            for fact in looked_up(frame, base):
+                if isinstance(fact, Class) and fact not in seen:
+                    held = _of_class(frame, fact, name, [*seen, cls], has_own=has_own)
+                    if not has_own:
+                        held = join(held, fact.attributes.get(name, UNKNOWN))
+                    if held:
+                        return held
+    return UNKNOWN

@@ -1,0 +1,418 @@
+"""What each call does with a stacked value: of JAX's functions, of pmaps, of the program's own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Named
+from pmapx._src.codemod.replicated import copies
+from pmapx._src.codemod.replicated.groups import (
+    OTHER,
+    WHOLE,
+    Abstract,
+    Change,
+    Other,
+    Pairs,
+    Parts,
+    Position,
+    Ref,
+    has_other,
+    refs,
+)
+from pmapx._src.codemod.replicated.keywords import keywords_in_order
+from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
+from pmapx._src.codemod.replicated.stacked_values import StackedValues
+
+# What these give has the axis that their argument has.
+_SAME = known_names.IDENTITY - {"builtins.iter"} | {
+    "jax.device_get",
+    "numpy.asarray",
+    "numpy.array",
+}
+_LOOKING = frozenset(
+    {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
+)
+_OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
+
+
+class StackedCalls(StackedValues):
+    """Calls; every other expression is read as ``StackedValues`` does."""
+
+    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
+        super().__init__(modules, maps)
+        # The callees of calls that are understood.
+        self.resolved: set[ast.AST] = set()
+        # The functions that calls of the program call, and what these pass to each parameter.
+        self.called: set[ast.AST] = set()
+        self.passed: dict[tuple[ast.AST, str], list[tuple[Module, ast.expr]]] = {}
+        for module in modules:
+            for node in module.facts.callees:
+                if isinstance(node, ast.Call) and not self.is_traced(module, node):
+                    self._find_passed(module, node)
+
+    def _find_passed(self, module: Module, node: ast.Call) -> None:
+        callees = self._callee(module, node)
+        if not callees or not _is_inside(callees) or self._one_liner(module, node) is not None:
+            return
+        for callee in callees:
+            function = self._followed(node, callee)
+            if function is None:
+                continue
+            self.called.add(function)
+            for name, arg in _given(node, function, _skipped(callee)):
+                if name is not None:
+                    self.passed.setdefault((function, name), []).append((module, arg))
+
+    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
+        function = module.parent(module.parent(node))
+        if isinstance(function, ast.Lambda):
+            return self._leaf(module, node, function)
+        sent = self.passed.get((function, node.arg))
+        if not sent:
+            return OTHER
+        return self._merged((self.value(home, arg) for home, arg in sent), module, node)
+
+    def returned(self, module: Module, function: ast.AST) -> list[tuple[Abstract, ast.Return]]:
+        """Returns what the statements of a function return."""
+        found: list[tuple[Abstract, ast.Return]] = []
+        waiting = list(ast.iter_child_nodes(function))
+        while waiting:
+            part = waiting.pop(0)
+            if isinstance(part, ast.Return) and part.value is not None:
+                found.append((self.value(module, part.value), part))
+            elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                waiting += [each for each in ast.iter_child_nodes(part) if _is_statement(each)]
+        return found
+
+    def _call(self, module: Module, node: ast.Call) -> Abstract:
+        callee = self._callee(module, node)
+        outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
+        if isinstance(node.func, ast.Attribute) and not self._own_class(module, node.func):
+            base = self.value(module, node.func.value)
+            if isinstance(base, Ref):
+                return self._method(module, node, node.func, base)
+            self.escape(base, module, node, f"its {node.func.attr} is called")
+        if outside and len(outside) == len(callee):
+            return self._outside(module, node, outside)
+        if callee and all(isinstance(fact, Mapped) for fact in callee):
+            found = [self.maps.get(fact) for fact in callee if isinstance(fact, Mapped)]
+            if all(found):
+                return self._mapped(module, node, [each for each in found if each is not None])
+        if callee and _is_inside(callee):
+            return self._inside(module, node, list(callee))
+        return self._lost(module, node)
+
+    def _callee(self, module: Module, node: ast.Call) -> frozenset[Any]:
+        """Returns what a call calls: the map, where an object's method was replaced by its map."""
+        callee = module.facts.callees.get(node, frozenset())
+        maps = [fact for fact in callee if isinstance(fact, Mapped)]
+        if maps and isinstance(node.func, ast.Attribute) and len(maps) < len(callee):
+            own = {each for fact in maps if self._is_set_when_made(fact, node.func.attr)
+                   for each in fact.function}  # fmt: skip
+            if all(fact in own for fact in callee if not isinstance(fact, Mapped)):
+                return frozenset(maps)
+        return callee
+
+    def _is_set_when_made(self, mapped: Mapped, name: str) -> bool:
+        """Tells whether ``self.name = jax.pmap(self.name)`` stands in ``__init__`` itself."""
+        site = self.maps.get(mapped)
+        if site is None:
+            return False
+        assigned = site.module.parent(site.node)
+        above = site.module.parent(assigned)
+        return (
+            isinstance(assigned, ast.Assign)
+            and isinstance(above, ast.FunctionDef)
+            and above.name == "__init__"
+            and any(isinstance(t, ast.Attribute) and t.attr == name for t in assigned.targets)
+        )
+
+    def _lost(self, module: Module, node: ast.Call) -> Abstract:
+        """Reads a call of something that is not known."""
+        called = module.source.segment(module.place(node.func)).split("\n")[0]
+        self.value(module, node.func)
+        for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
+            inner = arg.value if isinstance(arg, ast.Starred) else arg
+            self.escape(self.value(module, inner), module, arg, f"it goes to {called}(...)")
+        return OTHER
+
+    def _method(
+        self, module: Module, node: ast.Call, function: ast.Attribute, base: Ref
+    ) -> Abstract:
+        held = self._arguments(module, node)
+        if function.attr in _OF_TREES and not held:
+            return Ref(base.element, base.is_leaf)
+        if function.attr in ("items", "values") and not held and not base.is_leaf:
+            return Pairs(base) if function.attr == "items" else Parts((Ref(base.element),))
+        if function.attr in ("keys", "is_deleted", "delete"):
+            return OTHER
+        if function.attr in ("replace", "_replace") and not base.is_leaf:
+            return self.graph.joined([base, *held], module.place(node)) or OTHER
+        for each in (base, *held):
+            self.escape(each, module, node, f"its {function.attr}(...) is called")
+        return OTHER
+
+    def _arguments(self, module: Module, node: ast.Call) -> list[Abstract]:
+        held = [self.value(module, arg) for arg in node.args]
+        return held + [self.value(module, keyword.value) for keyword in node.keywords]
+
+    def _outside(self, module: Module, node: ast.Call, called: frozenset[str]) -> Abstract:
+        if called <= _LOOKING:
+            self._arguments(module, node)
+            return OTHER
+        if called == {"builtins.dict"} and not node.args:
+            return self._container(module, node)
+        only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
+        if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
+            base, _ = self._arguments(module, node)
+            if isinstance(base, Ref) and not base.is_leaf:
+                return Ref(base.element)
+            self.escape(base, module, node, "an attribute of it is read")
+            return OTHER
+        if called & copies.MAKERS and only is not None:
+            return self._made(module, node, only, node.args[1] if len(node.args) > 1 else None)
+        copied = copies.copied(module, node, called)
+        if copied is not None:
+            return self._made(module, node, copied, None)
+        if called <= copies.UNREPLICATE and only is not None and len(node.args) == 1:
+            return self._first(module, node, only)
+        if called <= known_names.TREE_MAP and len(node.args) > 1:
+            return self._tree_map(module, node)
+        if called <= _SAME and only is not None:
+            held = self._arguments(module, node)[0]
+            if isinstance(held, Ref):
+                return held
+            self.escape(held, module, node, "it is converted")
+            return OTHER
+        return self._lost(module, node)
+
+    def _made(
+        self,
+        module: Module,
+        node: ast.Call,
+        tree: ast.expr,
+        devices: ast.expr | None,
+        maker: Function | None = None,
+    ) -> Abstract:
+        """A call that stacks copies: where a group begins."""
+        why = "what is stacked is stacked already"
+        self.escape(self.value(module, tree), module, node, why)
+        element = self.graph.element(node)
+        element.is_made = True
+        given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
+        element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
+        return Ref(element)
+
+    def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
+        """A call that takes the first shard of every leaf."""
+        held = self.value(module, tree)
+        found = list(refs(held))
+        if found and has_other(held):
+            why = "only a part of what is unreplicated has a leading device axis"
+            self.escape(held, module, node, why)
+        for ref in found:
+            ref.element.changes[node] = Change(module, "call", node, tree, around=around)
+            self.graph.join(found[0].element, ref.element)
+        return OTHER
+
+    def _tree_map(self, module: Module, node: ast.Call) -> Abstract:
+        function, trees = node.args[0], node.args[1:]
+        if copies.takes_first(node):
+            return self._first(module, node, trees[0])
+        held = [self.value(module, tree) for tree in trees]
+        if not any(list(refs(each)) for each in held):
+            self.value(module, function)
+            return OTHER
+        if not self._is_applied(module, node):
+            for each in held:
+                why = "a function is mapped over it that is not followed"
+                self.escape(each, module, node, why)
+            return OTHER
+        assert isinstance(function, ast.Lambda)
+        result = self.value(module, function.body)
+        return Ref(result.element) if isinstance(result, Ref) else OTHER
+
+    def _is_applied(self, module: Module, node: ast.Call) -> bool:
+        """Tells whether a tree_map applies a lambda to the leaves of what is followed."""
+        held = [self.value(module, tree) for tree in node.args[1:]]
+        is_plain = isinstance(node.args[0], ast.Lambda) and not node.keywords
+        return is_plain and all(isinstance(each, (Ref, Other)) for each in held)
+
+    def _leaf(self, module: Module, node: ast.arg, function: ast.Lambda) -> Abstract:
+        """Returns what the parameter of a lambda is: a leaf, if a tree_map applies it."""
+        call = module.parent(function)
+        if not isinstance(call, ast.Call) or call.args[:1] != [function]:
+            return OTHER
+        callees = self._callee(module, call)
+        names = {fact.name for fact in callees if isinstance(fact, Named)}
+        index = [each.arg for each in function.args.args].index(node.arg) + 1 if (
+            node in function.args.args
+        ) else len(call.args)  # fmt: skip
+        is_tree_map = len(names) == len(callees) and names and names <= known_names.TREE_MAP
+        if not is_tree_map or index >= len(call.args) or not self._is_applied(module, call):
+            return OTHER
+        tree = self.value(module, call.args[index])
+        return Ref(tree.element, True) if isinstance(tree, Ref) else tree
+
+    def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
+        """A call of a pmapped function, or of one of several."""
+        self.resolved.add(node.func)
+        args = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
+        is_open = len(args) != len(node.args)
+        keywords = None if is_open else keywords_in_order(maps, node)
+        args += [keyword.value for keyword in keywords or ()]
+        held = [self.value(module, arg) for arg in args]
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                given = self.value(module, arg.value)
+                self.escape(given, module, arg, "it is unpacked into arguments")
+        for each in maps:
+            first = self._first_argument(module, each, node.func)
+            each.counts.add(-1 if is_open or first is None else first + len(args))
+            if keywords:
+                each.by_keyword[node] = (module, keywords)
+            elif node.keywords:
+                each.has_keywords = True
+            for keyword in node.keywords if keywords is None else ():
+                self._keyword(module, each, keyword)
+            for index, (arg, given) in enumerate(zip(args, held, strict=True), first or 0):
+                if index not in each.static:
+                    self._argument(module, each, index, given, arg)
+        return self._merged([self._result(each) for each in maps], module, node)
+
+    def _keyword(self, module: Module, each: Map, keyword: ast.keyword) -> None:
+        """An argument by a keyword that cannot be written by position."""
+        held = self.value(module, keyword.value)
+        self.escape(held, module, keyword.value, "it is passed by keyword")
+        index = each.index_of(keyword.arg) if keyword.arg is not None else None
+        if index is not None and index not in each.static:
+            self._argument(module, each, index, held, keyword.value)
+
+    def _first_argument(self, module: Module, each: Map, function: ast.expr) -> int | None:
+        """Returns the position of a call's first argument: 1 if the object goes before it."""
+        if not each.is_method:
+            return 0
+        if not isinstance(function, ast.Attribute):
+            return None
+        known = module.facts.holders.get(function.value, frozenset())
+        is_object = any(isinstance(fact, Instance) for fact in known)
+        return 1 if is_object or self._own_class(module, function) else None
+
+    def _argument(
+        self, module: Module, each: Map, index: int, held: Abstract, arg: ast.expr
+    ) -> None:
+        position = Position.of(each.made_at, index, is_output=False)
+        element = self.graph.element(position, position)
+        place = module.place(arg)
+        found = list(refs(held))
+        for ref in found:
+            self.graph.join(element, ref.element)
+        if not found or has_other(held):
+            element.reasons.setdefault(place, "what is passed here was not made by replicate")
+        if found and each.in_axis(index) != 0:
+            element.reasons.setdefault(place, "it is passed where its leading axis is not mapped")
+
+    def _result(self, each: Map) -> Abstract:
+        count = each.arity
+        if count is None or count < 0:
+            return self._output(each, WHOLE)
+        return Parts(tuple(self._output(each, index) for index in range(count)))
+
+    def _output(self, each: Map, index: int) -> Abstract:
+        if each.out_axis(index) != 0:
+            return OTHER
+        position = Position.of(each.made_at, index, is_output=True)
+        return Ref(self.graph.element(position, position))
+
+    def _one_liner(self, module: Module, node: ast.Call) -> OneLiner | None:
+        callees = list(self._callee(module, node))
+        if len(callees) == 1 and isinstance(callees[0], Function):
+            return one_liner(module, node, callees[0])
+        return None
+
+    def _inside(self, module: Module, node: ast.Call, callees: list[Any]) -> Abstract:
+        """A call of a function of the program itself."""
+        self.resolved.add(node.func)
+        short = self._one_liner(module, node)
+        if short is not None and short.kind == "first":
+            return self._first(module, node, short.argument, short.around)
+        if short is not None:
+            return self._made(module, node, short.argument, None, callees[0])
+        return self._merged((self._from(module, node, each) for each in callees), module, node)
+
+    def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
+        """Returns what one function of the program gives."""
+        if isinstance(callee, Class) and _init(callee) is None:
+            return self._container(module, node)
+        function = self._followed(node, callee)
+        if function is None:
+            return self._lost(module, node)
+        for name, arg in _given(node, function, _skipped(callee)):
+            held = self.value(module, arg)
+            if name is None:
+                self.escape(held, module, arg, "it is passed on among other arguments")
+        if isinstance(callee, Class):
+            return OTHER
+        home = callee.function.module if isinstance(callee, Bound) else callee.module
+        several = self._once((function, "returns"), lambda: self._all_returned(home, function))
+        return several
+
+    def _all_returned(self, module: Module, function: ast.FunctionDef) -> Abstract:
+        return self._merged((held for held, _ in self.returned(module, function)), module, function)
+
+    def _followed(self, node: ast.Call, callee: Any) -> ast.FunctionDef | None:
+        """Returns the definition that a call goes to, None if it cannot be followed there."""
+        function = _init(callee) if isinstance(callee, Class) else callee
+        definition = function.function.node if isinstance(function, Bound) else (
+            function.node if function is not None else None
+        )  # fmt: skip
+        is_open = any(isinstance(arg, ast.Starred) for arg in node.args) or any(
+            keyword.arg is None for keyword in node.keywords
+        )
+        if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
+            return None
+        return None if _is_generator(definition) else definition
+
+    def _container(self, module: Module, node: ast.Call) -> Abstract:
+        """A NamedTuple or dataclass of stacked values is one itself."""
+        held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
+        held += [self.value(module, keyword.value) for keyword in node.keywords]
+        return self.graph.joined(held, module.place(node)) or OTHER
+
+
+def _is_inside(callees: frozenset[Any]) -> bool:
+    return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
+
+
+def _init(cls: Class) -> Function | None:
+    return next((f for f in cls.body.get("__init__", ()) if isinstance(f, Function)), None)
+
+
+def _skipped(callee: Any) -> int:
+    return 0 if isinstance(callee, Function) else 1
+
+
+def _given(
+    node: ast.Call, function: ast.FunctionDef, skipped: int
+) -> list[tuple[str | None, ast.expr]]:
+    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
+    arguments = function.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
+    given: list[tuple[str | None, ast.expr]] = [
+        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
+    ]
+    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
+
+
+def _is_statement(node: ast.AST) -> bool:
+    return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
+
+
+def _is_generator(function: ast.AST) -> bool:
+    return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function))

@@ -1,0 +1,114 @@
+"""Stacked values followed through a whole program, to every place that uses them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.replicated.groups import Abstract, Mixed, Pairs, Parts, Ref
+from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
+from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
+
+MOST_ROUNDS = 12
+_CONDITION = "it is a condition"
+_SUM = "it is part of a sum"
+# What a statement does with an expression: "" if the value is followed further.
+_USES = {
+    (ast.Assign, "value"): "",
+    (ast.AnnAssign, "value"): "",
+    (ast.AugAssign, "target"): _SUM,
+    (ast.AugAssign, "value"): _SUM,
+    (ast.For, "iter"): "",
+    (ast.AsyncFor, "iter"): "",
+    (ast.While, "test"): _CONDITION,
+    (ast.If, "test"): _CONDITION,
+    (ast.Assert, "test"): _CONDITION,
+    (ast.match_case, "guard"): _CONDITION,
+    (ast.Match, "subject"): "it is matched",
+    (ast.withitem, "context_expr"): "it is a context",
+    (ast.Return, "value"): "",
+    (ast.Expr, "value"): "",
+    (ast.arguments, "defaults"): "it is a default",
+    (ast.arguments, "kw_defaults"): "it is a default",
+    (ast.FunctionDef, "decorator_list"): "",
+    (ast.AsyncFunctionDef, "decorator_list"): "",
+}
+# Bindings are read where they were recorded; annotations and patterns use no value.
+_PASSED_OVER = frozenset(
+    {"targets", "target", "optional_vars", "annotation", "returns", "pattern", "type_params"}
+)
+
+
+class Flow(StackedCalls):
+    """One program: its modules, its pmaps, and where its stacked values go."""
+
+    is_settled = False
+
+    def follow(self) -> None:
+        """Reads all modules until nothing new is found."""
+        for _ in range(MOST_ROUNDS):
+            self.graph.forget()
+            self.maps.forget()
+            self._before, self._values, self.resolved = self._values, {}, set()
+            for module in self.modules:
+                self._statements(module, module.source.tree.body)
+                self._bindings(module)
+            if _shapes(self._before) == _shapes(self._values):
+                self.is_settled = True
+                return
+
+    def _statements(self, module: Module, parts: Sequence[ast.AST]) -> None:
+        for part in parts:
+            if part in self._traced:
+                self.read_traced(module, part)  # type: ignore[arg-type]
+            else:
+                self._statement(module, part)
+
+    def _statement(self, module: Module, node: ast.AST) -> None:
+        for field, held in ast.iter_fields(node):
+            why = _USES.get((type(node), field))  # type: ignore[arg-type]
+            if why is None and field in _PASSED_OVER:
+                continue
+            for part in held if isinstance(held, list) else (held,):
+                if isinstance(part, ast.expr):
+                    value = self.value(module, part)
+                    if why is None or why:
+                        reason = NOT_FOLLOWED if why is None else why
+                        self.escape(value, module, part, reason)
+                elif isinstance(part, ast.AST):
+                    self._statements(module, [part])
+
+    def _bindings(self, module: Module) -> None:
+        for target, definition in module.facts.definitions.assigned.items():
+            if self.is_traced(module, target) or isinstance(target, ast.arg):
+                continue
+            held = self.defined(definition)
+            if isinstance(target, ast.Attribute):
+                own = self._own_class(module, target)
+                if own or self._families_of(module, target.value):
+                    continue
+            elif not isinstance(target, ast.Subscript):
+                continue
+            for part in ast.iter_child_nodes(target):
+                if isinstance(part, ast.expr):
+                    stored = self.value(module, part)
+                    self.escape(stored, module, target, "something is stored in it")
+            self.escape(held, module, target, "it is stored where it is not followed")
+
+
+def _shapes(values: dict[object, Abstract]) -> dict[object, Any]:
+    return {key: _shape(held) for key, held in values.items()}
+
+
+def _shape(held: Abstract) -> Any:
+    """Returns what tells a value from that of another round."""
+    if isinstance(held, Parts):
+        return tuple(_shape(item) for item in held.items)
+    if isinstance(held, (Ref, Pairs)):
+        ref = held if isinstance(held, Ref) else held.ref
+        return type(held).__name__, id(ref.element.root), ref.is_leaf
+    if isinstance(held, Mixed):
+        return frozenset(id(ref.element.root) for ref in held.found)
+    return held.is_nothing

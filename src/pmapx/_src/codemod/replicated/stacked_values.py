@@ -1,0 +1,373 @@
+"""What each expression does with a stacked value: passes it on, takes a shard of it, or loses it.
+
+The analysis has read the program: which bindings reach a name, and what each call calls. Here a
+value is followed through these, and it must not be lost: a use that is not understood is a reason
+for the value to stay as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Confidence, Instance, Named
+from pmapx._src.codemod.replicated.groups import (
+    NOTHING,
+    OTHER,
+    Abstract,
+    Change,
+    Graph,
+    Mixed,
+    Pairs,
+    Parts,
+    Ref,
+    refs,
+)
+from pmapx._src.codemod.replicated.maps import Maps
+
+# Reading these of an array says nothing of its leading axis.
+_HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", "__class__"})
+_OF_ARRAYS = (known_names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "real", "imag"}
+NOT_FOLLOWED = "it is used in a way that is not followed"
+UNPACKED = "it is unpacked in a way that is not followed"
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+class StackedValues:
+    """Expressions other than calls, which a subclass adds."""
+
+    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
+        self.modules = modules
+        self.maps = maps
+        self.graph = Graph()
+        project = modules[0].project if modules else None
+        self._traced = set() if project is None else {*project.mapped, *project.jitted}
+        self._values: dict[object, Abstract] = {}
+        # Of the round before: what a value is that depends on itself.
+        self._before: dict[object, Abstract] = {}
+        self._attributes, self._set_somewhere = self._find_attributes()
+
+    def _find_attributes(self) -> tuple[dict[tuple[str, str], list[Definition]], set[str]]:
+        """Returns what sets the attributes of each class, and attributes set of unknown objects."""
+        found: dict[tuple[str, str], list[Definition]] = {}
+        somewhere: set[str] = set()
+        for module in self.modules:
+            definitions = module.facts.definitions
+            for (cls, name), published in definitions.published.items():
+                family = self.maps.family(module, cls)
+                kept = [each for each in published if not self.is_traced(module, each.node)]
+                found.setdefault((family, name), []).extend(kept)
+            for target, definition in definitions.assigned.items():
+                is_own = isinstance(target, ast.Attribute) and self._own_class(module, target)
+                if not isinstance(target, ast.Attribute) or is_own:
+                    continue
+                families = self._families_of(module, target.value)
+                for family in families:
+                    found.setdefault((family, target.attr), []).append(definition)
+                if not families and not self.is_traced(module, target):
+                    somewhere.add(target.attr)
+        return found, somewhere
+
+    def is_traced(self, module: Module, node: ast.AST) -> bool:
+        """Tells whether a node is in a function that is traced, where no device axis is seen."""
+        return any(function in self._traced for function in module.functions_around(node))
+
+    def escape(self, held: Abstract, module: Module, node: ast.AST, why: str) -> None:
+        """Notes that a value goes where it is not followed, so that its group stays stacked."""
+        for ref in refs(held):
+            ref.element.reasons.setdefault(module.place(node), why)
+
+    def use_all(self, module: Module, node: ast.AST) -> Abstract:
+        """Reads the expressions in something that is not understood."""
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.escape(self.value(module, child), module, child, NOT_FOLLOWED)
+            elif not isinstance(child, ast.stmt):
+                self.use_all(module, child)
+        return OTHER
+
+    def value(self, module: Module, node: ast.expr) -> Abstract:
+        """Returns what an expression is, and notes what is done in it."""
+        reader = _READERS.get(type(node), StackedValues.use_all)
+        return self._once(node, lambda: reader(self, module, node))
+
+    def _once(self, key: object, compute: Callable[[], Abstract]) -> Abstract:
+        if key not in self._values:
+            self._values[key] = self._before.get(key, NOTHING)
+            self._values[key] = compute()
+        return self._values[key]
+
+    def defined(self, definition: Definition) -> Abstract:
+        """Returns what a binding gives its target."""
+        return self._once(definition, lambda: self._define(definition))
+
+    def _define(self, definition: Definition) -> Abstract:
+        module, node, source = definition.module, definition.node, definition.source
+        if source is None:
+            return self._parameter(module, node) if isinstance(node, ast.arg) else OTHER
+        held = self.value(module, source)
+        for step in definition.steps:
+            held = self._part(module, held, step, node, source)
+        return held
+
+    def _part(
+        self, module: Module, held: Abstract, step: Step, target: ast.AST, source: ast.expr
+    ) -> Abstract:
+        if step == EACH:
+            return self._element(module, held, source)
+        index, count = step if isinstance(step, tuple) else (0, 0)
+        if isinstance(held, Parts) and len(held.items) == count:
+            return held.items[index]
+        if step == OPAQUE or isinstance(held, (Parts, Pairs, Mixed)):
+            self.escape(held, module, target, UNPACKED)
+            return OTHER
+        if isinstance(held, Ref) and held.is_leaf:
+            self.escape(held, module, target, "its shards are unpacked")
+        elif isinstance(held, Ref):
+            return self._part_of(held)
+        return held
+
+    def _element(self, module: Module, iterated: Abstract, node: ast.expr) -> Abstract:
+        """Returns what a loop's variable holds."""
+        if isinstance(iterated, Pairs):
+            return Parts((OTHER, iterated.ref))
+        if isinstance(iterated, Parts) and iterated.items:
+            return self._merged(iterated.items, module, node)
+        self.escape(iterated, module, node, "a loop goes over it")
+        return OTHER
+
+    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
+        raise NotImplementedError
+
+    def _merged(self, several: Iterable[Abstract], module: Module, node: ast.AST) -> Abstract:
+        held: Abstract = NOTHING
+        for each in several:
+            held = self.graph.merge(held, each, module.place(node))
+        return held
+
+    def _all_defined(self, found: Iterable[Definition], module: Module, node: ast.AST) -> Abstract:
+        """Returns what a name or attribute is that any of these bindings may have set."""
+        ordered = sorted(found, key=lambda each: (each.module.path, *_position(each.node)))
+        return self._merged((self.defined(each) for each in ordered), module, node)
+
+    def _part_of(self, whole: Ref) -> Ref:
+        """Returns a part of a tree, which holds together with all others."""
+        whole.element.is_taken_apart = True
+        return Ref(whole.element)
+
+    def definitions_of(self, module: Module, node: ast.Name) -> Iterable[Definition]:
+        """Returns the bindings that a name may have its value from."""
+        found = module.facts.definitions
+        scopes = [*module.functions_around(node), module.source.tree]
+        reaching = found.reaching.get(node)
+        if reaching is not None and (scopes[0], node.id) not in found.rebound:
+            return reaching
+        return next((found.bound[s, node.id] for s in scopes if (s, node.id) in found.bound), ())
+
+    def _name(self, module: Module, node: ast.Name) -> Abstract:
+        found = self.definitions_of(module, node)
+        return self._all_defined(found, module, node) if found else OTHER
+
+    def _own_class(self, module: Module, node: ast.Attribute) -> ast.ClassDef | None:
+        """Returns the class whose method reads or sets an attribute of its own object."""
+        for function in module.functions_around(node):
+            if isinstance(function, ast.Lambda):
+                continue
+            arguments = function.args  # type: ignore[attr-defined]
+            names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+            above = module.parent(function)
+            is_first = isinstance(node.value, ast.Name) and names[:1] == [node.value.id]
+            if isinstance(above, ast.ClassDef) and is_first and not is_static(function):
+                return above
+            return None
+        return None
+
+    def _families_of(self, module: Module, node: ast.expr) -> list[str]:
+        """Returns the classes that an object may be of, none if that is not known."""
+        holders = module.facts.holders.get(node, frozenset())
+        objects = [fact for fact in holders if isinstance(fact, Instance)]
+        return sorted({self.maps.family_of(fact.cls) for fact in objects})
+
+    def _attribute_of(self, family: str, name: str, module: Module, node: ast.AST) -> Abstract:
+        found = self._attributes.get((family, name))
+        if not found:
+            return OTHER
+        held = self._all_defined(found, module, node)
+        # An object that is not known may be one of these.
+        return self._merged([held, OTHER], module, node) if name in self._set_somewhere else held
+
+    def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
+        cls = self._own_class(module, node)
+        if cls is not None:
+            reaching = module.facts.definitions.reaching.get(node)
+            if reaching:
+                return self._all_defined(reaching, module, node)
+            return self._attribute_of(self.maps.family(module, cls), node.attr, module, node)
+        base = self.value(module, node.value)
+        if isinstance(base, Ref):
+            if node.attr in _HARMLESS:
+                return OTHER
+            if node.attr not in _OF_ARRAYS:
+                return self._part_of(base)
+        self.escape(base, module, node, f"its {node.attr} is read")
+        return OTHER if isinstance(base, Ref) else self._of_object(module, node)
+
+    def _of_object(self, module: Module, node: ast.Attribute) -> Abstract:
+        families = self._families_of(module, node.value)
+        if families:
+            found = [self._attribute_of(each, node.attr, module, node) for each in families]
+            return self._merged(found, module, node)
+        # Whose attribute it is, is not known: it may be any object's.
+        for (_, name), definitions in self._attributes.items():
+            if name == node.attr and not self._is_library(module, node.value):
+                for each in definitions:
+                    why = "it may be read here, through an object"
+                    self.escape(self.defined(each), module, node, why)
+        return OTHER
+
+    def _is_library(self, module: Module, node: ast.expr) -> bool:
+        found = module.env.find(node.id) if isinstance(node, ast.Name) else None
+        return bool(found) and all(isinstance(fact, Named) for fact in found or ())
+
+    def _subscript(self, module: Module, node: ast.Subscript) -> Abstract:
+        base = self.value(module, node.value)
+        self.escape(self.value(module, node.slice), module, node.slice, "it is an index")
+        try:
+            chosen = ast.literal_eval(node.slice)
+        except (ValueError, TypeError):
+            chosen = None
+        if isinstance(base, Parts):
+            if type(chosen) is int and -len(base.items) <= chosen < len(base.items):
+                return base.items[chosen]
+            why = "a part of it is chosen that is not known"
+        elif not isinstance(base, Ref):
+            why = "it is indexed"
+        elif isinstance(chosen, str) and not base.is_leaf:
+            return self._part_of(base)
+        elif type(chosen) is not int:
+            why = "a shard is chosen by something else than a number"
+        elif not self._takes_shard(module, node, base):
+            why = "the index may choose from a tuple: the run did not get here"
+        else:
+            base.element.changes[node] = Change(module, "index", node)
+            return OTHER
+        self.escape(base, module, node, why)
+        return OTHER
+
+    def _takes_shard(self, module: Module, node: ast.Subscript, base: Ref) -> bool:
+        if base.is_leaf or self.maps.evidence.takes_row(module, node):
+            return True
+        indexing = module.facts.indexings.get(node)
+        is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
+        if is_sure and isinstance(node.value, ast.Name):
+            return True
+        # float(x[0]) would fail if x were a tuple of stacked arrays.
+        parent = module.parent(node)
+        called = parent.func if isinstance(parent, ast.Call) else None
+        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
+
+    def _constant(self, module: Module, node: ast.Constant) -> Abstract:
+        return NOTHING if node.value is None else OTHER
+
+    def _tuple(self, module: Module, node: ast.Tuple | ast.List) -> Abstract:
+        if any(isinstance(part, ast.Starred) for part in node.elts):
+            return self.use_all(module, node)
+        items = tuple(self.value(module, part) for part in node.elts)
+        return Parts(items) if any(list(refs(item)) for item in items) else OTHER
+
+    def _dict(self, module: Module, node: ast.Dict) -> Abstract:
+        for key in node.keys:
+            if key is not None:
+                self.escape(self.value(module, key), module, key, "it is a key")
+        held = [self.value(module, item) for item in node.values]
+        return self.graph.joined(held, module.place(node)) or OTHER
+
+    def condition(self, module: Module, node: ast.expr) -> None:
+        """Reads a condition: ``x is None`` asks nothing of an array."""
+        self.escape(self.value(module, node), module, node, "it is a condition")
+
+    def _ifexp(self, module: Module, node: ast.IfExp) -> Abstract:
+        self.condition(module, node.test)
+        parts = (node.body, node.orelse)
+        return self._merged((self.value(module, part) for part in parts), module, node)
+
+    def _boolop(self, module: Module, node: ast.BoolOp) -> Abstract:
+        return self._merged((self.value(module, part) for part in node.values), module, node)
+
+    def _compare(self, module: Module, node: ast.Compare) -> Abstract:
+        is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
+        for part in (node.left, *node.comparators):
+            held = self.value(module, part)
+            if not is_identity:
+                self.escape(held, module, node, "it is compared")
+        return OTHER
+
+    def _namedexpr(self, module: Module, node: ast.NamedExpr) -> Abstract:
+        return self.value(module, node.value)
+
+    def _lambda(self, module: Module, node: ast.Lambda) -> Abstract:
+        if node in self._traced:
+            self.read_traced(module, node)
+        else:
+            self.escape(self.value(module, node.body), module, node.body, "a lambda returns it")
+        return OTHER
+
+    def read_traced(self, module: Module, function: Function) -> None:
+        """Looks for values of the program around that a traced function takes in."""
+        inside = set(ast.walk(function))
+        why = "a function that is traced takes it in from around it"
+        for part in inside:
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                found = self.definitions_of(module, part)
+                outside = [each for each in found if each.node not in inside]
+                self.escape(self._all_defined(outside, module, part), module, part, why)
+            elif isinstance(part, ast.Attribute) and self._own_class(module, part):
+                self.escape(self.value(module, part), module, part, why)
+
+    def _comprehension(self, module: Module, node: Any) -> Abstract:
+        for generator in node.generators:
+            self.value(module, generator.iter)
+            for test in generator.ifs:
+                self.condition(module, test)
+        parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        for part in parts:
+            self.escape(self.value(module, part), module, part, "it is collected")
+        return OTHER
+
+    def _call(self, module: Module, node: ast.Call) -> Abstract:
+        raise NotImplementedError
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def is_static(function: ast.AST) -> bool:
+    """Tells whether a function of a class gets no object."""
+    decorators = getattr(function, "decorator_list", ())
+    return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators)
+
+
+_READERS: dict[type[ast.expr], Callable[[StackedValues, Module, Any], Abstract]] = {
+    ast.Name: StackedValues._name,
+    ast.Attribute: StackedValues._attribute,
+    ast.Subscript: StackedValues._subscript,
+    ast.Constant: StackedValues._constant,
+    ast.Tuple: StackedValues._tuple,
+    ast.List: StackedValues._tuple,
+    ast.Dict: StackedValues._dict,
+    ast.IfExp: StackedValues._ifexp,
+    ast.BoolOp: StackedValues._boolop,
+    ast.Compare: StackedValues._compare,
+    ast.NamedExpr: StackedValues._namedexpr,
+    ast.Lambda: StackedValues._lambda,
+    ast.ListComp: StackedValues._comprehension,
+    ast.SetComp: StackedValues._comprehension,
+    ast.GeneratorExp: StackedValues._comprehension,
+    ast.DictComp: StackedValues._comprehension,
+    ast.Call: lambda values, module, node: values._call(module, node),
+}

@@ -1,0 +1,151 @@
+"""Where a stacked value may go: every way to a use counts, and what is not followed stays."""
+
+import pytest
+
+pytest.importorskip("libcst", reason="needs pmapx[tools]")
+
+from pmapx._src.codemod.migration import migrate
+
+HEAD = """
+import jax, jax.numpy as jnp, numpy as np
+def train(state, batch):
+    return state + jax.lax.pmean(batch, "i")
+step = jax.pmap(train, axis_name="i")
+def replicate(tree):
+    return jax.device_put_replicated(tree, jax.local_devices())
+"""
+
+FOLLOWED = {
+    "a loop that goes on early": """
+def main(batches):
+    state = replicate(1.0)
+    for batch in batches:
+        if batch is None:
+            state = replicate(2.0)
+            continue
+        print(float(state[0]))
+        state = step(state, batch)
+""",
+    "an exception between two bindings": """
+def main(batch):
+    state = replicate(1.0)
+    try:
+        state = step(state, batch)
+        state = replicate(2.0)
+    except ValueError:
+        print(float(state[0]))
+    finally:
+        print(float(state[0]))
+    return float(state[0])
+""",
+    "a function that rebinds a name of its module": """
+state = replicate(1.0)
+def update(batch):
+    global state
+    state = step(state, batch)
+update(1.0)
+print(float(state[0]))
+""",
+    "a function that rebinds a name of the function around": """
+def main(batches):
+    state = replicate(1.0)
+    def update(batch):
+        nonlocal state
+        state = step(state, batch)
+    for batch in batches:
+        update(batch)
+    print(float(state[0]))
+""",
+    "an attribute that other methods set": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self, batch):
+        self.state = step(self.state, batch)
+    def reset(self):
+        self.state = replicate(2.0)
+    def run(self, batches):
+        self.state = replicate(3.0)
+        for batch in batches:
+            self.update(batch)
+        return float(self.state[0])
+""",
+}
+
+STAYS = {
+    "early in a loop, something else": """
+def main(batches):
+    state = replicate(1.0)
+    for batch in batches:
+        if batch is None:
+            state = np.ones(8)
+            continue
+        state = step(state, batch)
+""",
+    "something else before an exception": """
+def main(batch, load):
+    state = replicate(1.0)
+    try:
+        state = load()
+        state = replicate(2.0)
+    except ValueError:
+        state = step(state, batch)
+""",
+    "something else by global": """
+state = replicate(1.0)
+def update(load):
+    global state
+    state = load()
+update(np.load)
+state = step(state, 1.0)
+""",
+    "something else by nonlocal": """
+def main(load):
+    state = replicate(1.0)
+    def restore():
+        nonlocal state
+        state = load()
+    restore()
+    state = step(state, 1.0)
+""",
+    "something else in an attribute, by another method": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def restore(self, load):
+        self.state = load()
+    def run(self, load):
+        self.state = replicate(3.0)
+        self.restore(load)
+        self.state = step(self.state, 1.0)
+""",
+    "a name that is read before and after it is bound anew": """
+state = replicate(1.0)
+def show():
+    print(state.sum())
+show()
+state = step(state, 1.0)
+show()
+""",
+}
+
+
+def _migrated(tmp_path, text):
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + text)
+    done = migrate([str(path)], style="replicated", named=["train:state"])
+    return done, done.files[0].after.decode()
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_a_value_is_followed_on_every_way(tmp_path, case):
+    done, after = _migrated(tmp_path, FOLLOWED[case])
+    assert [gain.what for gain in done.gains] == ["train: state, return"], done.stays
+    assert "state[0]" not in after
+    assert "device_put_replicated" not in after.replace(HEAD, "")
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_what_may_be_something_else_stays_stacked(tmp_path, case):
+    done, _ = _migrated(tmp_path, STAYS[case])
+    assert not done.gains
