@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pmapx
-from pmapx._src.map.pmap import MappedFunction
+from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
 from pmapx._src.watch.transforms import Listener, attach, watching
 
@@ -44,7 +44,7 @@ def heard(monkeypatch):
     array = type(jax.numpy.ones(1))
     monkeypatch.setattr(jax, "jit", jax.jit)
     monkeypatch.setattr(array, "__getitem__", array.__getitem__)
-    monkeypatch.setattr(MappedFunction, "as_function", MappedFunction.as_function)
+    monkeypatch.setattr(PmapImpl, "as_function", PmapImpl.as_function)
     attach(listener)
     return listener
 
