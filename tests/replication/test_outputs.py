@@ -12,7 +12,6 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import pmapx
-from pmapx._src.replication import shard_map_body
 from pmapx._src.replication.varying_outputs import outputs_of
 
 MESH = AbstractMesh((4,), ("i",), axis_types=(AxisType.Auto,))
@@ -123,20 +122,3 @@ def test_keyword_arguments_are_named():
     traced = pmapx.pmap(lambda *, y: y).trace(y=np.ones((N, 2)))
     [output] = outputs_of(traced)
     assert output.variation.since == "keyword argument 'y'"
-
-
-def test_intermediates_are_told_on_request():
-    def body(x):
-        total = lax.psum(x + 1, "i")
-        return lax.scan(lambda c, _: (c * lax.axis_index("i"), None), total, None, length=2)[0]
-
-    closed = jax.make_jaxpr(shard_mapped(body))(np.ones(4))
-    jaxpr = closed.jaxpr.eqns[-1].params["jaxpr"]
-    [output], inside = shard_map_body.intermediates(jaxpr, [frozenset({"i"})])
-    assert not output.is_replicated
-    by_name = {value.operation: value for value in inside}
-    assert not by_name["add"].variation.is_replicated
-    assert by_name["add"].line == line_of(body, "total =")
-    [total] = [value for name, value in by_name.items() if name.startswith("psum")]
-    assert total.variation.is_replicated
-    assert by_name["mul"].variation.since.startswith("`axis_index`")

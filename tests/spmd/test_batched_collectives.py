@@ -176,7 +176,7 @@ def test_pbroadcast_copies_the_row_of_its_source():
     [
         (
             lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1]]),
-            "cover the 4 elements of the axis",
+            "cover the 4 indices of the axis",
         ),
         (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0], [1, 2, 3]]), "same size"),
         (lambda x: lax.ppermute(x, "i", [(0, 1), (0, 2)]), "unique"),

@@ -270,7 +270,7 @@ def _axes_as(leaf: Leaf, held: whole_program.Held, sharding: Any) -> Origins:
     if isinstance(sharding, NamedSharding):
         return held.axes_under(sharding.mesh, sharding.spec)
     split = [axis for axes in leaf.axes_by_dimension for axis in axes]
-    return {**dict.fromkeys(split, ""), **held.unlike_copies}
+    return {**dict.fromkeys(split, ""), **held.unequal_replicas}
 
 
 def _leaf(path: str, kind: Any, sharding: Any) -> Leaf:

@@ -39,7 +39,7 @@ class PmappedFunction:
         fun = builder.fun
         functools.update_wrapper(self, fun)
         for name in _METHODS.intersection(vars(self)):
-            del vars(self)[name]  # Those of a jit that is pmapped, say.
+            del vars(self)[name]  # Such as those of a jit that is pmapped.
         self.__name__: str = getattr(fun, "__name__", builder.function)
         self.__wrapped__ = fun
         self._mapped = impl

@@ -121,7 +121,7 @@ def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
         # Before 0.9, device_put keeps the mesh in an array's type: let that be the context.
         context = device_mesh.on_devices(mesh_in_types, devices)
         return _record_on(context, builder, call, mapping)
-    # Under grad, say: the tracer hides an array that is committed elsewhere.
+    # Such as under grad: the tracer hides an array that is committed elsewhere.
     return _run(program, _replicated(call, program))
 
 

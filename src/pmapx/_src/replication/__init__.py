@@ -1,1 +1,7 @@
-"""Which values are replicated, from their jaxpr: for the map, the audit and the codemod."""
+"""Which values are equal on all devices, by their jaxpr: for the pmap, the audit and the codemod.
+
+``jaxprs`` reads equations, ``source_locations`` finds their lines, ``known_primitives`` lists what
+JAX defines; ``shard_map_body`` analyzes the body of one ``shard_map``, ``nested_shard_map`` those
+inside of others, ``whole_program`` the program around them; ``varying_outputs`` describes its
+outputs. ``array_shardings`` compares the shards of arrays at hand.
+"""

@@ -1,4 +1,4 @@
-"""How an array lies on devices, and whether what they hold of it is the same."""
+"""How an array is sharded, and whether its shards are equal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pmapx._src.replication import nested_shard_map
 from pmapx._src.trees.checked_leaves import is_key
 
 COMPARED_AT_MOST = 256 * 2**20
-"""Bytes of an array up to which its parts are compared; larger ones are taken to differ."""
+"""Bytes of an array up to which its shards are compared; larger ones are not."""
 
 
 def shard_shape(shape: Sequence[int], sharding: Sharding | None) -> tuple[int, ...]:
-    """Returns the shape of what a device holds of an array."""
+    """Returns the shape of an array's shards."""
     if sharding is None:
         return tuple(shape)
     try:
@@ -32,7 +32,7 @@ def shard_shape(shape: Sequence[int], sharding: Sharding | None) -> tuple[int, .
 def axes_by_dimension(
     shape: Sequence[int], sharding: Sharding | None
 ) -> tuple[tuple[str, ...], ...]:
-    """Returns the mesh axes that split each dimension; ``?`` where the sharding names none.
+    """Returns the mesh axes that shard each dimension; ``?`` where the sharding has no names.
 
     >>> import jax
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -44,16 +44,16 @@ def axes_by_dimension(
         entries = [*sharding.spec, *[None] * len(shape)][: len(shape)]
         return tuple(tuple(map(str, nested_shard_map.entry_axes(entry))) for entry in entries)
     held = shard_shape(shape, sharding)
-    return tuple(("?",) if part != whole else () for part, whole in zip(held, shape, strict=True))
+    return tuple(("?",) if part != size else () for part, size in zip(held, shape, strict=True))
 
 
 def named(sharding: Any, mesh: Mesh, shape: Sequence[int]) -> Any:
-    """Returns a sharding by the names of a mesh's axes, or as it is if no names give it."""
+    """Returns a sharding as an equivalent ``NamedSharding`` of a mesh, or as it is."""
     if sharding is None or isinstance(sharding, NamedSharding):
         return sharding
     parts = [
-        whole // part if part else 1
-        for whole, part in zip(shape, shard_shape(shape, sharding), strict=True)
+        size // part if part else 1
+        for size, part in zip(shape, shard_shape(shape, sharding), strict=True)
     ]
     groups = [
         axes
@@ -77,9 +77,9 @@ def size_in_bytes(shape: Sequence[int], dtype: Any) -> int:
 
 
 def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
-    """Returns the mesh axes along which devices hold, or would hold, different parts of an array.
+    """Returns the mesh axes along which the shards of an array differ, or would differ.
 
-    Empty: all hold the same. None: it was not compared. ``?`` stands for axes without names.
+    Empty: all are equal. None: they were not compared. ``?`` stands for axes without names.
 
     >>> import jax
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -97,8 +97,8 @@ def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
     mesh = wanted.mesh if isinstance(wanted, NamedSharding) else None
     names = tuple(mesh.axis_names) if isinstance(mesh, Mesh) else ("?",)
     is_placed = isinstance(x, jax.Array) and x.sharding.is_equivalent_to(wanted, x.ndim)
-    if isinstance(x, jax.Array) and not is_placed and _has_unlike_copies(data):
-        return frozenset(names)  # Whose copy goes where, nobody knows.
+    if isinstance(x, jax.Array) and not is_placed and _has_unequal_replicas(data):
+        return frozenset(names)  # Which replica goes where is not known.
     try:
         parts = _held_parts(data) if is_placed else _parts(np.asarray(data), x.shape, wanted)
     except ValueError:  # It does not divide.
@@ -116,14 +116,14 @@ def _held_parts(x: jax.Array) -> dict[jax.Device, bytes]:
 
 
 def _parts(
-    whole: np.ndarray[Any, Any], shape: tuple[int, ...], wanted: Sharding
+    x: np.ndarray[Any, Any], shape: tuple[int, ...], wanted: Sharding
 ) -> dict[jax.Device, bytes]:
     indices = wanted.devices_indices_map(shape)
-    return {device: _digest(whole[index]) for device, index in indices.items() if index is not None}
+    return {device: _digest(x[index]) for device, index in indices.items() if index is not None}
 
 
-def _has_unlike_copies(x: jax.Array) -> bool:
-    """Says whether devices that should hold the same part of an array do not."""
+def _has_unequal_replicas(x: jax.Array) -> bool:
+    """Whether replicas of one shard differ."""
     versions: dict[str, set[bytes]] = {}
     for shard in x.addressable_shards:
         versions.setdefault(str(shard.index), set()).add(_digest(np.asarray(shard.data)))

@@ -1,7 +1,7 @@
 """Which primitives are JAX's own, and so known to compute from their operands alone.
 
-A primitive that a user or a library defines may do anything on a device: read the device's number,
-call out to the host, communicate. A proof must not take it for arithmetic.
+A primitive that a user or a library defines may do anything on a device: read the device's index,
+call the host, communicate. A proof must not take it for arithmetic.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _UNEXPORTED = frozenset(
     + ["philox2x32", "philox4x32", "threefry4x32", "platform_index", "ragged_dot_general"]
     + ["random_clone", "random_unwrap", "random_wrap", "scaled_dot", "tie", "xla_metadata_value"]
     + ["zeros_like"]
-    # What waits for a collective hands on what its start gave.
+    # Waiting for a collective returns the result of its start.
     + ["all_gather_done", "all_to_all_done", "pbroadcast_done", "ppermute_done", "psum_done"]
     + ["reduce_scatter_done"]
 )
 
 
 def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
-    """Says whether JAX defines a primitive.
+    """Whether JAX defines a primitive.
 
     Args:
       primitive: of an equation.

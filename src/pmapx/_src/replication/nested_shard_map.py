@@ -1,7 +1,8 @@
-"""How the results of a ``shard_map`` lie that come out of another inside of it, as nested pmaps do.
+"""The sharding of results of nested ``shard_map``, as of nested pmaps.
 
-To the outer body the result of the inner one is whole, and to the world outside it is split by the
-axes of both. Whether its rows along an inner axis are equal is known where the inner body ends.
+To the outer body the result of the inner one is unsharded, and outside of both it is sharded over
+the axes of both. Whether its shards along an inner axis are equal is known where the inner body
+ends.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pmapx._src.replication import jaxprs
 from pmapx._src.replication.shard_map_body import Origins
 
 
-class Parts(NamedTuple):
-    """How a value is split, and along which of the axes that split it its parts differ."""
+class InnerSharding(NamedTuple):
+    """The mesh axes of each dimension of a value, and those along which its shards differ."""
 
-    splits: Mapping[int, tuple[Any, ...]]
+    dimensions: Mapping[int, tuple[Any, ...]]
     manual: tuple[Any, ...]
     origins: Origins
 
@@ -31,25 +32,25 @@ def entry_axes(entry: Any) -> tuple[Any, ...]:
     return entry if isinstance(entry, tuple) else (entry,)
 
 
-def split_by_both(
+def over_both_meshes(
     eqn: JaxprEqn, index: int, origins: Origins, inner: Mapping[Var, Origins]
 ) -> tuple[PartitionSpec, tuple[Any, ...], Origins]:
-    """Returns the spec, the axes and what varies of a result, those of inner maps among them.
+    """Returns the spec, the axes and the origins of a result, including those of inner maps.
 
     Args:
       eqn: a ``shard_map``.
       index: which of its results.
       origins: the axes of ``eqn`` along which it varies.
-      inner: what is known of the results of each ``shard_map`` inside, before they are joined.
+      inner: the origins of the results of each ``shard_map`` inside.
     """
     spec, manual = eqn.params["out_specs"][index], jaxprs.manual_axes(eqn)
     body = jaxprs.opened(eqn.params["jaxpr"])
-    found = _parts(body, body.outvars[index], inner)
+    found = _inner_sharding(body, body.outvars[index], inner)
     if found is None:
         return spec, manual, origins
-    rank = max(len(spec), *(dimension + 1 for dimension in found.splits), 0)
+    rank = max(len(spec), *(dimension + 1 for dimension in found.dimensions), 0)
     entries = [
-        (*entry_axes(spec[d] if d < len(spec) else None), *found.splits.get(d, ()))
+        (*entry_axes(spec[d] if d < len(spec) else None), *found.dimensions.get(d, ()))
         for d in range(rank)
     ]
     both = PartitionSpec(
@@ -58,7 +59,7 @@ def split_by_both(
     return both, (*manual, *found.manual), {**origins, **found.origins}
 
 
-def _parts(body: Jaxpr, atom: Any, inner: Mapping[Var, Origins]) -> Parts | None:
+def _inner_sharding(body: Jaxpr, atom: Any, inner: Mapping[Var, Origins]) -> InnerSharding | None:
     """Follows an output back to the inner ``shard_map`` that made it, through added dimensions."""
     makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
     dimensions: Sequence[int] = range(len(getattr(atom.aval, "shape", ())))
@@ -72,19 +73,21 @@ def _parts(body: Jaxpr, atom: Any, inner: Mapping[Var, Origins]) -> Parts | None
         operand = eqn.invars[0]
         shape, made = getattr(operand.aval, "shape", ()), getattr(atom.aval, "shape", ())
         if any(shape[k] != made[d] for k, d in enumerate(to)):
-            return None  # Rows are repeated.
+            return None  # Values are repeated.
         dimensions, atom = [dimensions[d] for d in to], operand
     return None
 
 
 def _of_inner(
     eqn: JaxprEqn, var: Var, dimensions: Sequence[int], inner: Mapping[Var, Origins]
-) -> Parts | None:
+) -> InnerSharding | None:
     if var not in inner:
         return None
     index = list(eqn.outvars).index(var)
     manual = jaxprs.manual_axes(eqn)
     own = {axis: since for axis, since in inner[var].items() if axis in manual}
-    spec, names, origins = split_by_both(eqn, index, own, inner)
-    splits = {dimensions[k]: entry_axes(entry) for k, entry in enumerate(spec) if entry is not None}
-    return Parts(splits, names, origins)
+    spec, names, origins = over_both_meshes(eqn, index, own, inner)
+    sharded = {
+        dimensions[k]: entry_axes(entry) for k, entry in enumerate(spec) if entry is not None
+    }
+    return InnerSharding(sharded, names, origins)

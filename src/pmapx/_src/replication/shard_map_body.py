@@ -1,17 +1,17 @@
-"""Which outputs of a `shard_map` body are equal on all devices, read off its jaxpr.
+"""Which outputs of a `shard_map` body are equal on all devices, by its jaxpr.
 
 An abstract interpretation: every value of the jaxpr is given the set of mesh axes over which it may
 differ between devices. Arguments start with the axes their spec names; an equation passes on what
-its operands have, unless `RULES` says otherwise for its primitive: `psum` takes its axis away,
+its operands have, unless `RULES` has another rule for its primitive: `psum` removes its axis,
 `axis_index` adds it. Loops run to a fixpoint.
 
-The answer errs on one side only. "Replicated" is a proof, given that the arguments are as declared
-and that XLA computes the same bits from the same bits on every device; "varies" may be caution. A
-primitive that JAX does not define varies over all axes. A mere warning asks with
-`trust_unknown=True`: such a primitive is then a function of its operands, and gives no false alarm.
+The analysis is conservative. "Replicated" is a proof, given that the arguments are as declared and
+that XLA computes the same bits from the same bits on every device; "varies" may be caution. A
+primitive that JAX does not define varies over all axes. For warnings, `trust_unknown=True` takes
+such a primitive for a function of its operands, which avoids false alarms.
 
-To teach it a primitive, write a function of type `Rule` and add it to `RULES` under the name that
-the primitive has in a printed jaxpr.
+To add a primitive, write a function of type `Rule` and add it to `RULES` under the name that the
+primitive has in a printed jaxpr.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rule = Callable[[Scope, JaxprEqn, Sequence[Origins]], list[Origins]]
 """From the operands of an equation to its results, one `Origins` each."""
 
 UNKNOWN_AXIS = "unknown axis"
-"""Stands for the mesh's axes in `analyze_body` when no type in the jaxpr tells what they are."""
+"""Stands for the mesh's axes in `analyze_body` when no type in the jaxpr has them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Variation:
 
 
 def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Variation]:
-    """Says over which mesh axes each output of a `shard_map` body may vary.
+    """Finds over which mesh axes each output of a `shard_map` body may vary.
 
     Args:
         jaxpr: the body, traced with `check_vma=False`.
@@ -86,13 +86,13 @@ def shard_map_outputs(
     *,
     trust_unknown: bool = False,
 ) -> list[Variation] | None:
-    """Says over which mesh axes each output of a jitted `shard_map` may vary.
+    """Finds over which mesh axes each output of a jitted `shard_map` may vary.
 
     Args:
         closed_jaxpr: of a function that is one `shard_map`, inside any number of `jax.jit`.
-        varying: the mesh axes that each argument varies over, where `in_specs` do not tell.
+        varying: the mesh axes that each argument varies over, where `in_specs` do not show them.
         trust_unknown: take a primitive that JAX does not define for a function of its operands:
-            for warnings, never for an answer that permits a change.
+            for warnings, never to justify a change.
 
     Returns:
         One `Variation` for each output of the body, in order, whatever its `out_specs`; None when
@@ -115,38 +115,28 @@ def shard_map_outputs(
         return None
     eqn, labels = found[0]
     scope = jaxprs.manual_axes(eqn)
-    told: dict[str | None, Sequence[Hashable]] = dict(
+    declared: dict[str | None, Sequence[Hashable]] = dict(
         zip(arguments.values(), varying or (), strict=varying is not None)
     )
     inputs = [
-        dict.fromkeys(told.get(label, axes), label or f"input {i} of the shard_map")
+        dict.fromkeys(declared.get(label, axes), label or f"input {i} of the shard_map")
         for i, (axes, label) in enumerate(zip(jaxprs.in_axes(eqn), labels, strict=True))
     ]
     token = _trust_unknown.set(trust_unknown)
     try:
-        return body_outputs(scope, jaxprs.opened(eqn.params["jaxpr"]), inputs)
+        body = jaxprs.opened(eqn.params["jaxpr"])
+        return [_variation(origins) for origins in _interpret(scope, body, inputs)]
     finally:
         _trust_unknown.reset(token)
-
-
-def body_outputs(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Variation]:
-    """Says over which mesh axes each output of a body may vary, of known axes and origins.
-
-    Args:
-        scope: the manual axes that the body runs under.
-        jaxpr: the body.
-        inputs: for each input the axes over which it varies, each with the reason in words.
-    """
-    return [_variation(origins) for origins in _interpret(scope, jaxpr, inputs)]
 
 
 def with_inner(
     scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]
 ) -> tuple[list[Origins], dict[Var, Origins]]:
-    """Says of each output of a body since where it varies over which axis.
+    """Finds the axes that each output of a body varies over, and where that begins.
 
-    Beside that, by variable, the same of what each `shard_map` inside gives: along which of its
-    own axes the parts differ.
+    Also returns, by variable, the same for the results of each `shard_map` inside, over its own
+    axes.
     """
     inner: dict[Var, Origins] = {}
     token = _inner.set(inner)
@@ -157,7 +147,7 @@ def with_inner(
 
 
 def callee(eqn: JaxprEqn) -> Jaxpr | None:
-    """Returns what an equation calls with its operands as they are, if it does that alone."""
+    """Returns the jaxpr that an equation only calls with its operands, if it does."""
     if _rule(eqn) is not _call:
         return None
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
@@ -169,69 +159,13 @@ def callee(eqn: JaxprEqn) -> Jaxpr | None:
 
 
 def reaches_beyond(eqn: JaxprEqn) -> bool:
-    """Says whether an equation outside of any `shard_map` may give each device something else."""
+    """Whether an equation outside of any `shard_map` may vary between devices by itself."""
     rule = _rule(eqn)
     if rule is _from_operands:
         return bool(eqn.effects) or any(True for _ in jaxprs.subjaxprs(eqn.params))
-    return rule is _varies_everywhere or (rule is _call and callee(eqn) is None)
+    return rule is _varies_over_all or (rule is _call and callee(eqn) is None)
 
 
-@dataclasses.dataclass(frozen=True)
-class Intermediate:
-    """A value inside of a body.
-
-    Attributes:
-        operation: the primitive that made it.
-        line: the line in the user's code that asked for it, as "train.py:41"; None: not known.
-        shape: its shape on one device.
-        variation: over which axes it may vary, and since where.
-    """
-
-    operation: str
-    line: str | None
-    shape: tuple[int, ...]
-    variation: Variation
-
-
-def intermediates(
-    jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]
-) -> tuple[list[Variation], list[Intermediate]]:
-    """Says the same as `analyze_body`, and that of every value inside, in order.
-
-    What a loop or a function that is called twice makes is there once, with all axes over which
-    any run of it may vary.
-
-    >>> import jax
-    >>> body = jax.make_jaxpr(lambda x: 2 * jax.lax.psum(x + 1, "i"), axis_env=[("i", 8)])
-    >>> _, inside = intermediates(body(1.0).jaxpr, [frozenset({"i"})])
-    >>> [v.variation.is_replicated for v in inside if v.operation == "mul"]
-    [True]
-    """
-    made: dict[Var, tuple[JaxprEqn, Origins]] = {}
-
-    def watch(eqn: JaxprEqn, results: Sequence[Origins]) -> None:
-        for var, origins in zip(eqn.outvars, results, strict=True):
-            known = made[var][1] if var in made else {}
-            made[var] = eqn, join([known, origins])
-
-    token = _watch.set(watch)
-    try:
-        outputs = analyze_body(jaxpr, input_axes)
-    finally:
-        _watch.reset(token)
-    return outputs, [
-        Intermediate(
-            eqn.primitive.name,
-            source_locations.line_of(eqn),
-            tuple(getattr(var.aval, "shape", ())),
-            _variation(origins),
-        )
-        for var, (eqn, origins) in made.items()
-    ]
-
-
-_Watch = Callable[[JaxprEqn, Sequence[Origins]], None]
-_watch: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("watch", default=None)
 _inner: contextvars.ContextVar[dict[Var, Origins] | None] = contextvars.ContextVar(
     "inner", default=None
 )
@@ -247,11 +181,8 @@ def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Or
     def read(atom: Any) -> Origins:
         return {} if isinstance(atom, Literal) else env[atom]
 
-    watch = _watch.get()
     for eqn in jaxpr.eqns:
         results = _rule(eqn)(scope, eqn, [read(atom) for atom in eqn.invars])
-        if watch is not None:
-            watch(eqn, results)
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -259,19 +190,19 @@ def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Or
 def _rule(eqn: JaxprEqn) -> Rule:
     if known_primitives.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
         return RULES.get(eqn.primitive.name, _from_operands)
-    return _varies_everywhere
+    return _varies_over_all
 
 
 def _from_operands(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
-    # No rule for this primitive: plain arithmetic, unless it could reach beyond its operands.
+    # No rule for this primitive: arithmetic, unless it could depend on more than its operands.
     named = (jaxprs.axis_names(value, scope) for key, value in eqn.params.items() if "ax" in key)
     names_an_axis = any(axis in scope for axes in named for axis in axes)
     if eqn.effects or names_an_axis or any(True for _ in jaxprs.subjaxprs(eqn.params)):
-        return _varies_everywhere(scope, eqn, operands)
+        return _varies_over_all(scope, eqn, operands)
     return [join(operands)] * len(eqn.outvars)
 
 
-def _varies_everywhere(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
+def _varies_over_all(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     return [join([dict.fromkeys(scope, source_locations.place(eqn)), *operands])] * len(eqn.outvars)
 
 
@@ -291,8 +222,8 @@ def _same_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) 
 def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     axes = _communicated_axes(scope, eqn)
     if not axes:
-        return _varies_everywhere(scope, eqn, operands)
-    # Operands first: one that varied before tells more about the cause than the collective does.
+        return _varies_over_all(scope, eqn, operands)
+    # Operands first: one that varies already explains more than the collective does.
     own = dict.fromkeys(axes, source_locations.place(eqn))
     if len(operands) == len(eqn.outvars):
         return [join([origins, own]) for origins in operands]
@@ -302,18 +233,18 @@ def _differs_on_the_axis(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins
 def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     called = callee(eqn)
     if called is None:
-        return _varies_everywhere(scope, eqn, operands)
+        return _varies_over_all(scope, eqn, operands)
     return _interpret(scope, called, operands)
 
 
 def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     body = jaxprs.opened(eqn.params["jaxpr"])
-    # Releases differ in how they say which operands are carried. The types always tell: an operand
+    # Releases differ in how they mark the operands that are carried. The types show it: an operand
     # that is scanned over and a result that is stacked have one dimension more than in the body.
     xs = jaxprs.count_of_other_rank(eqn.invars, body.invars)
     ys = jaxprs.count_of_other_rank(eqn.outvars, body.outvars)
     if xs is None or ys is None:
-        return _varies_everywhere(scope, eqn, operands)
+        return _varies_over_all(scope, eqn, operands)
     num_carry = len(body.outvars) - ys
     num_consts = len(operands) - xs - num_carry
     consts, scanned = operands[:num_consts], operands[num_consts + num_carry :]
@@ -364,12 +295,12 @@ def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list
         for origins, axes in zip(operands, jaxprs.in_axes(eqn), strict=True)
     ]
     outputs = _interpret(scope + inner, jaxprs.opened(eqn.params["jaxpr"]), inputs)
-    told = _inner.get()
-    if told is not None:
+    found = _inner.get()
+    if found is not None:
         for var, origins in zip(eqn.outvars, outputs, strict=True):
-            told[var] = join([told.get(var, {}), origins])
-    # Shards laid side by side are one value for the code around. An axis that the out_spec leaves
-    # out stays: nobody checked that the shards agreed.
+            found[var] = join([found.get(var, {}), origins])
+    # Concatenated shards are one value for the outer code. An axis that the out_spec does not name
+    # stays: nothing checks that the shards are equal.
     specs = eqn.params.get("out_specs", ((),) * len(outputs))
     return [
         _without(origins, [axis for axis in inner if axis in jaxprs.spec_axes(spec, inner)])
@@ -415,7 +346,7 @@ RULES: dict[str, Rule] = {
         ["pure_callback", "io_callback", "debug_callback", "buffer_callback", "ffi_call"]
         + ["call_exported", "call_hi_primitive", "tpu_custom_call", "infeed", "rng_uniform"]
         + ["empty", "empty2", "new_ref", "get", "swap", "addupdate", "freeze"],
-        _varies_everywhere,
+        _varies_over_all,
     ),
 }
 """By primitive name. One of JAX's that is not here is taken for a function of its operands."""

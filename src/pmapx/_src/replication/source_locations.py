@@ -34,7 +34,7 @@ def line_of(eqn: JaxprEqn) -> str | None:
 
 
 def is_added(eqn: JaxprEqn) -> bool:
-    """Says whether pmapx added an equation to those of the user's function."""
+    """Whether pmapx added an equation to those of the user's function."""
     frames = _frames(eqn)
     return bool(frames) and frames[0][0].startswith(_PACKAGE)
 

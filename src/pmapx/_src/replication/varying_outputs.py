@@ -1,7 +1,7 @@
-"""What of a mapped function's outputs varies between devices, and why, in the user's words.
+"""Which outputs of a mapped function vary between devices, and why.
 
-``variation`` says it of a whole traced program; here each output gets its path, the line that made
-it, and a sentence.
+``whole_program`` finds that for a traced program; here each output gets its path, the line that
+made it, and a description.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
-from pmapx._src.replication import shard_map_body
-from pmapx._src.replication import whole_program as variation
+from pmapx._src.replication import shard_map_body, whole_program
 from pmapx._src.replication.shard_map_body import Variation
 from pmapx._src.trees import names
 
@@ -32,7 +31,7 @@ class Output:
     made_at: str | None
 
     def __str__(self) -> str:
-        """Says it in a sentence, with the line where to look."""
+        """Describes it in a sentence, with the line that causes it."""
         name = f"output {self.path}" if self.path else "the output"
         if self.variation.is_replicated:
             return f"{name} is equal on all devices"
@@ -47,13 +46,13 @@ class Output:
 def outputs_of(
     traced: jax.stages.Traced, *, equal: Sequence[int] = (), parameters: Sequence[str] = ()
 ) -> list[Output]:
-    """Says of each output of a mapped function whether it is equal on all devices, and why not.
+    """Finds which outputs of a mapped function are equal on all devices, and why others are not.
 
     Args:
       traced: what ``trace`` returned, of a function of ``pmapx.pmap`` or of a jitted ``shard_map``.
-      equal: the positions of arguments that are stacked, a row a device, and whose rows are equal:
-        a replicated train state. Whether a step keeps it so is then the question that is answered.
-      parameters: the names of the function's positional parameters, for the sentences.
+      equal: the positions of arguments with a leading device axis whose shards are equal, such as a
+        replicated train state. The result then shows whether a step keeps it so.
+      parameters: the names of the function's positional parameters, for the descriptions.
 
     >>> import jax, numpy as np, pmapx
     >>> def step(w, x):
@@ -68,8 +67,8 @@ def outputs_of(
     for path, _ in paths:
         name = names.leaf(path, range(len(paths)), parameters)
         is_equal = path[0].idx == 0 and getattr(path[1], "idx", None) in equal
-        arguments.append(variation.Argument(name, differs=frozenset() if is_equal else None))
-    found = variation.of_program(traced.jaxpr, arguments).outputs
+        arguments.append(whole_program.Argument(name, differs=frozenset() if is_equal else None))
+    found = whole_program.of_program(traced.jaxpr, arguments).outputs
     outputs, _ = jax.tree_util.tree_flatten_with_path(traced.out_info)
     return [
         Output(jax.tree_util.keystr(path), _variation(held), held.made_at)
@@ -77,6 +76,6 @@ def outputs_of(
     ]
 
 
-def _variation(held: variation.Held) -> Variation:
+def _variation(held: whole_program.Held) -> Variation:
     origins = shard_map_body.join([held.axes, held.made_of])
     return Variation(frozenset(origins), next(iter(origins.values()), None))

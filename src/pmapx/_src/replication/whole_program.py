@@ -1,11 +1,10 @@
-"""Which arguments and outputs of a whole program are equal on all devices.
+"""Which arguments and outputs of a program are equal on all devices.
 
-``replication`` answers that for the body of one ``shard_map``. Here the program around it is
+``shard_map_body`` answers that for the body of one ``shard_map``. Here the program around it is
 followed: which array becomes which operand of which ``shard_map``, which of their results becomes
-which output, and how each lies on the devices on its way. That rows are equal says nothing of
-columns: what is known of an array's parts holds for one spec, and is dropped where another splits
-it. Nobody checks that a ``shard_map`` with ``check_vma=False`` gives the same everywhere when its
-``out_specs`` say so: the copies may differ, and then may all that is computed of them.
+which output, and how each is sharded in between. A proof applies to one spec, and is dropped where
+another shards the array differently. With ``check_vma=False``, JAX does not verify that outputs
+with ``P()`` are equal: the replicas may differ, and so may all that is computed from them.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class Argument:
     """What is known of an argument before the program runs.
 
     Attributes:
-      name: what the caller calls it, for what varies since it.
-      sharding: how it comes in; None: as the program takes it.
-      differs: the mesh axes along which what devices hold of it differs; None: those of its spec.
-      varies: those along which a ``shard_map`` takes it to differ, where its specs do not tell.
+      name: its name, to describe what varies because of it.
+      sharding: its sharding; None: the one that the program wants.
+      differs: the mesh axes along which its shards differ; None: those of its spec.
+      varies: those along which it varies in a ``shard_map`` whose specs do not show them.
     """
 
     name: str
@@ -44,12 +43,12 @@ class Held:
     """What is known of an array outside of any ``shard_map``.
 
     Attributes:
-      mesh: the mesh that it lies on, where that is known.
-      spec: how it lies there; None where only the compiler knows.
-      axes: the mesh axes along which devices hold different values, by that spec; those along
-        which copies of one part differ, where there is none. Each with the place where it began.
-      made_of: the same of what it was computed from, outside of any ``shard_map``.
-      manual: the axes of the ``shard_map`` that gave it; ``axes`` tells nothing of others.
+      mesh: its mesh, where that is known.
+      spec: its spec; None where the compiler chooses it.
+      axes: the mesh axes along which its shards differ, under that spec; without a spec, those
+        along which its replicas differ. Each with the place where that begins.
+      made_of: the same for what it was computed from, outside of any ``shard_map``.
+      manual: the axes of the ``shard_map`` that returned it; ``axes`` does not cover others.
       made_at: the line that made it, as ``train.py:88``.
       argument: the argument that it is, unchanged.
       label: the one argument that it was computed from.
@@ -65,13 +64,13 @@ class Held:
     label: str | None = None
 
     @property
-    def unlike_copies(self) -> Origins:
-        """The axes along which copies of one part differ: the spec says that they are the same."""
-        split = () if self.spec is None else axes_of_spec(self.spec)
-        return {axis: since for axis, since in self.axes.items() if axis not in split}
+    def unequal_replicas(self) -> Origins:
+        """The axes along which replicas differ, though the spec declares them equal."""
+        sharded = () if self.spec is None else axes_of_spec(self.spec)
+        return {axis: since for axis, since in self.axes.items() if axis not in sharded}
 
     def axes_under(self, mesh: Any, spec: PartitionSpec, since: str | None = None) -> Origins:
-        """The axes along which devices hold different values if it lies by another spec.
+        """The axes along which its shards differ under another spec.
 
         >>> stacked = Held(spec=PartitionSpec("i"), manual=("i",))
         >>> stacked.axes_under(None, PartitionSpec("i", None)), stacked.axes_under(
@@ -84,8 +83,8 @@ class Held:
             finer = _finer(self.spec, spec)
         if finer is not None and not set(finer) & set(self.manual):
             return {**self.axes, **dict.fromkeys(finer, since or self.label or "")}
-        began = next(iter(self.unlike_copies.values()), None)
-        if began is not None:  # Whose copy goes where is the compiler's choice.
+        began = next(iter(self.unequal_replicas.values()), None)
+        if began is not None:  # Which replica is used where is the compiler's choice.
             return dict.fromkeys((*named, *_axis_names(mesh)), began)
         began = since or self.label or next(iter(self.axes.values()), "")
         return {axis: self.axes.get(axis, began) for axis in named}
@@ -93,11 +92,11 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Variations:
-    """What the program makes of its outputs.
+    """What is known of a program's outputs and arguments.
 
     Attributes:
-      outputs: for each output, what is known of it.
-      inputs: for each argument, the mesh axes that specs of a ``shard_map`` split it over.
+      outputs: what is known of each output.
+      inputs: the mesh axes over which specs of a ``shard_map`` shard each argument.
     """
 
     outputs: tuple[Held, ...]
@@ -105,7 +104,7 @@ class Variations:
 
 
 def of_program(jaxpr: ClosedJaxpr, arguments: Sequence[Argument]) -> Variations:
-    """Says which outputs of a jitted program are equal on all devices.
+    """Finds which outputs of a jitted program are equal on all devices.
 
     Args:
       jaxpr: of the program, with any number of ``shard_map`` in it.
@@ -134,7 +133,7 @@ def of_program(jaxpr: ClosedJaxpr, arguments: Sequence[Argument]) -> Variations:
 def kept_equal(
     jaxpr: ClosedJaxpr, arguments: Sequence[Argument], carried: Sequence[tuple[int, int]]
 ) -> frozenset[int]:
-    """Returns the arguments that stay equal on all devices if all of these start so.
+    """Returns the arguments that stay equal on all devices if all of these start equal.
 
     Args:
       jaxpr: of the program.
@@ -155,7 +154,7 @@ def kept_equal(
 
 
 def with_equal(arguments: Sequence[Argument], equal: Collection[int]) -> list[Argument]:
-    """Returns arguments of which some are taken to come in equal on all devices."""
+    """Returns the arguments, some of them declared equal on all devices."""
     return [
         dataclasses.replace(argument, differs=frozenset()) if index in equal else argument
         for index, argument in enumerate(arguments)
@@ -184,11 +183,11 @@ def _held(index: int, argument: Argument) -> Held:
 
 
 class _Walk:
-    """A way through a program, outside of its ``shard_map``.
+    """A walk through a program, outside of its ``shard_map``.
 
     Attributes:
-      inputs: for each argument, the axes that specs split it over.
-      given: what each ``shard_map`` on the way gave.
+      inputs: the axes over which specs shard each argument.
+      given: what each ``shard_map`` on the way returned.
     """
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
@@ -216,20 +215,20 @@ class _Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
     def computed(self, eqn: JaxprEqn, operands: Sequence[Held]) -> Held:
-        """Returns what is known of what the compiler computes, and lays out as it likes.
+        """Returns what is known of a value that the compiler computes, and shards as it chooses.
 
-        Rows that are equal are not followed: a sum over them has none.
+        Equal shards are not followed: a sum over their axis has none.
         """
         is_added = source_locations.is_added(eqn)
         if is_added and len(operands) == 1 and operands[0].argument is not None:
-            # A reshape, say, of an argument: a shard_map takes the one as it takes the other.
+            # Such as a reshape of an argument, which a shard_map takes as the argument itself.
             return dataclasses.replace(operands[0], mesh=None, spec=None, axes={})
         axes: Origins = {}
         if shard_map_body.reaches_beyond(eqn):
             axes = {shard_map_body.UNKNOWN_AXIS: source_locations.place(eqn)}
         else:
-            unlike = _unlike_in([*operands, *self.inside_of(eqn, operands)])
-            axes = {} if unlike is None else unlike.axes
+            unequal = _unequal_in([*operands, *self.inside_of(eqn, operands)])
+            axes = {} if unequal is None else unequal.axes
         labels = {each.label for each in operands if each.label}
         made_at = next((each.made_at for each in operands if each.made_at), None)
         made_of = (o for each in operands if each.argument is None
@@ -242,17 +241,17 @@ class _Walk:
         )
 
     def inside_of(self, eqn: JaxprEqn, operands: Sequence[Held]) -> list[Held]:
-        """Returns what the ``shard_map`` of a loop or a branch may give, whatever they take."""
+        """Returns what the ``shard_map`` of a loop or a branch may return for any operands."""
         bodies = list(jaxprs.subjaxprs(eqn.params))
-        start = _unlike_in(operands) or Held()
+        start = _unequal_in(operands) or Held()
         while True:
             walk = _Walk(())
             for body in bodies:
                 walk.given += walk.jaxpr(body, [start] * len(body.invars))
-            unlike = _unlike_in(walk.given)
-            if start.axes or unlike is None:
+            unequal = _unequal_in(walk.given)
+            if start.axes or unequal is None:
                 return walk.given
-            start = unlike
+            start = unequal
 
     def shard_map(self, eqn: JaxprEqn, operands: Sequence[Held]) -> list[Held]:
         body, manual = jaxprs.opened(eqn.params["jaxpr"]), jaxprs.manual_axes(eqn)
@@ -268,7 +267,7 @@ class _Walk:
         for index, (origins, line) in enumerate(
             zip(found, source_locations.lines_behind(body), strict=True)
         ):
-            spec, axes, varies = nested_shard_map.split_by_both(eqn, index, origins, inner)
+            spec, axes, varies = nested_shard_map.over_both_meshes(eqn, index, origins, inner)
             results.append(Held(eqn.params["mesh"], spec, varies, manual=axes, made_at=line))
         self.given += results
         return results
@@ -281,7 +280,7 @@ class _Walk:
         axes: Sequence[Any],
         what: str,
     ) -> Origins:
-        """Returns the axes along which a body's view of an operand differs."""
+        """Returns the axes along which an operand varies inside a body."""
         label = operand.label or what
         found = dict(operand.axes_under(eqn.params["mesh"], spec, label))
         found.update(dict.fromkeys((a for a in axes if a not in axes_of_spec(spec)), label))
@@ -298,17 +297,17 @@ class _Walk:
         return {axis: since for axis, since in found.items() if axis in manual}
 
 
-def _unlike_in(several: Sequence[Held]) -> Held | None:
-    """Returns an array of which copies differ, if one among several is of that kind."""
+def _unequal_in(several: Sequence[Held]) -> Held | None:
+    """Returns one of several arrays whose replicas differ, if there is one."""
     for held in several:
-        if held.unlike_copies:
-            since = next(iter(held.unlike_copies.values()))
+        if held.unequal_replicas:
+            since = next(iter(held.unequal_replicas.values()))
             return Held(axes={shard_map_body.UNKNOWN_AXIS: since})
     return None
 
 
 def _same_mesh(one: Any, other: Any) -> bool:
-    """Says whether two meshes are one; an abstract mesh is that of its names around it."""
+    """Whether two meshes are the same; an abstract mesh is compared by names and sizes."""
     if one is None or other is None:
         return one is other
     if isinstance(one, Mesh) and isinstance(other, Mesh):
@@ -317,7 +316,7 @@ def _same_mesh(one: Any, other: Any) -> bool:
 
 
 def _finer(coarse: PartitionSpec, spec: PartitionSpec) -> tuple[Any, ...] | None:
-    """Returns the axes by which a spec splits the parts of another further; None: other parts.
+    """Returns the axes that a spec adds to another; None if it is not a refinement of that.
 
     >>> _finer(PartitionSpec("i"), PartitionSpec(("i", "k"), "j"))
     ('k', 'j')

@@ -1,15 +1,13 @@
 """Collectives over an axis of ``jax.vmap``, with the checks of those over devices.
 
-``jax.vmap`` refuses ``axis_index_groups``, a ``ppermute`` that leaves elements out, and
-``pbroadcast``. They are rewritten where they stand in the function's jaxpr, also in the bodies of
-loops, branches, jits and remats and in custom derivative rules; all other equations stay as they
-are. Other mistakes it does not refuse, since a batching rule does not check what it is given: the
-jaxpr is traced with the axis unbatched, so that JAX checks shapes as it does for a map over
-devices, and what JAX leaves to lowering is checked here.
+``jax.vmap`` refuses ``axis_index_groups``, a partial ``ppermute``, and ``pbroadcast``. They are
+rewritten in the function's jaxpr, also in the bodies of loops, branches, jits and remats and in
+custom derivative rules; all other equations stay as they are. It accepts some mistakes, as batching
+rules do not check their operands: the jaxpr is traced with the axis unbatched, so that JAX checks
+shapes as it does over devices, and what JAX leaves to lowering is checked here.
 
-The body of a loop has no room for new array constants, so the rules make none: what differs from
-element to element comes from a whole ``ppermute`` of the axis index, whose pairs are part of the
-equation.
+The body of a loop takes no new array constants, so the rules make none: what differs by index comes
+from a ``ppermute`` of the axis index, whose pairs are part of the equation.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> C
 
 
 class _Collective:
-    """One equation's collective, as the element that runs it sees it."""
+    """One equation's collective, as one index of the axis runs it."""
 
     def __init__(self, axis_name: Hashable, axis_size: int, params: Mapping[str, Any]) -> None:
         self.axis_name = axis_name
@@ -60,7 +58,7 @@ class _Collective:
         self.group_after_group = list(itertools.chain.from_iterable(self.groups))
         if sorted(self.group_after_group) != list(range(axis_size)):
             raise ValueError(
-                f"axis_index_groups must cover the {axis_size} elements of the axis "
+                f"axis_index_groups must cover the {axis_size} indices of the axis "
                 f"{axis_name!r} exactly once, got {self.groups}"
             )
         self.group_size = len(self.groups[0])
@@ -76,28 +74,28 @@ class _Collective:
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
 
     def rank(self, order: Sequence[int]) -> jax.Array:
-        """The place of this element in ``order``, a list of all of them."""
+        """The position of this index in ``order``, a list of all of them."""
         return self.permuted(lax.axis_index(self.axis_name), list(enumerate(order)))
 
-    def rows(self, x: jax.Array) -> jax.Array:
-        """``x`` of all elements, group after group."""
-        into_order = [(element, place) for place, element in enumerate(self.group_after_group)]
+    def gathered(self, x: jax.Array) -> jax.Array:
+        """``x`` of all indices, group after group."""
+        into_order = [(index, place) for place, index in enumerate(self.group_after_group)]
         return lax.all_gather(self.permuted(x, into_order), self.axis_name)
 
     def by_group(self, x: jax.Array) -> jax.Array:
         if not self.groups_are_equal:
             raise ValueError(f"axis_index_groups must all be the same size, got {self.groups}")
-        return self.rows(x).reshape(len(self.groups), self.group_size, *x.shape)
+        return self.gathered(x).reshape(len(self.groups), self.group_size, *x.shape)
 
     def reduced_by_group(self, reduce: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
         if self.groups_are_equal:
             return reduce(self.by_group(x), (1,))
-        rows, ends = self.rows(x), itertools.accumulate(map(len, self.groups))
-        spans = zip(ends, self.groups, strict=True)
-        return jnp.stack([reduce(rows[end - len(group) : end], (0,)) for end, group in spans])
+        gathered, ends = self.gathered(x), itertools.accumulate(map(len, self.groups))
+        pairs = zip(ends, self.groups, strict=True)
+        return jnp.stack([reduce(gathered[end - len(group) : end], (0,)) for end, group in pairs])
 
     def own(self, by_group: jax.Array, part_of: int | None = None) -> jax.Array:
-        """This element's group, of the leading axis; of the axis ``part_of``, its part alone."""
+        """The slice for this index's group; along the axis ``part_of``, for this index alone."""
         rank = self.rank(self.group_after_group)
         starts: list[Any] = [0] * by_group.ndim
         sizes = [1, *by_group.shape[1:]]
@@ -123,14 +121,14 @@ def _all_gather(collective: _Collective, x: jax.Array) -> jax.Array:
     members = collective.own(collective.by_group(x))
     dimension = collective.params["all_gather_dimension"]
     if collective.params["tiled"]:
-        return _joined(members, dimension)
+        return _concatenated(members, dimension)
     return jnp.moveaxis(members, 0, dimension)
 
 
 def _all_to_all(collective: _Collective, x: jax.Array) -> jax.Array:
     # The equation is always a tiled one: `lax.all_to_all` reshapes around it.
     parts = collective.own(collective.by_group(x), part_of=2 + collective.params["split_axis"])
-    return _joined(parts, collective.params["concat_axis"])
+    return _concatenated(parts, collective.params["concat_axis"])
 
 
 def _reduce_scatter(collective: _Collective, x: jax.Array) -> jax.Array:
@@ -177,11 +175,11 @@ def _pbroadcast(collective: _Collective, x: jax.Array) -> jax.Array:
     return lax.all_gather(x, collective.axis_name)[source]
 
 
-def _joined(rows: jax.Array, axis: int) -> jax.Array:
-    """The rows one after the other along ``axis``."""
-    shape = list(rows.shape[1:])
-    shape[axis] *= rows.shape[0]
-    return jnp.moveaxis(rows, 0, axis).reshape(shape)
+def _concatenated(stacked: jax.Array, axis: int) -> jax.Array:
+    """The arrays of the leading axis, concatenated along ``axis``."""
+    shape = list(stacked.shape[1:])
+    shape[axis] *= stacked.shape[0]
+    return jnp.moveaxis(stacked, 0, axis).reshape(shape)
 
 
 RULES: dict[str, Rule] = {
