@@ -111,7 +111,7 @@ def joins_over_ipv6():
     steps(3)
     from pmapx._src.distributed import liveness
 
-    address = liveness.coordination.get(liveness.ADDRESS)
+    address = liveness.key_value_store.get(liveness.ADDRESS)
     print("lifeline", address)
 
 
