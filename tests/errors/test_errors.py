@@ -50,9 +50,9 @@ def trigger_move_forbidden():
 
 
 def trigger_pmap_sharding():
-    from pmapx._src.legacy import removed_names
+    from pmapx._src.legacy import pmap_sharding_and_flags
 
-    removed_names.PmapSharding(jax.devices(), "spec")
+    pmap_sharding_and_flags.PmapSharding(jax.devices(), "spec")
 
 
 def fail_a_probe():

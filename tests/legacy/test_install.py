@@ -217,7 +217,7 @@ def test_an_error_in_the_block_uninstalls():
 
 def test_an_error_while_installing_leaves_nothing_behind(monkeypatch):
     original = jax.pmap
-    monkeypatch.setattr("pmapx._src.legacy.removed_names.put_back", lambda bindings: 1 / 0)
+    monkeypatch.setattr("pmapx._src.legacy.pmap_sharding_and_flags.restore", lambda bindings: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         pmapx.install()

@@ -85,8 +85,10 @@ def test_a_lifeline_behind_a_firewall_is_reported_once_and_nobody_is_lost(
             liveness._watch_first(1, 1.0)
 
     (record,) = caplog.records
-    assert "process 1 cannot reach the lifeline of process 0 at 127.0.0.1:" in record.getMessage()
-    assert "lost process is named by JAX's heartbeat" in record.getMessage()
+    assert (
+        "process 1 cannot connect to the lifeline of process 0 at 127.0.0.1:" in record.getMessage()
+    )
+    assert "lost processes are detected only by JAX's heartbeat" in record.getMessage()
     assert liveness.lost() == []
 
 

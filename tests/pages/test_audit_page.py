@@ -153,7 +153,7 @@ def test_keys_go_from_function_to_function(opened):
 def test_memory_history_donations_and_rows_are_told(opened):
     words = opened().value("document.body.innerText")
 
-    for part in ("Memory a device: 144 B", "7 calls, 2 traces, 2 compiles", "batch was larger"):
+    for part in ("Memory per device: 144 B", "7 calls, 2 traces, 2 compiles", "batch was larger"):
         assert part in words
     for part in ("moved 7 times", "no output fits", "train.py:20", "TPU v4: a ring."):
         assert part in words
@@ -226,7 +226,7 @@ def test_no_picture_reaches_beyond_its_cell_on_a_pod(opened, dark):
 def test_a_program_that_maps_nothing_says_so(opened):
     page = opened(AuditReport((), command="python plain.py", status=0))
 
-    assert "Nothing is mapped" in texts(page, "h2")
+    assert "No pmapped functions" in texts(page, "h2")
 
 
 def test_a_narrow_window_does_not_scroll_sideways(opened):
@@ -252,5 +252,5 @@ def test_what_leaves_a_slice_has_a_column_where_something_does(opened):
     page = opened(
         dataclasses.replace(REPORT, functions=(dataclasses.replace(STEP, exchanges=(crossing,)),))
     )
-    assert texts(page, ".exchanges th")[4:6] == ["a device sends", "to other slices"]
+    assert texts(page, ".exchanges th")[4:6] == ["sent per device", "to other slices"]
     assert texts(page, ".exchanges td")[5] == "14 B"

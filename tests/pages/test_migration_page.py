@@ -97,7 +97,7 @@ def replicated_report():
 def test_the_overview_says_how_many_are_replicated_and_why_others_are_not(opened):
     page = opened(replicated_report())
     overview = text(page, "#detail")
-    assert "2 50 %\nhave state that is replicated now" in overview
+    assert "2 50 %\nhave replicated state now" in overview
     assert "2 50 %\nhave state that stays stacked" in overview
     assert "State that stays stacked, and why" in overview
     assert "the command never called it" in overview
@@ -187,7 +187,7 @@ def test_keys_in_the_search_field_are_letters_there(opened):
     page = opened()
     page.press("/", *"jk?", "Escape")
     assert page.value("document.querySelector('#search').value") == "jk?"
-    assert text(page, ".item.empty") == "No site fits these filters."
+    assert text(page, ".item.empty") == "No site matches these filters."
     assert page.value("document.querySelector('#help').open") is False
     page.press("Escape")
     assert text(page, "#count") == "6 sites"

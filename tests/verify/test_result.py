@@ -61,6 +61,6 @@ def test_the_end_of_what_a_failing_command_printed_is_shown():
 
 
 def test_inputs_that_differ_first_are_said_to_come_from_the_program_itself():
-    hint = "No call before it differs: does the program draw its data without a seed"
+    hint = "No earlier call differs: does the program use unseeded random data"
     assert hint in as_text(Verification((VERIFIED, LATER)))
     assert hint not in as_text(Verification((DIFFERENT, LATER)))

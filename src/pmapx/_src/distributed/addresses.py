@@ -1,4 +1,4 @@
-"""``host:port`` as people write it, with brackets around an IPv6 host."""
+"""Network addresses: ``host:port``, with brackets around an IPv6 host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def split(address: str) -> tuple[str, int] | None:
-    """Returns host and port; None for what is no address.
+    """Returns host and port, or None if it is not an address.
 
     >>> split("[::1]:1234"), split("node-3:80"), split("::1")
     (('::1', 1234), ('node-3', 80), None)
@@ -21,7 +21,7 @@ def split(address: str) -> tuple[str, int] | None:
 
 
 def join(host: str, port: int) -> str:
-    """Returns an address that ``split`` takes apart.
+    """Returns ``host:port``, the inverse of ``split``.
 
     >>> join("::1", 1234)
     '[::1]:1234'
@@ -30,16 +30,16 @@ def join(host: str, port: int) -> str:
 
 
 def family_of(host: str, port: int) -> socket.AddressFamily:
-    """Returns the address family in which a host is reached; IPv4 if it cannot be resolved."""
+    """Returns the address family of a host; IPv4 if it cannot be resolved."""
     with contextlib.suppress(OSError):
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     return socket.AF_INET
 
 
 def local_address_towards(host: str, port: int) -> str:
-    """Returns this machine's address on the interface that leads to a host."""
+    """Returns the address of this machine on the interface that routes to a host."""
     family = family_of(host, port)
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))  # Nothing is sent: this only chooses the interface.
+        probe.connect((host, port))  # Sends nothing; only selects the interface.
         return str(probe.getsockname()[0])
     return "::1" if family == socket.AF_INET6 else "127.0.0.1"

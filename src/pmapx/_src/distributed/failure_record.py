@@ -1,6 +1,6 @@
-"""How a process failed: what it tells the launcher and its peers before it ends.
+"""How a process failed, as it reports to the launcher and its peers before it ends.
 
-No JAX here: the launcher reads these too.
+Does not import JAX, since the launcher uses it too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-# Where a process of ``pmapx run -n`` writes its failure for the launcher.
+# The file to which a process of ``pmapx run -n`` writes its failure for the launcher.
 FILE = "PMAPX_FAILURE_FILE"
 _TRACEBACK_CHARACTERS = 16_000
 
@@ -29,8 +29,8 @@ class Failure:
       status: its exit status.
       summary: the exception in one line.
       trace: the traceback.
-      seconds: when, on the clock that processes of one machine share.
-      cause: the process whose loss or failure led to this one, if known.
+      seconds: the time, by the monotonic clock that all processes of a machine share.
+      cause: the process whose loss or failure caused this one, if known.
     """
 
     process: int
@@ -41,17 +41,15 @@ class Failure:
     cause: int | None = None
 
     def as_json(self) -> str:
-        """Returns a text that ``from_json`` reads."""
         return json.dumps(dataclasses.asdict(self))
 
     def __str__(self) -> str:
-        """Names the process and its exception."""
         after = "" if self.cause is None else f" after process {self.cause} was lost"
         return f"process {self.process} failed{after}: {self.summary}"
 
 
 def from_json(text: str) -> Failure:
-    """Returns what ``as_json`` wrote."""
+    """Inverse of ``as_json``."""
     return Failure(**json.loads(text))
 
 
@@ -90,7 +88,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def write_for_launcher(failure: Failure) -> None:
-    """Hands a failure to the launcher, if there is one and it has none of this process yet."""
+    """Reports a failure to the launcher, if there is one, unless this process already has."""
     path = os.environ.get(FILE)
     if path is None or os.path.exists(path):
         return
@@ -101,7 +99,7 @@ def write_for_launcher(failure: Failure) -> None:
 
 
 def read(files: Mapping[int, str]) -> dict[int, Failure]:
-    """Returns the failures that processes wrote, by process."""
+    """Returns the failures that processes reported, by process."""
     found = {}
     for process, path in files.items():
         with contextlib.suppress(OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""``initialize`` and ``barrier``: joining the other processes, and waiting for them."""
+"""``initialize`` and ``barrier``: connecting to the other processes, and waiting for them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ logger = logging.getLogger("pmapx")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What started this process, and the others.
+    """The detected cluster environment.
 
     Attributes:
       kind: ``"arguments"``, ``"Open MPI"``, ``"Slurm"``, ``"TPU pod"`` or ``"Kubernetes"``.
-      found_by: what told so.
-      coordinator: where the processes meet, if that is said outright.
-      process: this process's number, if that is said outright.
-      processes: how many there are, likewise.
+      found_by: the environment variable, or other source, by which it was detected.
+      coordinator: the coordinator address, if given explicitly.
+      process: the index of this process, if given explicitly.
+      processes: the number of processes, if given explicitly.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Cluster:
     processes: int | None = None
 
 
-# In the order in which JAX looks.
+# In the order in which JAX checks.
 _SIGNS = (
     ("Open MPI", ("OMPI_MCA_orte_hnp_uri",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("Open MPI", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -54,7 +54,7 @@ _SIGNS = (
 
 
 def find_cluster(environment: Mapping[str, str]) -> Cluster | None:
-    """Returns what an environment tells of the cluster, None when it tells of none.
+    """Returns the cluster that environment variables describe, or None.
 
     >>> find_cluster({"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_PROCID": "1"})
     Cluster(kind='Slurm', found_by='SLURM_JOB_ID', coordinator=None, process=1, processes=None)
@@ -84,10 +84,10 @@ def initialize(
     heartbeat_timeout: float = 100,
     **options: Any,
 ) -> Cluster:
-    """Joins the other processes, as ``jax.distributed.initialize`` does, and says how.
+    """Connects to the other processes, like ``jax.distributed.initialize``.
 
-    Without arguments, the cluster is found as JAX finds it: Open MPI, Slurm, TPU pods and
-    Kubernetes. What was found is logged and returned; what is missing is said.
+    Without arguments, the cluster is detected as JAX does: Open MPI, Slurm, TPU pods and
+    Kubernetes. The detected cluster is logged and returned; an error names what is missing.
 
     Example:
       >>> import pmapx
@@ -95,16 +95,16 @@ def initialize(
       Cluster(kind='arguments', ...)
 
     Args:
-      coordinator_address: address and port where process 0 is to be found.
-      num_processes: how many processes there are.
-      process_id: the number of this one, from 0.
-      timeout: seconds to wait for the others.
-      heartbeat_timeout: seconds after which a process that is not heard of is taken for lost;
-        then all others end with an error that names it. A failed collective names it at once.
+      coordinator_address: host and port of process 0.
+      num_processes: the number of processes.
+      process_id: the index of this process, from 0.
+      timeout: seconds to wait for the other processes.
+      heartbeat_timeout: seconds without a heartbeat after which a process counts as lost; all
+        others then end with an error that names it. A failed collective names it at once.
       **options: further options of ``jax.distributed.initialize``.
 
     Returns:
-      What was found.
+      The detected cluster.
     """
     given = (coordinator_address, num_processes, process_id)
     if None not in given:
@@ -112,13 +112,8 @@ def initialize(
     else:
         found = find_cluster(os.environ)
         if found is None and not _is_tpu_machine():
-            missing = [
-                name
-                for name, value in zip(
-                    ("coordinator_address", "num_processes", "process_id"), given, strict=True
-                )
-                if value is None
-            ]
+            names = ("coordinator_address", "num_processes", "process_id")
+            missing = [name for name, value in zip(names, given, strict=True) if value is None]
             raise errors.NoCluster(missing, sorted({sign for _, s, _, _ in _SIGNS for sign in s}))
         cluster = found or Cluster("TPU pod", "its devices")
         cluster = dataclasses.replace(
@@ -128,7 +123,7 @@ def initialize(
             processes=num_processes or cluster.processes,
         )
     logger.info(
-        "pmapx: %s found by %s: process %s of %s, coordinator %s",
+        "pmapx: %s detected by %s: process %s of %s, coordinator %s",
         cluster.kind,
         cluster.found_by,
         "?" if cluster.process is None else cluster.process,
@@ -151,8 +146,8 @@ def initialize(
 
 
 def joined(timeout: float, heartbeat_timeout: float) -> None:
-    """Starts what a process that has joined others needs to learn of their failures."""
-    _passed.clear()  # A new service: no process has passed any of its barriers.
+    """Starts the detection of failed peers, after this process has connected to them."""
+    _passed.clear()  # A new coordination service has no barriers yet.
     coordinator = fastpath.coordinator_address()
     if coordinator is not None:
         liveness.hold(coordinator, timeout)
@@ -160,7 +155,7 @@ def joined(timeout: float, heartbeat_timeout: float) -> None:
 
 
 def extend_jax_initialize() -> None:
-    """Lets ``jax.distributed.initialize`` do what ``initialize`` does after joining."""
+    """Makes ``jax.distributed.initialize`` start the detection of failed peers too."""
     original = jax.distributed.initialize
 
     @functools.wraps(original)
@@ -177,13 +172,13 @@ def _is_tpu_machine() -> bool:
 
 
 def _check_coordinator(address: str, process: int, timeout: float) -> None:
-    """Refuses an address that process 0 cannot open, or that nobody opens in time.
+    """Raises if process 0 cannot listen on an address, or does not in time.
 
-    JAX would end the process there and then, without an error that Python sees.
+    JAX would terminate the process without a Python exception.
     """
     split = addresses.split(address)
     if split is None:
-        raise errors.BadCoordinator(address, process, "it is no host:port")
+        raise errors.BadCoordinator(address, process, "it is not of the form host:port")
     host, port = split
     if process == 0:
         family = addresses.family_of(host, port)
@@ -203,28 +198,27 @@ def _check_coordinator(address: str, process: int, timeout: float) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                problem = f"after {timeout:g} seconds nobody answers there ({error})"
+                problem = f"no answer after {timeout:g} seconds ({error})"
                 raise errors.BadCoordinator(address, process, problem) from None
             time.sleep(0.1)
 
 
-# How many barriers of each name all processes have passed; the same number everywhere.
+# How many barriers of each name all processes have passed; equal in all processes.
 _passed: Counter[str] = Counter()
 _waiting: dict[str, threading.Thread] = {}
 
 
 def barrier(name: str, timeout: float = 300) -> None:
-    """Waits until all processes have come to the barrier of this name.
+    """Waits until all processes have reached the barrier of this name.
 
     Example:
       >>> import pmapx
       >>> pmapx.barrier("data is prepared", timeout=60)
 
     Args:
-      name: the barrier's name, the same in all processes; it can be used again. After a timeout,
-        the next call waits at the same barrier: a process that comes late still meets the others.
-      timeout: seconds to wait for the others; then ``BarrierTimeout`` names those that did not
-        come.
+      name: the name of the barrier, the same in all processes; it can be reused. After a timeout,
+        the next call waits at the same barrier, so that a late process can still pass it.
+      timeout: seconds to wait; then ``BarrierTimeout`` names the processes that did not reach it.
     """
     if jax.process_count() == 1:
         return
@@ -238,10 +232,10 @@ def barrier(name: str, timeout: float = 300) -> None:
 
 
 def _wait_for_all(name: str, timeout: float) -> list[int] | None:
-    """Waits for all processes; on timeout returns those that did not come.
+    """Waits for all processes; on timeout, returns those that did not reach the barrier.
 
-    A barrier of JAX fails for all when the first to come has waited long enough, and then is of no
-    use. So there are attempts: what failed is noted where all processes look for the next.
+    A barrier of JAX fails for all processes when the first one times out, and cannot be reused. So
+    each attempt uses a new one: failed attempts are recorded in the store that all processes read.
     """
     here, deadline = jax.process_index(), time.monotonic() + timeout
     while True:
@@ -256,7 +250,7 @@ def _wait_for_all(name: str, timeout: float) -> list[int] | None:
 
 
 def _wait_for_collective(name: str, timeout: float) -> list[int] | None:
-    """Waits for all processes by way of a collective; on timeout returns an empty list."""
+    """Waits for all processes with a collective; on timeout, returns an empty list."""
     if name not in _waiting:
         _waiting[name] = threading.Thread(
             target=multihost_utils.sync_global_devices, args=(name,), daemon=True

@@ -1,7 +1,7 @@
-"""The key-value store of JAX's coordination service, which every process of a program can reach.
+"""The key-value store of JAX's coordination service, which all processes share.
 
-Process 0 runs the service. Where JAX does not expose the client, or before the processes have
-joined, there is no store: ``is_available`` is False, and nothing else here may be called.
+Process 0 runs the service. If JAX does not expose the client, or the processes are not connected,
+``is_available`` is False and nothing else here may be called.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pmapx._src import fastpath
 
 T = TypeVar("T")
 
-# A service that cannot be reached would otherwise block the caller for minutes.
+# An unreachable service would otherwise block the caller for minutes.
 PATIENCE = 5.0
 
 
 class UnreachableError(RuntimeError):
-    """The coordination service does not answer: process 0 is stopped, lost or has ended."""
+    """The coordination service does not answer: process 0 is suspended, lost or has ended."""
 
 
 def is_available() -> bool:
-    """Says whether the processes have joined and JAX exposes the store."""
+    """Whether the processes are connected and JAX exposes the store."""
     return fastpath.coordination_client() is not None
 
 
 def put(key: str, text: str, *, overwrite: bool = False) -> bool:
-    """Sets a key; returns False if it is set already and must not be overwritten."""
+    """Sets a key; returns False if it exists and ``overwrite`` is False."""
     try:
         _client().key_value_set(key, text, allow_overwrite=overwrite)
     except Exception as error:
@@ -40,7 +40,7 @@ def put(key: str, text: str, *, overwrite: bool = False) -> bool:
 
 
 def get(key: str, timeout: float | None = None) -> str | None:
-    """Returns the text of a key; None if it is not set, or not within ``timeout`` seconds."""
+    """Returns the value of a key, or None if it is not set within ``timeout`` seconds."""
     try:
         if timeout is None:
             text: str = _client().key_value_try_get(key)
@@ -54,7 +54,7 @@ def get(key: str, timeout: float | None = None) -> str | None:
 
 
 def entries(folder: str) -> dict[str, str]:
-    """Returns the keys directly below ``folder``, without its name, and their texts."""
+    """Returns the keys directly below ``folder``, without its name, and their values."""
     prefix = f"{folder}/"
     try:
         found: list[tuple[str, str]] = _client().key_value_dir_get(prefix)
@@ -64,7 +64,7 @@ def entries(folder: str) -> dict[str, str]:
 
 
 def wait_at_barrier(name: str, timeout: float) -> bool:
-    """Waits for all processes at a barrier that was not used before; False on timeout."""
+    """Waits for all processes at a barrier with a new name; returns False on timeout."""
     try:
         _client().wait_at_barrier(name, int(timeout * 1000))
     except Exception as error:
@@ -75,9 +75,9 @@ def wait_at_barrier(name: str, timeout: float) -> bool:
 
 
 def attempted(action: Callable[[], T], patience: float = PATIENCE) -> T | None:
-    """Returns what ``action`` returns; None if it fails or takes longer than ``patience``.
+    """Returns the result of ``action``, or None if it fails or takes longer than ``patience``.
 
-    For a process that is about to end: most calls of the service have no deadline of their own.
+    For a process that is about to end: most calls of the service have no timeout of their own.
     """
     outcome: list[T] = []
 
@@ -94,7 +94,7 @@ def attempted(action: Callable[[], T], patience: float = PATIENCE) -> T | None:
 def _client() -> Any:
     client = fastpath.coordination_client()
     if client is None:
-        raise UnreachableError("the processes have not joined, or have left")
+        raise UnreachableError("the processes are not connected")
     return client
 
 

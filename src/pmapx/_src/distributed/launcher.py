@@ -1,9 +1,9 @@
-"""Several processes of a multi-host program on this machine, as one command.
+"""``launch``: runs the processes of a multi-host program on this machine.
 
-Each process finds in its environment what ``jax.distributed.initialize()`` looks for, sees its own
-virtual devices, and talks to the others over loopback. Their output comes out as one, each line
-with the rank of its process. When one fails the others are stopped and its traceback is printed
-last; when the launcher ends, in whatever way, all have ended.
+Each process gets the environment variables that ``jax.distributed.initialize()`` reads, has its own
+virtual devices, and communicates over loopback. Their output is merged, each line prefixed with the
+index of its process. When one fails, the others are stopped and its traceback is printed last. No
+process outlives the launcher, however that ends.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ COLOURS = (36, 33, 35, 32, 34, 31)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 KEPT_LINES = 20
-# What `pmapx._src.distributed.stall_report` reads.
+# Read by `pmapx._src.distributed.stall_report`.
 STALL_REPORT = "PMAPX_STALL_REPORT"
 STALL_SECONDS = "60"
-# Set where `pmapx run` is to start processes and leave JAX as it is.
+# If set, `pmapx run` starts processes without patching JAX.
 PLAIN = "PMAPX_RUN_PLAIN"
 
 
@@ -47,7 +47,7 @@ def launch(
     logs: str | os.PathLike[str] | None = None,
     stall_report: float | None = None,
 ) -> int:
-    """Runs ``n`` processes of a command until all have ended; returns one exit status for all.
+    """Runs ``n`` processes of a command until all have ended; returns a single exit status.
 
     Example:
       >>> import sys
@@ -57,22 +57,24 @@ def launch(
       0
 
     Args:
-      n: how many processes.
-      devices_per_process: how many virtual CPU devices each sees; None leaves the devices alone.
-      argv: the command, the same for each.
-      env: the environment; by default this process's own.
+      n: the number of processes.
+      devices_per_process: the number of virtual CPU devices of each process; None does not change
+        its devices.
+      argv: the command, the same for all processes.
+      env: the environment variables; by default those of this process.
       grace: seconds that processes have to end by themselves before they are killed.
-      logs: a directory for one log file per process, beside the output; it is created.
+      logs: a directory for a log file per process, in addition to the output; created if missing.
       stall_report: seconds without progress after which each process reports where it waits;
-        0 for never, None for what PMAPX_STALL_REPORT says, or 60.
+        0 disables it, None means PMAPX_STALL_REPORT, or 60.
 
     Returns:
-      0 when all ended with 0; otherwise that of the first that failed, 128 + k for signal k.
+      0 if all processes exit with 0; otherwise the status of the first that failed, 128 + k for
+      signal k.
     """
     with reserved_port() as port, contextlib.ExitStack() as undo:
         workers = Workers(grace, undo.enter_context(tempfile.TemporaryDirectory(prefix="pmapx-")))
         undo.callback(workers.kill)
-        undo.enter_context(workers.signals_passed_on())
+        undo.enter_context(workers.forwarded_signals())
         inherited = dict(os.environ if env is None else env)
         if stall_report is not None:
             inherited[STALL_REPORT] = f"{stall_report:g}"
@@ -99,10 +101,10 @@ def log_name(rank: int, n: int) -> str:
 def environment(
     inherited: Mapping[str, str], rank: int, n: int, port: int, devices: int | None
 ) -> dict[str, str]:
-    """Returns what process ``rank`` of ``n`` finds in its environment.
+    """Returns the environment variables of process ``rank`` of ``n``.
 
-    JAX asks Open MPI's variables for the rank and the number of processes; the coordinator's
-    address has variables of its own.
+    JAX reads the rank and the number of processes from Open MPI's variables, and the coordinator
+    address from its own.
     """
     return {
         **with_devices(inherited, devices),
@@ -119,7 +121,7 @@ def environment(
 
 
 def with_devices(inherited: Mapping[str, str], devices: int | None) -> dict[str, str]:
-    """Returns an environment in which JAX sees so many virtual CPU devices, if a number is given.
+    """Returns environment variables for the given number of virtual CPU devices, if any.
 
     >>> with_devices({"XLA_FLAGS": "--xla_dump_to=here"}, 4)["XLA_FLAGS"]
     '--xla_dump_to=here --xla_force_host_platform_device_count=4'
@@ -135,10 +137,9 @@ def with_devices(inherited: Mapping[str, str], devices: int | None) -> dict[str,
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """Gives a free port of loopback that nobody else is given until the end of the block.
+    """Reserves a free loopback port for the duration of the block.
 
-    The socket that holds it does not listen, and shares the port with the coordinator, which
-    opens it in the same way.
+    The reserving socket does not listen; the coordinator shares the port by SO_REUSEPORT.
     """
     with socket.socket() as holder:
         if hasattr(socket, "SO_REUSEPORT"):
@@ -154,7 +155,7 @@ class Workers:
     """The processes of one launch."""
 
     def __init__(self, grace: float, folder: str) -> None:
-        """Starts with none; in ``folder`` they report their failures."""
+        """``folder`` is where processes report their failures."""
         self._grace = grace
         self._folder = folder
         self._reports: dict[int, str] = {}
@@ -171,7 +172,7 @@ class Workers:
     def start(
         self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None
     ) -> None:
-        """Starts one process, in a process group of its own."""
+        """Starts a process in its own process group."""
         self._reports[rank] = os.path.join(self._folder, f"{rank}.json")
         self._logs.append(log)
         process = subprocess.Popen(
@@ -187,23 +188,23 @@ class Workers:
         self._last_lines.append(collections.deque(maxlen=KEPT_LINES))
 
     def wait(self) -> int:
-        """Passes output on until all have ended; returns the exit status of the whole."""
+        """Forwards output until all processes have ended; returns the exit status."""
         for rank, process in enumerate(self._processes):
             for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                 reader = threading.Thread(
-                    target=self._pass_on, args=(rank, source, target), daemon=True
+                    target=self._forward_output, args=(rank, source, target), daemon=True
                 )
                 reader.start()
                 self._readers.append(reader)
-            threading.Thread(target=self._report_end, args=(rank, process), daemon=True).start()
+            threading.Thread(target=self._await_end, args=(rank, process), daemon=True).start()
         running = set(range(len(self._processes)))
         ended: dict[int, tuple[int, float]] = {}
         deadline: float | None = None
         while running:
             try:
-                # Handlers of signals run between waits, whichever thread a signal came to.
+                # Signal handlers run between waits, whichever thread received the signal.
                 event = self._ended.get(timeout=0.1)
-                if event is None:  # A signal to end: what it was passed on to may have its time.
+                if event is None:  # A terminating signal: the processes get the grace period.
                     deadline = deadline or time.monotonic() + self._grace
                 else:
                     rank, status, at = event
@@ -226,7 +227,7 @@ class Workers:
         return self._conclusion(ended, failure_record.read(self._reports))
 
     def _name_stopped(self, ranks: set[int]) -> None:
-        """Names processes that a signal has stopped (Linux)."""
+        """Reports processes that are suspended by a signal (Linux)."""
         now = {rank for rank in ranks if _is_stopped(self._processes[rank].pid)}
         for rank in sorted(now - self._stopped):
             pid = self._processes[rank].pid
@@ -241,7 +242,7 @@ class Workers:
             print(text, file=sys.stderr, flush=True)
 
     def _stop(self, ranks: set[int]) -> None:
-        """Asks processes to end; those that a lost peer ends anyway have a moment to say so."""
+        """Terminates processes, after a moment for those that end by themselves to report why."""
 
         def ask() -> None:
             for rank in ranks:
@@ -252,24 +253,24 @@ class Workers:
         asking.start()
 
     def kill(self) -> None:
-        """Kills all that is left of the processes and of what they started."""
+        """Kills the processes and their children."""
         for process in self._processes:
             self._send(process, signal.SIGKILL)
 
     @staticmethod
     def _send(process: subprocess.Popen[bytes], number: int) -> None:
-        # The group outlives its leader while anything that it started still runs.
+        # The process group exists as long as any child of its leader runs.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
 
     @contextlib.contextmanager
-    def signals_passed_on(self) -> Iterator[None]:
-        """Passes signals on to all processes in the block; the second one to end kills."""
+    def forwarded_signals(self) -> Iterator[None]:
+        """Forwards signals to all processes; the second terminating signal kills them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def pass_on(number: int, frame: Any) -> None:
+        def forward(number: int, frame: Any) -> None:
             is_end = signal.Signals(number).name in ENDING
             if is_end and self._signal is not None:
                 self.kill()
@@ -280,39 +281,34 @@ class Workers:
                 self._ended.put(None)
 
         numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
-        before = {number: signal.signal(number, pass_on) for number in numbers}
+        before = {number: signal.signal(number, forward) for number in numbers}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _report_end(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+    def _await_end(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         self._ended.put((rank, process.wait(), time.monotonic()))
 
-    def _pass_on(self, rank: int, source: IO[bytes], target: IO[str]) -> None:
-        """Copies what a process writes, line by line, with its rank in front."""
+    def _forward_output(self, rank: int, source: IO[bytes], target: IO[str]) -> None:
+        """Copies the output of a process by lines, prefixed with its rank."""
         prefix = _prefix(rank, len(self._processes), target)
         for raw in source:
             line = raw.decode(errors="replace").rstrip("\n")
             self._last_lines[rank].append(line)
-            self._keep(rank, raw)
+            log = self._logs[rank]
             with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
+                if log is not None:
+                    log.write(raw)
+                    log.flush()
                 target.write(f"{prefix}{line}\n")
                 target.flush()
-
-    def _keep(self, rank: int, raw: bytes) -> None:
-        """Writes a line to the log of its process, if there is one."""
-        log = self._logs[rank]
-        if log is not None:
-            with self._writing:
-                log.write(raw)
-                log.flush()
 
     def _conclusion(
         self, ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
     ) -> int:
-        """Says how it ended, and returns the exit status that stands for it."""
+        """Prints which process failed first, and returns the exit status."""
         if self._signal is not None:
             print(f"pmapx: stopped by {self._signal.name}", file=sys.stderr)
             return 128 + self._signal.value
@@ -323,7 +319,10 @@ class Workers:
         status = ended[rank][0] if report is None else report.status
         how = f"exit status {status}" if status > 0 else f"signal {_signal_name(-status)}"
         lines = [_FAILED.format(rank=rank, how=how)]
-        lines += [f"pmapx: process {k} was stopped then." for k in sorted(self._stopped_at_failure)]
+        lines += [
+            f"pmapx: process {k} was stopped by a signal at that time."
+            for k in sorted(self._stopped_at_failure)
+        ]
         if report is not None:
             lines += [f"pmapx: the traceback of process {rank}:", report.trace]
         elif self._last_lines[rank]:
@@ -336,34 +335,34 @@ class Workers:
 def first_to_fail(
     ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
 ) -> int | None:
-    """Returns the process whose failure led to those of the others; None if none failed.
+    """Returns the process whose failure caused those of the others, or None.
 
     Args:
-      ended: the exit status of each process, and when it ended.
-      reported: the failures that processes reported themselves.
+      ended: the exit status of each process, and the time it ended.
+      reported: the failures that the processes reported.
     """
     failed = [(at, rank) for rank, (status, at) in ended.items() if status and rank not in reported]
     causes = {failure.cause for failure in reported.values() if failure.cause is not None}
     causes &= {*reported, *(rank for _, rank in failed)}
     if len(causes) == 1:
         return causes.pop()
-    # JAX aborts a process that another's end leaves alone.
+    # JAX aborts the processes that lose a peer.
     killed = [
         (at - _KILLED_FIRST, rank) for at, rank in failed if ended[rank][0] != -signal.SIGABRT
     ]
-    told = [(failure.seconds, rank) for rank, failure in reported.items()]
-    candidates = [*(killed if told else failed), *told] or failed
+    own_reports = [(failure.seconds, rank) for rank, failure in reported.items()]
+    candidates = [*(killed if own_reports else failed), *own_reports] or failed
     return min(candidates)[1] if candidates else None
 
 
-# A process that dies without a word is seen so much later than its peers see it.
+# The end of a killed process is observed this many seconds later than by its peers.
 _KILLED_FIRST = 0.5
 
 _FAILED = "pmapx: process {rank} failed first, with {how}; the others were stopped."
 
 
 def failed_first(output: str) -> tuple[int, str] | None:
-    """Returns which process failed first, and how, from what a launch printed.
+    """Returns which process failed first, and how, from the output of a launch.
 
     >>> failed_first("pmapx: process 1 failed first, with exit status 3; the others were stopped.")
     (1, 'exit status 3')
@@ -374,14 +373,14 @@ def failed_first(output: str) -> tuple[int, str] | None:
 
 
 def _end_with_parent() -> None:
-    """Asks the kernel to kill this process when its parent ends, however that ends (Linux)."""
+    """Makes the kernel kill this process when its parent ends, for whatever reason (Linux)."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL))
 
 
 def _is_stopped(pid: int) -> bool:
-    """Says whether a process is in the state in which signals stop it; False where unknown."""
+    """Whether a process is suspended by a signal; False if unknown."""
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[0] == b"T"
     return False

@@ -1,11 +1,11 @@
-"""Which process was lost? Each holds a connection to process 0, which the kernel closes at its end.
+"""Detection of lost processes: each holds a connection to process 0, its lifeline.
 
-A collective that loses a peer fails with an address, if it fails at all; JAX names the process only
-once its heartbeats have been missing for long. A connection that was established and breaks
-without a goodbye means a lost process, at once. One that could not be established means nothing.
+A collective that loses a peer fails with an address, if it fails at all, and JAX names the process
+only after its heartbeat timeout. The kernel closes the connection when a process ends: if it breaks
+without a goodbye, the process is lost. A connection that was never established means nothing.
 
-Process 0 publishes whom it lost. With process 0 goes the service that would name it, so the others
-name it themselves when their connection to it breaks.
+Process 0 publishes which processes it lost. If process 0 itself is lost, so is the coordination
+service; the other processes then report it when their connection breaks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _has_address = threading.Event()
 
 
 def hold(coordinator: str, timeout: float) -> None:
-    """Opens this process's lifeline, in the background, where ``coordination`` is available."""
+    """Opens this process's lifeline in the background, if the key-value store is available."""
     joined = fastpath.joined_as() if key_value_store.is_available() else None
     meeting_point = addresses.split(coordinator)
     if joined is None or joined[1] == 1 or meeting_point is None or _keepers or _held:
@@ -65,7 +65,7 @@ def hold(coordinator: str, timeout: float) -> None:
 
 
 def lost() -> list[int]:
-    """Returns the processes that are known to be lost."""
+    """Returns all processes that are known to be lost."""
     published = None
     if key_value_store.is_available() and 0 not in _lost:
         published = key_value_store.attempted(lambda: key_value_store.entries(LOST))
@@ -73,7 +73,7 @@ def lost() -> list[int]:
 
 
 def was_lost(process: int) -> bool:
-    """Says whether this process saw itself that another was lost."""
+    """Whether this process itself detected the loss of another."""
     return process in _lost
 
 
@@ -81,12 +81,12 @@ def name(process: int) -> None:
     """Prints that a process was lost, once."""
     if process not in _named:
         _named.add(process)
-        # Past Python's buffers: JAX may be about to end the process.
+        # Bypasses Python's buffers: JAX may be about to end the process.
         os.write(2, f"pmapx: process {process} was lost.\n".encode())
 
 
 def say_goodbye() -> None:
-    """Tells those who watch this process that its connections close because it ends."""
+    """Tells the peers that the connections of this process close because it ends."""
     _has_left.set()
     for keeper in _keepers:
         keeper.say_goodbye()
@@ -96,26 +96,26 @@ def say_goodbye() -> None:
 
 
 def _release() -> None:
-    """Lets go of all connections, as this process has left the others."""
+    """Drops all connections after JAX's shutdown."""
     say_goodbye()
-    # The thread must not be in C++ when Python goes away, which would take the process down.
+    # A thread that is in C++ while Python finalizes would crash the process.
     _has_address.wait(2 * key_value_store.PATIENCE)
     _held.clear()
     _keepers.clear()
 
 
 def listen(host: str, port: int, count: int) -> socket.socket:
-    """Opens a socket on the interface that leads to ``host``, for ``count`` connections."""
+    """Opens a socket for ``count`` connections, on the interface that routes to ``host``."""
     address = addresses.local_address_towards(host, port)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family, backlog=count)
 
 
 class Keeper:
-    """Process 0's end of all lifelines, with one thread for them."""
+    """Process 0's end of all lifelines, served by one thread."""
 
     def __init__(self, listening: socket.socket, on_lost: Callable[[int], None]) -> None:
-        """Starts the thread, which calls ``on_lost`` with the number of each lost process."""
+        """Starts the thread, which calls ``on_lost`` with the index of each lost process."""
         self._listening = listening
         self._on_lost = on_lost
         self._selector = selectors.DefaultSelector()
@@ -124,7 +124,6 @@ class Keeper:
         threading.Thread(target=self._keep, daemon=True).start()
 
     def say_goodbye(self) -> None:
-        """Tells all that this process ends."""
         for connection in list(self._processes):
             with contextlib.suppress(OSError):
                 connection.send(_GOODBYE)
@@ -142,22 +141,22 @@ class Keeper:
                     self._read(key.fileobj)
 
     def _read(self, connection: socket.socket) -> None:
-        """Reads a process's number, which it sends first, its goodbye, or the end."""
+        """Reads the index of a process, which it sends first, its goodbye, or the end."""
         try:
-            said = connection.recv(64)
+            received = connection.recv(64)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        number = said.partition(b"\n")[0]
-        if number.isdigit():
-            self._processes[connection] = int(number)
-        if said and not said.endswith(_GOODBYE):
+            received = b""
+        index = received.partition(b"\n")[0]
+        if index.isdigit():
+            self._processes[connection] = int(index)
+        if received and not received.endswith(_GOODBYE):
             return
         process = self._processes.pop(connection)
         self._selector.unregister(connection)
         connection.close()
-        if not said and process is not None:
+        if not received and process is not None:
             self._on_lost(process)
 
 
@@ -168,7 +167,7 @@ def _publish_lost(process: int) -> None:
 
 
 def _watch_first(here: int, timeout: float) -> None:
-    """Holds this process's connection to process 0, and names that when it is lost."""
+    """Holds this process's connection to process 0, and reports the loss of process 0."""
     try:
         address = _address_of_first(timeout)
     finally:
@@ -180,8 +179,8 @@ def _watch_first(here: int, timeout: float) -> None:
         connection = socket.create_connection(meeting_point, _CONNECT_SECONDS)
     except OSError as error:
         logger.warning(
-            "pmapx: process %d cannot reach the lifeline of process 0 at %s (%s). It goes on "
-            "without: a lost process is named by JAX's heartbeat, not at once.",
+            "pmapx: process %d cannot connect to the lifeline of process 0 at %s (%s). It "
+            "continues without it: lost processes are detected only by JAX's heartbeat timeout.",
             *(here, address, error),
         )
         return
@@ -192,7 +191,7 @@ def _watch_first(here: int, timeout: float) -> None:
 
 
 def _address_of_first(timeout: float) -> str | None:
-    """Returns where process 0 holds the lifelines; None if it does not within ``timeout``."""
+    """Returns the address of process 0's lifelines; None if not published within ``timeout``."""
     deadline = time.monotonic() + timeout
     try:
         while not _has_left.is_set() and time.monotonic() < deadline:
@@ -206,12 +205,12 @@ def _address_of_first(timeout: float) -> str | None:
 
 
 def is_lost_in_the_end(connection: socket.socket, here: int) -> bool:
-    """Waits for the end of a connection to process 0; says whether that was lost."""
+    """Waits until a connection to process 0 ends; returns whether process 0 was lost."""
     connection.settimeout(None)
     _held.append(connection)
     try:
         connection.sendall(b"%d\n" % here)
-        said = connection.recv(1)
+        received = connection.recv(1)
     except OSError:
-        said = b""  # Established, and reset.
-    return said != _GOODBYE and not _has_left.is_set()
+        received = b""  # Established, then reset.
+    return received != _GOODBYE and not _has_left.is_set()

@@ -1,9 +1,9 @@
-"""How a process of several ends when its program fails: within seconds, and with the cause named.
+"""How the processes of a program end when one of them fails: within seconds, naming the cause.
 
-At exit JAX waits for the other processes, up to five minutes, while these wait in a collective for
-this one. So a process whose program ends with an exception or a non-zero status reports that to
-its peers and to the launcher, runs its exit handlers, and ends without JAX's exit barrier. Its
-peers name it and its exception, and end too.
+At exit, JAX waits up to five minutes for the other processes, while these wait in a collective for
+this one. Therefore, a process whose program ends with an exception or a non-zero status reports
+this to its peers and to the launcher, runs its exit handlers, and ends without JAX's exit barrier.
+Its peers report the process and its exception, and end too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pmapx._src.distributed.failure_record import Failure
 
 FIRST = "pmapx/failed"
 LEFT = "pmapx/left"
-# Seconds that the program of a peer has to end by itself.
+# Seconds for the program of a peer to end by itself.
 GRACE = 2.0
 
 _guarded: set[int] = set()
@@ -43,7 +43,7 @@ _is_at_exit = threading.Event()
 
 
 def guard() -> None:
-    """Makes uncaught exceptions of this process end it at once; for a program run by Python."""
+    """Makes uncaught exceptions end this process at once; for a program started by Python."""
     if os.getpid() in _guarded:
         return
     _guarded.add(os.getpid())
@@ -61,14 +61,14 @@ def guard() -> None:
 
 
 def run_guarded(program: Callable[[], None]) -> None:
-    """Runs a program; one that fails among several processes ends this one at once."""
+    """Runs a program; if it fails and there are other processes, this one ends at once."""
     _guarded.add(os.getpid())
     atexit.register(_at_exit)
     try:
         program()
     except BaseException as error:
-        trace = _of_program(error.__traceback__)
-        # A child that the program forked comes here too.
+        trace = program_traceback(error.__traceback__) or error.__traceback__
+        # A forked child of the program reaches this too.
         if os.getpid() in _guarded and failure_record.exit_status(error) != 0:
             if _has_peers():
                 _show(error, trace)
@@ -78,12 +78,12 @@ def run_guarded(program: Callable[[], None]) -> None:
 
 
 def is_at_exit() -> bool:
-    """Says whether the program has ended and exit handlers run."""
+    """Whether the program has ended and exit handlers run."""
     return _is_at_exit.is_set()
 
 
 def end_after(error: BaseException, trace: TracebackType | None) -> None:
-    """Ends this process after an uncaught exception that was shown; returns if it is alone."""
+    """Ends this process after an uncaught exception; returns if there are no other processes."""
     if not _has_peers():
         return
     here = _rank()
@@ -99,7 +99,7 @@ def end_after(error: BaseException, trace: TracebackType | None) -> None:
 
 
 def follow(first: Failure) -> None:
-    """Ends this process because a peer failed, unless its program ends by itself first."""
+    """Ends this process after a peer failed, unless its program ends by itself first."""
     with _lock:
         if _first or _is_recoverable():
             return
@@ -114,13 +114,13 @@ def follow(first: Failure) -> None:
 
 
 def notice() -> Failure | None:
-    """Returns the first failure that a process reported, if any did."""
+    """Returns the first reported failure, if any."""
     text = key_value_store.get(FIRST)
     return None if text is None else failure_record.from_json(text)
 
 
 def _cause_of(error: BaseException, here: int) -> int | None:
-    """Returns the process that an exception is owed to, if another failed before this one."""
+    """Returns the process that caused an exception, if another one failed first."""
     if _first:
         return None if _first[0].process == here else _first[0].process
     if not key_value_store.is_available():
@@ -142,15 +142,15 @@ def _cause_of(error: BaseException, here: int) -> int | None:
 
 
 def _is_of_runtime(error: BaseException) -> bool:
-    """Says whether the runtime raised an error, as it does when a process is gone."""
+    """Whether an error comes from the runtime, as when a peer is lost."""
     if isinstance(error, jax.errors.JaxRuntimeError):
         return True
-    # What fails as it is dispatched comes as another type, with the status code in front.
+    # Errors during dispatch are ValueErrors that start with the status code.
     return isinstance(error, ValueError) and bool(re.match(r"[A-Z_]+: ", str(error)))
 
 
 def _report(failure: Failure) -> Failure:
-    """Tells the peers of a failure; returns the one that was reported first."""
+    """Reports a failure to the peers; returns the one that was reported first."""
 
     def publish() -> Failure | None:
         return None if key_value_store.put(FIRST, failure.as_json()) else notice()
@@ -165,7 +165,7 @@ def _report(failure: Failure) -> Failure:
 def _end(status: int, *, by_interrupt: bool = False) -> NoReturn:
     """Does what Python does at exit, without JAX's exit barrier."""
     fastpath.drop_exit_barrier()
-    getattr(threading, "_shutdown", lambda: None)()  # Waits for threads that are no daemons.
+    getattr(threading, "_shutdown", lambda: None)()  # Waits for non-daemon threads.
     atexit._run_exitfuncs()
     if by_interrupt:
         _depart()
@@ -178,7 +178,7 @@ def _at_exit() -> None:
     """Runs at exit before JAX's handlers, which were registered earlier."""
     _is_at_exit.set()
     if _status and not fastpath.drop_exit_barrier():
-        _leave(_status[0])  # The public twin: JAX's handler is next.
+        _leave(_status[0])  # The public twin: skips JAX's handler, which is next.
 
 
 def _leave(status: int) -> NoReturn:
@@ -191,7 +191,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _depart() -> None:
-    """Tells peers that this process ends; process 0, which runs the service, lets them go first."""
+    """Tells the peers that this process ends; process 0, which runs the service, ends last."""
     liveness.say_goodbye()
     joined = fastpath.joined_as() if key_value_store.is_available() else None
     if joined is None:
@@ -207,44 +207,41 @@ def _depart() -> None:
 
 
 def _name(first: Failure, *, with_trace: bool = False) -> None:
-    """Prints who failed first; with the traceback, unless a launcher prints that last."""
+    """Prints which process failed first, with its traceback unless a launcher prints that."""
     lines = [f"pmapx: {first}"]
     if with_trace and failure_record.FILE not in os.environ:
         lines = [f"pmapx: the traceback of process {first.process}:", first.trace, *lines]
     elif _named:
         return
     _named.append(first)
-    # Past Python's buffers: JAX may be about to end the process.
+    # Bypasses Python's buffers: JAX may be about to end the process.
     os.write(2, ("\n".join(lines) + "\n").encode(errors="replace"))
 
 
 def _show(error: BaseException, trace: TracebackType | None) -> None:
-    """Prints what Python prints of an uncaught exception."""
+    """Prints an uncaught exception as Python does."""
     if not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, trace)
     elif not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
 
 
-def _of_program(trace: TracebackType | None) -> TracebackType | None:
-    """Returns a traceback without the frames that lead from ``pmapx run`` to the program."""
-    shown = trace
-    while shown is not None and _is_ours(shown):
-        shown = shown.tb_next
-    return shown if shown is not None else trace
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    filename = trace.tb_frame.f_code.co_filename
+def program_traceback(trace: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback without the frames of ``pmapx run``, above the program."""
     package = os.path.dirname(os.path.dirname(__file__))
-    ours = (__file__, os.path.join(package, "legacy", "bootstrap.py"), runpy.__file__)
-    return filename in ours or filename.startswith("<frozen runpy")
+    runners = (__file__, os.path.join(package, "legacy", "bootstrap.py"), runpy.__file__)
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if filename not in runners and not filename.startswith("<frozen runpy"):
+            break
+        trace = trace.tb_next
+    return trace
 
 
 def _is_fatal() -> bool:
-    """Says whether an excepthook was called because the program ended, not at a prompt or by hand.
+    """Whether an excepthook was called because the program ended, not at a prompt or manually.
 
-    Then all frames of the program are gone; what is left are excepthooks.
+    Then no frame of the program is left, only excepthooks.
     """
     if threading.current_thread() is not threading.main_thread() or os.getpid() not in _guarded:
         return False

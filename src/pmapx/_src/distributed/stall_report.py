@@ -1,7 +1,7 @@
-"""Where does each process wait? A thread of each publishes that, and process 0 compares.
+"""Reports where each process waits: a thread of each publishes it, and process 0 compares.
 
-A process that runs another program or shape than the others, or that is stopped, leaves them
-waiting in a collective without a word. The thread also learns of failed and lost peers.
+If a process runs another program or shape than the others, or is suspended, they silently wait in a
+collective. The thread also follows failed and lost peers.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pmapx._src.distributed import key_value_store, launcher, liveness, shutdown
 from pmapx._src.map import cache_info
 
 WAITING = "pmapx/waiting"
-# A process that has published nothing for so long does not answer.
+# Seconds without an update after which a process is reported as not answering.
 SILENCE = 20.0
-# A thread that waits in the kernel uses no time at all.
+# A thread that waits in the kernel uses no CPU time.
 _IDLE_SECONDS = 1e-4
 
 _started: set[int] = set()
 
 
 def watch(heartbeat_timeout: float = 100) -> None:
-    """Starts the thread, once, in a process that has joined others."""
+    """Starts the thread, once, in a process that is connected to others."""
     joined = fastpath.joined_as()
     if joined is None or joined[1] == 1 or os.getpid() in _started:
         return
@@ -42,7 +42,7 @@ def watch(heartbeat_timeout: float = 100) -> None:
     thread.start()
 
     def stop() -> None:
-        # A thread that is in C++ when Python goes away would take the process down with it.
+        # A thread that is in C++ while Python finalizes would crash the process.
         watch.is_over.set()
         thread.join(key_value_store.PATIENCE)
         if watch.exchange.is_alive():
@@ -53,7 +53,7 @@ def watch(heartbeat_timeout: float = 100) -> None:
 
 
 def seconds_wanted() -> float:
-    """Returns after how many seconds without progress processes report; 0 for never."""
+    """Returns the seconds without progress after which processes report; 0 for never."""
     with contextlib.suppress(ValueError):
         return max(0.0, float(os.environ.get(launcher.STALL_REPORT) or 0))
     return 0.0
@@ -61,12 +61,12 @@ def seconds_wanted() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What one process publishes.
+    """The published state of a process.
 
     Attributes:
-      beat: counts up while the process runs.
-      waited: for how many seconds its main thread has waited.
-      where: the line of the program that waits, and the pmapped calls so far.
+      beat: a counter that increases while the process runs.
+      waited: the seconds that its main thread has waited.
+      where: the line of the program that waits, and the latest pmapped calls.
     """
 
     beat: int
@@ -74,18 +74,16 @@ class State:
     where: str
 
     def __str__(self) -> str:
-        """Says it in a line."""
         how = f"has waited {self.waited:.0f} s" if self.waited >= 1 else "runs"
         return f"{how} {self.where}"
 
 
 class Progress:
-    """Whether the main thread of this process moves, and where it is."""
+    """Whether the main thread of this process makes progress, and where it is."""
 
     def __init__(self) -> None:
-        """Starts now."""
         self._thread = threading.main_thread()
-        self._moved = time.monotonic()
+        self._last_progress = time.monotonic()
         self._used = self._time_used()
         self._place: object = None
         self._calls: dict[int, int] = {}
@@ -93,24 +91,24 @@ class Progress:
         self._beat = 0
 
     def look(self) -> State:
-        """Returns the state of the main thread, against the look before."""
+        """Returns the state of the main thread, compared with the previous call."""
         now, used = time.monotonic(), self._time_used()
         frame = sys._current_frames().get(self._thread.ident or 0)
         place = None if frame is None else (id(frame), frame.f_lasti)
         called = self._note_calls()
         if called or place != self._place or used - self._used > _IDLE_SECONDS:
-            self._moved = now
+            self._last_progress = now
         self._used, self._place, self._beat = used, place, self._beat + 1
-        return State(self._beat, now - self._moved, self._where(frame))
+        return State(self._beat, now - self._last_progress, self._where(frame))
 
     def _time_used(self) -> float:
-        """Returns the CPU time of the main thread; 0 where the platform does not tell."""
+        """Returns the CPU time of the main thread; 0 if the platform does not provide it."""
         with contextlib.suppress(AttributeError, OSError):
             return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident or 0))
         return 0.0
 
     def _note_calls(self) -> bool:
-        """Notes which pmapped functions were called since the last look."""
+        """Records which pmapped functions were called since the previous call of ``look``."""
         called = []
         for record in cache_info.all_statistics():
             total = record.count_calls()
@@ -135,7 +133,7 @@ class Progress:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """Returns the innermost frame that is neither JAX's, ours, NumPy's nor Python's own."""
+    """Returns the innermost frame outside of JAX, pmapx, NumPy and the standard library."""
     innermost = frame
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_library_folders()):
@@ -156,11 +154,11 @@ def _library_folders() -> tuple[str, ...]:
 
 
 class Watch:
-    """The thread of one process: publishes its state, and reports failed and silent peers.
+    """The thread of a process that publishes its state and reports failed and silent peers.
 
     Attributes:
-      is_over: to be set when it shall end.
-      exchange: its latest exchange with the service.
+      is_over: set it to end the thread.
+      exchange: the thread of the latest exchange with the service.
     """
 
     def __init__(self, here: int, count: int, seconds: float, silence: float) -> None:
@@ -176,7 +174,6 @@ class Watch:
         self._interval = 1.0 + count / 128
 
     def run(self) -> None:
-        """Looks again and again; ends with the process."""
         while not self.is_over.is_set():
             state = self._progress.look()
             if key_value_store.is_available():
@@ -185,7 +182,7 @@ class Watch:
             self.is_over.wait(self._interval)
 
     def _exchange_in_time(self, state: State) -> None:
-        """Exchanges states in a thread of its own: a service that is stopped never answers."""
+        """Exchanges states in a separate thread: a suspended service never answers."""
         if not self.exchange.is_alive():
             self.exchange = threading.Thread(target=self._exchange, args=(state,), daemon=True)
             self.exchange.start()
@@ -194,13 +191,12 @@ class Watch:
             self._peers.note_service(is_silent=self.exchange.is_alive())
 
     def _exchange(self, state: State) -> None:
-        """Publishes this process's state, and reads what the others published."""
-        # Unreachable: the processes have left, or JAX is about to end this one.
+        # Unreachable: the processes have ended, or JAX is about to end this one.
         with contextlib.suppress(key_value_store.UnreachableError):
             self._exchange_states(state)
 
     def _exchange_states(self, state: State) -> None:
-        """Does so, or raises ``UnreachableError``."""
+        """Publishes this process's state; process 0 reads those of the others."""
         first = shutdown.notice()
         if first is not None and first.process != self._here:
             threading.Thread(target=shutdown.follow, args=(first,), daemon=True).start()
@@ -214,19 +210,18 @@ class Watch:
         self._peers.compare({0: state, **states}, self._seconds)
 
     def _report_own(self, state: State) -> None:
-        """Says where this process waits; process 0 says it of all."""
+        """Reports where this process waits, unless it is process 0, which reports for all."""
         is_stalled = 0 < self._seconds <= state.waited
-        is_told = self._here == 0 and key_value_store.is_available()
-        if is_stalled and not self._has_reported and not is_told:
+        is_reported = self._here == 0 and key_value_store.is_available()
+        if is_stalled and not self._has_reported and not is_reported:
             say([f"process {self._here} {state}"])
         self._has_reported = is_stalled
 
 
 class Peers:
-    """What one process knows of the others: who answers, and who was reported."""
+    """What a process knows about the others: which ones answer, and which were reported."""
 
     def __init__(self, here: int, count: int, silence: float) -> None:
-        """Knows nothing yet."""
         self._here, self._count, self._silence = here, count, silence
         self._beats: dict[int, tuple[int, float]] = {}
         self._silent: set[int] = set()
@@ -234,7 +229,7 @@ class Peers:
         self._answered = time.monotonic()
 
     def note_service(self, *, is_silent: bool) -> None:
-        """Notes whether process 0, which runs the service, answers; reports it once if not."""
+        """Records whether process 0, which runs the service, answers; reports it once if not."""
         now = time.monotonic()
         if not is_silent:
             self._answered = now
@@ -243,7 +238,7 @@ class Peers:
             self._say_silent(0, now - self._answered)
 
     def compare(self, states: dict[int, State], seconds: float) -> None:
-        """Reports peers that went silent, and where all are when one has waited for so long."""
+        """Reports silent peers, and where all processes are once one has waited too long."""
         now = time.monotonic()
         for process, state in states.items():
             beat, since = self._beats.get(process, (-1, now))

@@ -1,6 +1,6 @@
-"""``python -m pmapx._src.legacy.bootstrap [options] program args``: what ``pmapx run`` becomes.
+"""``python -m pmapx._src.legacy.bootstrap [options] program args``: what ``pmapx run`` executes.
 
-It installs pmapx, and then is the program, as if that had been started by itself.
+It calls ``install()``, and then runs the program in the same process as its main module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pmapx._src.distributed import initialize, launcher, shutdown
 
 
 def main(argv: list[str]) -> None:
-    """Runs a program with pmapx installed; ``argv`` holds options of ours, its name and its own."""
+    """Runs a program in legacy mode; ``argv`` is our options, the program and its arguments."""
     options = set()
     while argv and argv[0] in ("--oversubscribe", "--no-indexing", "--verbose", "-m"):
         options.add(argv.pop(0))
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
         )
         if "--verbose" in options:
             print(installed, file=sys.stderr)
-    sys.excepthook = _without_our_frames(sys.excepthook)
+    sys.excepthook = _without_pmapx_frames(sys.excepthook)
     sys.argv = argv
     initialize.extend_jax_initialize()
     shutdown.run_guarded(functools.partial(_run, argv[0], as_module="-m" in options))
@@ -50,7 +50,7 @@ def _run(program: str, *, as_module: bool) -> None:
 
 
 def _run_file(path: str) -> None:
-    """Runs a file as the main module, which stays there for what runs after it."""
+    """Runs a file as the main module, which stays in place for atexit handlers and pickling."""
     main_module = types.ModuleType("__main__")
     vars(main_module).update(__file__=path, __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = main_module
@@ -59,31 +59,21 @@ def _run_file(path: str) -> None:
     exec(code, vars(main_module))
 
 
-def _without_our_frames(hook: Any) -> Any:
-    """Returns an excepthook that leaves out the frames that led from us to the program.
+def _without_pmapx_frames(hook: Any) -> Any:
+    """Returns an excepthook that omits the frames above the program.
 
-    A module that is not there is one line, as with ``python -m``.
+    A missing module is reported in one line, as ``python -m`` does.
     """
-    ours = (__file__, shutdown.__file__, runpy.__file__)
 
     def excepthook(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
-        while trace is not None and _is_at(trace, ours):
-            trace = trace.tb_next
-        if trace is None and isinstance(error, ImportError) and _is_missing(error.__cause__):
+        trace = shutdown.program_traceback(trace)
+        is_missing = isinstance(error.__cause__, ModuleNotFoundError | None)
+        if trace is None and isinstance(error, ImportError) and is_missing:
             print(f"pmapx: cannot run {sys.argv[0]!r}: {error}", file=sys.stderr)
             return
         hook(kind, error.with_traceback(trace), trace)
 
     return excepthook
-
-
-def _is_missing(cause: BaseException | None) -> bool:
-    return cause is None or isinstance(cause, ModuleNotFoundError)
-
-
-def _is_at(trace: types.TracebackType, files: tuple[str, ...]) -> bool:
-    filename = trace.tb_frame.f_code.co_filename
-    return filename in files or filename.startswith("<frozen runpy")
 
 
 if __name__ == "__main__":

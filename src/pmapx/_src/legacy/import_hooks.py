@@ -1,4 +1,4 @@
-"""Modules that are to be looked at as soon as they are imported."""
+"""Callbacks for modules when they are imported."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls back with each of the named modules once it has run."""
+    """Calls a function with each of the named modules after its import."""
 
     def __init__(self, names: Sequence[str], callback: Callable[[types.ModuleType], None]) -> None:
-        """Watches nothing before ``start``."""
         self._names = frozenset(names)
         self._callback = callback
 
     def start(self) -> None:
-        """Calls back with what is imported already, and watches for the rest."""
+        """Calls the callback for modules that are already imported, and hooks later imports."""
         for name in sorted(self._names & set(sys.modules)):
             self._callback(sys.modules[name])
         sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Watches no more."""
+        """Removes the hook."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finds a watched module as the other finders do, and adds the callback to its loader."""
+        """Finds a module by the other finders, and adds the callback to its loader."""
         if fullname not in self._names:
             return None
         for finder in sys.meta_path:

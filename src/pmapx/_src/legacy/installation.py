@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: JAX as code for the old pmap expects it, and back."""
+"""``install`` and ``uninstall``: patch JAX for code written for the original pmap, and undo it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from types import TracebackType
 from typing import Any
 
 from pmapx._src import fastpath
-from pmapx._src.legacy import mixed_device_operators, pmap_names, removed_names, restored_names
-from pmapx._src.legacy import shard_indexing as indexing
+from pmapx._src.legacy import (
+    mixed_device_operators,
+    pmap_and_flax,
+    pmap_sharding_and_flags,
+    renamed_names,
+    shard_indexing,
+)
 from pmapx._src.legacy.import_hooks import AfterImport
 from pmapx._src.legacy.patches import Bindings
 
@@ -18,31 +23,30 @@ _current: Installation | None = None
 
 
 def install(*, indexing: bool = True, oversubscribe: bool = False) -> Installation:
-    """Puts back what JAX removed with the old pmap, so that code written for it runs unchanged.
+    """Restores what JAX removed with the original pmap, so that code written for it runs unchanged.
 
-    ``jax.pmap`` becomes ``pmapx.pmap``, ``jax.device_put_replicated`` and
-    ``jax.device_put_sharded`` are there again, and ``replicate``, ``unreplicate``,
-    ``prefetch_to_device`` and ``shard`` of Flax become the fast ones. Modules that took one of
-    these names from JAX or Flax before are given the new one; Flax may also be imported later.
-    Names around pmap that later releases removed (``jax.tree_map``, ``jax.random.KeyArray``,
-    ``jax.config.config``) are back too, and arithmetic between a result of pmap and an array on
-    one device is computed there.
-    Functions that were mapped before the call stay as they are. Calling it again changes nothing.
+    ``jax.pmap`` becomes ``pmapx.pmap``; ``jax.device_put_replicated`` and
+    ``jax.device_put_sharded`` exist again; Flax's ``replicate``, ``unreplicate``,
+    ``prefetch_to_device`` and ``shard`` become pmapx's faster ones. Modules that already imported
+    one of these names from JAX or Flax get the new one; Flax may also be imported later. Related
+    names that JAX removed (``jax.tree_map``, ``jax.random.KeyArray``, ``jax.config.config``) exist
+    again, and arithmetic between a pmap output and an array on one device runs on that device.
+    Functions that are already pmapped do not change. Calling ``install`` again has no effect.
 
     Example:
       >>> import jax, pmapx
       >>> with pmapx.install():
-      ...     rows = jax.device_put_replicated(1.0, jax.devices())
-      >>> rows.shape == (jax.device_count(),)
+      ...     x = jax.device_put_replicated(1.0, jax.devices())
+      >>> x.shape == (jax.device_count(),)
       True
 
     Args:
-      indexing: whether ``x[i]``, ``x[i:i+1]`` and iteration over an array with one row a device
-        give each row on its own device, without communication.
-      oversubscribe: whether ``jax.pmap`` may run more elements than there are devices.
+      indexing: whether ``x[i]``, ``x[i:i+1]`` and iteration over an array with a leading device
+        axis return each shard on its own device, without communication.
+      oversubscribe: whether ``jax.pmap`` accepts a mapped axis larger than the number of devices.
 
     Returns:
-      A handle to print (what was replaced), to undo, or to use as a context manager.
+      A handle that lists the replaced names, undoes the installation, and is a context manager.
     """
     global _current
     with _LOCK:
@@ -53,7 +57,7 @@ def install(*, indexing: bool = True, oversubscribe: bool = False) -> Installati
 
 
 def uninstall() -> None:
-    """Leaves JAX and all modules as they were before ``install``; does nothing without one.
+    """Undoes ``install``: restores JAX and all patched modules; does nothing if not installed.
 
     Example:
       >>> import jax, pmapx
@@ -69,7 +73,7 @@ def uninstall() -> None:
 
 
 class Installation:
-    """What ``install`` replaced.
+    """A handle to what ``install`` replaced.
 
     Example:
       >>> import pmapx
@@ -79,9 +83,8 @@ class Installation:
     """
 
     def __init__(self) -> None:
-        """Replaces nothing yet."""
         self._bindings = Bindings()
-        self._imports = AfterImport((*pmap_names.FLAX, *restored_names.LATER), self._imported)
+        self._imports = AfterImport((*pmap_and_flax.FLAX, *renamed_names.LATER), self._imported)
         self._originals: dict[str, Any] = {}
         self._options: tuple[bool, bool] | None = None
         self._plain_calls = 0
@@ -89,17 +92,16 @@ class Installation:
 
     @property
     def patched(self) -> tuple[str, ...]:
-        """The names that are replaced, e.g. ``jax.pmap``."""
+        """The replaced names, e.g. ``jax.pmap``."""
         return self._bindings.names
 
     def __str__(self) -> str:
-        """Lists the replaced names, one a line."""
         if not self.patched:
             return "pmapx is not installed"
         return "\n".join(["pmapx replaced:", *(f"  {name}" for name in self.patched)])
 
     def uninstall(self) -> None:
-        """Leaves JAX and all modules as they were, however often it was installed."""
+        """Restores JAX and all patched modules, however often ``install`` was called."""
         global _current
         with _LOCK:
             self._undo()
@@ -108,7 +110,6 @@ class Installation:
                 _current = None
 
     def __enter__(self) -> Installation:
-        """Stays installed until the block ends."""
         with _LOCK:
             self._plain_calls -= 1
             self._entered += 1
@@ -120,26 +121,26 @@ class Installation:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Uninstalls with the last block that needs it, unless it was installed for good."""
+        """Uninstalls after the outermost block, unless ``install`` was also called without one."""
         with _LOCK:
             self._entered -= 1
             if self._entered <= 0 and self._plain_calls <= 0:
                 self.uninstall()
 
-    def _apply(self, index_rows: bool, oversubscribe: bool) -> None:
-        options = (index_rows, oversubscribe)
+    def _apply(self, indexing: bool, oversubscribe: bool) -> None:
+        options = (indexing, oversubscribe)
         if self._options != options:
             self._undo()
         try:
-            # Again even if nothing changed: modules may have been imported since.
-            pmap_names.take_over_jax(self._bindings, oversubscribe, self._originals)
+            # Repeated even if the options are the same: more modules may be imported by now.
+            pmap_and_flax.replace_in_jax(self._bindings, oversubscribe, self._originals)
             if self._options is None:
                 self._imports.start()
-                removed_names.put_back(self._bindings)
-                restored_names.put_back(self._bindings)
-                _compute_on_one_device(self._bindings)
-                if index_rows:
-                    _index_rows(self._bindings)
+                pmap_sharding_and_flags.restore(self._bindings)
+                renamed_names.restore(self._bindings)
+                _patch_operators(self._bindings)
+                if indexing:
+                    _patch_indexing(self._bindings)
         except BaseException:
             self._undo()
             raise
@@ -154,20 +155,21 @@ class Installation:
 
     def _imported(self, module: Any) -> None:
         with _LOCK:
-            if module.__name__ in restored_names.LATER:
-                restored_names.put_back_in(self._bindings, module)
+            if module.__name__ in renamed_names.LATER:
+                renamed_names.restore_in(self._bindings, module)
             else:
-                pmap_names.take_over_flax(self._bindings, module)
+                pmap_and_flax.replace_in_flax(self._bindings, module)
 
 
-def _index_rows(bindings: Bindings) -> None:
+def _patch_indexing(bindings: Bindings) -> None:
     array = fastpath.array_type()
-    getitem, iterate = mixed_device_operators.make_operator(array.__getitem__), array.__iter__
-    bindings.set(array, "__getitem__", indexing.make_getitem(getitem), "jax.Array.__getitem__")
-    bindings.set(array, "__iter__", indexing.make_iter(iterate), "jax.Array.__iter__")
+    getitem = shard_indexing.make_getitem(mixed_device_operators.make_operator(array.__getitem__))
+    bindings.set(array, "__getitem__", getitem, "jax.Array.__getitem__")
+    iterate = shard_indexing.make_iter(array.__iter__)
+    bindings.set(array, "__iter__", iterate, "jax.Array.__iter__")
 
 
-def _compute_on_one_device(bindings: Bindings) -> None:
+def _patch_operators(bindings: Bindings) -> None:
     array = fastpath.array_type()
     for name in mixed_device_operators.NAMES:
         operator = mixed_device_operators.make_operator(getattr(array, name))

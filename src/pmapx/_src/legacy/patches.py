@@ -1,10 +1,11 @@
-"""Names that are bound to something else for a while, and then as before."""
+"""Setting attributes of other modules, and undoing it."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,26 +13,22 @@ _ABSENT: Any = object()
 
 
 class Binding(NamedTuple):
-    """A name that was bound anew."""
-
     name: str
     undo: Callable[[], None]
 
 
 class Bindings:
-    """The names bound anew so far, in order; ``undo`` binds them as they were."""
+    """The attributes that were set so far, in order; ``undo`` restores them."""
 
     def __init__(self) -> None:
-        """Starts with none."""
         self._made: list[Binding] = []
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that are bound anew, e.g. ``jax.pmap``."""
         return tuple(dict.fromkeys(binding.name for binding in self._made))
 
     def set(self, owner: Any, attribute: str, value: Any, name: str) -> None:
-        """Binds an attribute of a module, class or object."""
+        """Sets an attribute of a module, class or object."""
         before = vars(owner).get(attribute, _ABSENT)
         if before is value:
             return
@@ -39,7 +36,7 @@ class Bindings:
 
         def undo() -> None:
             if vars(owner).get(attribute, _ABSENT) is not value:
-                return  # Somebody else bound it since.
+                return  # Someone else has set it since.
             if before is _ABSENT:
                 delattr(owner, attribute)
             else:
@@ -48,7 +45,7 @@ class Bindings:
         self._made.append(Binding(name, undo))
 
     def add_module(self, name: str, module: types.ModuleType) -> None:
-        """Makes a module importable, and an attribute of its package if that has none."""
+        """Makes a module importable, and an attribute of its package unless that has one."""
         sys.modules[name] = module
         undo = functools.partial(_remove, sys.modules, name, module)
         self._made.append(Binding(name, undo))
@@ -57,12 +54,11 @@ class Bindings:
             self.set(sys.modules[package], attribute, module, name)
 
     def replace_everywhere(self, old: Any, new: Any) -> None:
-        """Binds ``new`` wherever a loaded module outside of JAX holds ``old``.
+        """Replaces ``old`` by ``new`` in all loaded modules outside of JAX.
 
-        That is in its names, in partials of it, in the names of its classes, and in the defaults
-        of its functions.
+        Covers module attributes, partials, class attributes and defaults of functions.
         """
-        for module_name, module in _modules_of_others():
+        for module_name, module in _modules_outside_jax():
             for attribute, value in list(_namespace(module).items()):
                 name = f"{module_name}.{attribute}"
                 self._replace(module, attribute, value, old, new, name)
@@ -102,7 +98,7 @@ class Bindings:
             self._made.append(Binding(f"{name}, the default of {key}", undo_keyword))
 
     def undo(self) -> None:
-        """Binds every name as it was, the latest first."""
+        """Restores everything, the latest first."""
         while self._made:
             self._made.pop().undo()
 
@@ -117,19 +113,26 @@ def _remove(mapping: dict[str, Any], key: str, ours: Any) -> None:
         del mapping[key]
 
 
+def current(owner: Any, attribute: str) -> Any:
+    """Returns an attribute of JAX without its deprecation warning; None if it has none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(owner, attribute, None)
+
+
 def _is_a(value: Any, kind: type) -> bool:
-    # Not isinstance, which asks the object for its __class__: a proxy may raise, or load a library.
+    # Not isinstance, which reads __class__: a proxy may raise, or load a library.
     return issubclass(type(value), kind)
 
 
-def _modules_of_others() -> Iterator[tuple[str, types.ModuleType]]:
+def _modules_outside_jax() -> Iterator[tuple[str, types.ModuleType]]:
     for name, module in list(sys.modules.items()):
-        ours = name.partition(".")[0] in ("jax", "jaxlib", "pmapx")
-        if _is_a(module, types.ModuleType) and not ours:
+        is_inside = name.partition(".")[0] in ("jax", "jaxlib", "pmapx")
+        if _is_a(module, types.ModuleType) and not is_inside:
             yield str(_namespace(module).get("__name__", name)), module
 
 
 def _namespace(module: types.ModuleType) -> dict[str, Any]:
-    # Not by way of the module's own __getattribute__, which loads it if it is a lazy one.
+    # Not the module's own __getattribute__, which would load a lazy module.
     namespace: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return namespace

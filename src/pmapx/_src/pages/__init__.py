@@ -1,16 +1,16 @@
-"""Pages that a command writes: one file of HTML, nothing loaded, and no data in it can run.
+"""HTML pages that commands write: single files that load nothing and run no code from data.
 
 ``escaping`` turns untrusted text into safe data; ``shell`` assembles a page; ``code_pages`` has the
 base class of rules and findings, which have a code and a page of documentation.
-``shell.css`` has the colours and ``shell.js`` what every page does: building elements from
-text, the theme, the keys and the help on them. A page adds files of its own beside these.
+``shell.css`` and ``shell.js`` are shared by all pages: colors, building DOM elements from text, the
+theme, keyboard shortcuts and their help. Each page adds its own files.
 
 >>> from pmapx._src.pages import shell
 >>> page = shell.Page("Sizes", data={"sizes": [1, 2]}, scripts=("shell.js",))
 >>> shell.render(page).startswith("<!doctype html>")
 True
 
-In the page's own script, the global ``shell`` has all that it needs::
+The page's own script uses the global ``shell``::
 
     const sizes = shell.data("sizes");
     shell.header("Sizes", `${sizes.length} in all`);

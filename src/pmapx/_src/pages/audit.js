@@ -42,12 +42,12 @@
   );
 
   function nothing() {
-    return section("Nothing is mapped", "No pmap and no jit of a shard_map was called with arrays.");
+    return section("No pmapped functions", "No pmap and no jit of a shard_map was called with arrays.");
   }
 
   function findings() {
     if (!audit.findings.length) {
-      return functions.length ? section("Findings", "Nothing to point out.") : null;
+      return functions.length ? section("Findings", "No findings.") : null;
     }
     const rows = audit.findings.map((remark) => {
       const [title, ...rest] = (audit.pages[remark.code] ?? remark.code).split("\n");
@@ -80,10 +80,10 @@
   }
 
   function overview() {
-    const legend = [...pictures.MEMORY.map(([key, name]) => [key, name]), ["sent", "sent by a device in a call"]];
+    const legend = [...pictures.MEMORY.map(([key, name]) => [key, name]), ["sent", "sent per device and call"]];
     return section(
       "Bytes by function",
-      "Above: the memory that a call needs on a device. Below: what a device sends in a call.",
+      "Above: memory per device. Below: bytes sent per device and call.",
       element("p", { class: "legend" }, legend.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), name))),
       element("div", { class: "wide" }, pictures.byFunction(functions, goTo)),
     );
@@ -170,7 +170,7 @@
         element(
           "table",
           { class: "leaves" },
-          element("thead", {}, element("tr", {}, ["array", "type and spec", "which device holds which part", "a device", "across devices"].map((name) => element("th", name === "a device" ? { class: "number" } : {}, name)))),
+          element("thead", {}, element("tr", {}, ["array", "type and spec", "which device holds which shard", "per device", "across devices"].map((name) => element("th", name === "per device" ? { class: "number" } : {}, name)))),
           body,
         ),
       ),
@@ -179,7 +179,7 @@
   }
 
   function exchanges(made, at) {
-    if (!made.exchanges.length) return [element("h3", {}, "Collectives"), element("p", { class: "words" }, "None: nothing is sent between devices.")];
+    if (!made.exchanges.length) return [element("h3", {}, "Collectives"), element("p", { class: "words" }, "None: there is no communication between devices.")];
     const crosses = made.between > 0;
     const rows = made.exchanges.map((exchange, index) =>
       element(
@@ -201,7 +201,7 @@
       rows[index].scrollIntoView({ behavior: "smooth", block: "nearest" });
       rows[index].focus({ preventScroll: true });
     };
-    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["a device sends", "number"], ...(crosses ? [["to other slices", "number"]] : []), ["time", "number"], ["from"]];
+    const heads = [["collective"], ["axis"], ["bytes", "number"], ["times", "number"], ["sent per device", "number"], ...(crosses ? [["to other slices", "number"]] : []), ["time", "number"], ["from"]];
     return [
       element("h3", {}, "Collectives of a call"),
       element("div", { class: "wide" }, pictures.timeline(made, show)),
@@ -221,9 +221,9 @@
     const kind = (index) => (index === 1 ? {} : { class: "number" });
     const said = made.scaling.growing.length
       ? element("ul", { class: "growing" }, made.scaling.growing.map((line) => element("li", {}, foreign(line))))
-      : element("p", { class: "words" }, "Nothing that a device sends or holds grows with the number of devices.");
+      : element("p", { class: "words" }, "Neither communication nor memory per device grows with the number of devices.");
     return [
-      element("h3", {}, "On more devices, a device"),
+      element("h3", {}, "Per device, on more devices"),
       element(
         "div",
         { class: "wide" },
@@ -240,12 +240,12 @@
   }
 
   function memory(made) {
-    if (!made.memory) return [element("h3", {}, "Memory a device"), element("p", { class: "words" }, "Not told by this backend.")];
+    if (!made.memory) return [element("h3", {}, "Memory per device"), element("p", { class: "words" }, "Not reported by this backend.")];
     const parts = pictures.memoryParts(made.memory);
     const said = pictures.MEMORY.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), `${name} ${bytes(parts[key])}`));
     return [
-      element("h3", {}, `Memory a device: ${bytes(made.memory.total)}`),
-      element("p", { class: "legend" }, said, made.memory.aliases ? element("span", {}, `${bytes(made.memory.aliases)} of outputs in the place of donated arguments`) : null),
+      element("h3", {}, `Memory per device: ${bytes(made.memory.total)}`),
+      element("p", { class: "legend" }, said, made.memory.aliases ? element("span", {}, `${bytes(made.memory.aliases)} of outputs reuse donated arguments`) : null),
       made.reused ? element("p", { class: "words" }, "Donated and reused: ", foreign(made.reused)) : null,
     ];
   }
@@ -264,8 +264,8 @@
     );
     const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX alone sends", "number"]];
     return section(
-      "Rows taken of arrays over several devices",
-      "With JAX alone each of these is a program on all devices; pmapx.unreplicate reads the row where it lies.",
+      "Indexing of arrays sharded over several devices",
+      "In JAX, each of these is a collective (all-gather); pmapx.unreplicate reads the local shard.",
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
     );
   }

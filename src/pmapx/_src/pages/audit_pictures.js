@@ -80,7 +80,7 @@ const pictures = (() => {
           return svg("text", { x: (x + 0.5) * wide, y: (y + 0.5) * height + 4, class: "mark" }, "…");
         }
         const part = isMatrix ? line * columns + column : column;
-        const held = isWhole ? "all of it on every device" : `part ${part} on device ${words(part)}`;
+        const held = isWhole ? "replicated on every device" : `shard ${part} on device ${words(part)}`;
         return svg(
           "g",
           {},
@@ -132,7 +132,7 @@ const pictures = (() => {
       x += wide;
       return block;
     });
-    const end = isTimed ? `${seconds(made.seconds)} of collectives a call, one after the other (an estimate)` : `${bytes(made.sent)} sent by a device in a call; widths are bytes, no time is estimated`;
+    const end = isTimed ? `${seconds(made.seconds)} of collectives per call, one after the other (an estimate)` : `${bytes(made.sent)} sent per device and call; widths are bytes, no time is estimated`;
     const base = top + lane * lanes.length;
     return svg(
       "svg",
@@ -188,7 +188,7 @@ const pictures = (() => {
       );
     });
     for (const row of rows) row.addEventListener("keydown", (event) => event.key === "Enter" && row.dispatchEvent(new MouseEvent("click")));
-    return svg("svg", { class: "by-function", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Memory and bytes sent a device, by function" }, rows);
+    return svg("svg", { class: "by-function", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Memory and bytes sent per device, by function" }, rows);
   }
 
   return Object.freeze({ bytes, byFunction, holdings, memoryParts, seconds, svg, timeline, MEMORY });

@@ -1,4 +1,4 @@
-"""Classes with a code and a page, one a file: the rules of ``check``, the findings of ``audit``."""
+"""Classes with a code and a page, one per file: rules of ``check`` and findings of ``audit``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ T = TypeVar("T", bound="Coded")
 
 
 class Coded:
-    """Something with a stable code, whose docstring is its page of documentation."""
+    """The base of classes with a stable code, whose docstring is their page of documentation."""
 
     code: ClassVar[str]
 
     @classmethod
     def slug(cls) -> str:
-        """Returns its name in words: ``negative-out-axes`` for ``NegativeOutAxes``."""
+        """Returns the name with hyphens: ``negative-out-axes`` for ``NegativeOutAxes``."""
         return re.sub("(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
 
     @classmethod
     def page(cls) -> str:
-        """Returns the docstring, with its code and title in front."""
         return page(cls)
 
     @classmethod
     def summary(cls) -> str:
-        """Returns the docstring's first line."""
         return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
 
 
 def all_in(package: str, path: Iterable[str], base: type[T]) -> dict[str, type[T]]:
-    """Returns the classes of a kind in the files of a package, by their codes."""
+    """Returns the subclasses of ``base`` in the modules of a package, by code."""
     found: dict[str, type[T]] = {}
     for item in pkgutil.walk_packages(path, f"{package}."):
         module = importlib.import_module(item.name)

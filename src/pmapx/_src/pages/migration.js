@@ -7,13 +7,13 @@
   const STATES = {
     rewritten: "rewritten",
     verified: "verified: the same results before and after",
-    unverified: "rewritten, and not reached by the command that was run",
-    different: "rewritten, and the results differ",
-    left: "left as it was",
+    unverified: "rewritten, but not reached by the command",
+    different: "rewritten, but the results differ",
+    left: "left unchanged",
   };
   const AXES = {
-    replicated: "have state that is replicated now, whole on every device",
-    stacked: "have state that stays stacked, a row a device",
+    replicated: "have replicated state now",
+    stacked: "have state that stays stacked, with a leading device axis",
   };
   // The folder that all files have in common is said once.
   const folder = report.files.reduce((common, path) => {
@@ -144,7 +144,7 @@
     "Sites",
     (row) => HEIGHTS[Object.keys(row)[0]],
     (row) => {
-      if (row.empty) return element("div", { class: "item empty" }, "No site fits these filters.");
+      if (row.empty) return element("div", { class: "item empty" }, "No site matches these filters.");
       if (row.header !== undefined) {
         return element("div", { class: "item header", title: report.files[row.header] }, foreign(paths[row.header]));
       }

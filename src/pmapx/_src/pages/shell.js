@@ -51,7 +51,7 @@ const shell = (() => {
 
   function unseen(character) {
     const number = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    return element("span", { class: "unseen", title: "a character that is not shown" }, `U+${number}`);
+    return element("span", { class: "unseen", title: "an invisible character" }, `U+${number}`);
   }
 
   function data(name) {
@@ -156,7 +156,7 @@ const shell = (() => {
   // A click beside the dialog closes it.
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   keys([
-    { keys: ["t"], does: "theme: as the system, light, dark", run: nextTheme },
+    { keys: ["t"], does: "theme: system, light, dark", run: nextTheme },
     { keys: ["?"], does: "these keys", run: help },
   ]);
   setTheme(kept("theme") ?? "auto");

@@ -1,4 +1,4 @@
-"""A page put together: its styles, scripts and data, under a policy that lets nothing else run."""
+"""Assembles a page: its styles, scripts and data, under a content security policy."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _DOCUMENT = """<!doctype html>
 </body>
 </html>
 """
-_NOSCRIPT = "This page is put together by its own script; it loads nothing from elsewhere."
+_NOSCRIPT = "This page needs JavaScript; it loads nothing from elsewhere."
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
-    """What makes a page: files of this folder, and data that its script reads by name.
+    """The parts of a page: files of this folder, and data blocks that its script reads by name.
 
-    ``data`` may hold anything that JSON can; a block is read when the script asks for it, so that
-    a large page starts fast when its data comes in many blocks.
+    ``data`` may hold anything that JSON can. A block is parsed when the script reads it, so a large
+    page starts faster if its data comes in many blocks.
     """
 
     title: str
@@ -56,7 +56,7 @@ def render(page: Page) -> str:
     True
     """
     style = "\n".join(map(_asset, page.styles))
-    # Each file is a scope of its own but for the one name that it may give to those behind it.
+    # Each file is its own scope, except for one global name that later files may use.
     script = "\n".join(map(_asset, page.scripts))
     return _DOCUMENT.format(
         policy=_policy(style, script),
@@ -70,7 +70,7 @@ def render(page: Page) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Only these two elements count, and no text can be made an element."""
+    """Allows only the page's own style and script, and no HTML from text."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -91,13 +91,15 @@ def _hashed(content: str) -> str:
 
 def _block(name: str, content: object) -> str:
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"the name of a block is not {name!r}: lowercase letters, digits and -")
+        raise ValueError(
+            f"the name of a block must be lowercase letters, digits and -, got {name!r}"
+        )
     data = escaping.as_json(content)
     return f'<script type="application/json" id="data-{name}">{data}</script>'
 
 
 def _asset(name: str) -> str:
-    # Line ends as the browser counts them when it hashes.
+    # Browsers normalize line ends before they hash.
     return (
         resources.files("pmapx._src.pages").joinpath(name).read_text("utf-8").replace("\r\n", "\n")
     )

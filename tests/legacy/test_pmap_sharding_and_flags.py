@@ -1,4 +1,4 @@
-"""PmapSharding and the old flags: mentioned, they say in one line what they became."""
+"""PmapSharding and removed flags: each use warns in one line."""
 
 import warnings
 
@@ -9,7 +9,8 @@ import pytest
 
 import pmapx
 from pmapx._src import errors
-from pmapx._src.legacy import removed_names
+from pmapx._src.legacy import pmap_sharding_and_flags
+from pmapx._src.legacy.patches import current
 
 N = jax.device_count()
 
@@ -26,7 +27,7 @@ def flag(request):
     return name
 
 
-@pytest.mark.parametrize("flag", removed_names.FLAGS, indirect=True)
+@pytest.mark.parametrize("flag", pmap_sharding_and_flags.FLAGS, indirect=True)
 def test_setting_a_removed_flag_is_explained_in_one_line(flag):
     with pmapx.install(), pytest.warns(errors.RemovedName, match=flag) as told:
         jax.config.update(flag, False)
@@ -35,7 +36,7 @@ def test_setting_a_removed_flag_is_explained_in_one_line(flag):
     assert told[0].filename == __file__
 
 
-@pytest.mark.parametrize("flag", removed_names.FLAGS, indirect=True)
+@pytest.mark.parametrize("flag", pmap_sharding_and_flags.FLAGS, indirect=True)
 def test_reading_a_removed_flag_is_explained(flag):
     with pmapx.install(), pytest.warns(errors.RemovedName, match=flag):
         assert getattr(jax.config, flag) is True
@@ -44,7 +45,7 @@ def test_reading_a_removed_flag_is_explained(flag):
         getattr(jax.config, flag)
 
 
-@pytest.mark.parametrize("flag", removed_names.FLAGS, indirect=True)
+@pytest.mark.parametrize("flag", pmap_sharding_and_flags.FLAGS, indirect=True)
 def test_a_removed_flag_in_the_environment_is_explained(flag, monkeypatch):
     monkeypatch.setenv(flag.upper(), "1")
 
@@ -64,7 +65,7 @@ def test_other_options_are_set_as_before():
 
 
 @pytest.mark.skipif(
-    removed_names._has_pmap_sharding(), reason="this release of JAX has PmapSharding"
+    current(jax.sharding, "PmapSharding") is not None, reason="this release of JAX has PmapSharding"
 )
 def test_asking_for_pmap_sharding_is_explained_in_one_line():
     x = jnp.ones(3)
@@ -79,7 +80,7 @@ def test_asking_for_pmap_sharding_is_explained_in_one_line():
 def test_the_default_pmap_sharding_is_the_layout_of_pmaps_outputs(dim):
     shape = (N, N, 3)
 
-    sharding = removed_names.PmapSharding.default(shape, dim)
+    sharding = pmap_sharding_and_flags.PmapSharding.default(shape, dim)
 
     x = jax.device_put(np.zeros(shape, np.float32), sharding)
     mapped = pmapx.pmap(lambda x: x, in_axes=dim, out_axes=dim, reshard="error")(x)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pmapx
-from pmapx._src.legacy import restored_names
+from pmapx._src.legacy import renamed_names
 
 pytestmark = pytest.mark.behaviour("I7")
 
@@ -24,21 +24,21 @@ OWNERS += [jax.tree_util, type(jax.config), ARRAY, jax.interpreters.pxla, jax.in
 @pytest.fixture(autouse=True, scope="module")
 def installed():
     before = [dict(vars(owner)) for owner in OWNERS]
-    modules = {name: sys.modules.get(name) for name in restored_names.MODULES}
+    modules = {name: sys.modules.get(name) for name in renamed_names.MODULES}
     with pmapx.install() as handle:
         yield handle
     assert [dict(vars(owner)) for owner in OWNERS] == before
-    assert {name: sys.modules.get(name) for name in restored_names.MODULES} == modules
+    assert {name: sys.modules.get(name) for name in renamed_names.MODULES} == modules
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", restored_names.NAMES)
+@pytest.mark.parametrize("name", renamed_names.NAMES)
 def test_a_removed_name_is_there(name, installed):
     module, _, attribute = name.rpartition(".")
     found = getattr(importlib.import_module(module), attribute)
 
     if name in installed.patched:
-        assert found is restored_names._find(restored_names.NAMES[name])
+        assert found is renamed_names._find(renamed_names.NAMES[name])
 
 
 def test_trees():

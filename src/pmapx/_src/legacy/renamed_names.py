@@ -1,7 +1,7 @@
-"""Names around pmap that JAX removed or moved, back where they were and meaning what they meant.
+"""Names that JAX removed or renamed, restored with their old meaning.
 
-A name that this release has is left alone. What cannot mean the same today (``xmap``,
-``host_callback``, ``xla_computation``) stays away.
+Names that this release of JAX has are left alone. Those without an equivalent today (``xmap``,
+``host_callback``, ``xla_computation``) are not restored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import sys
 import types
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +20,10 @@ import jax.extend.core
 import jax.numpy as jnp
 
 from pmapx._src import fastpath
-from pmapx._src.legacy import restored_functions
-from pmapx._src.legacy.patches import Bindings
+from pmapx._src.legacy import removed_functions
+from pmapx._src.legacy.patches import Bindings, current
 
-_HERE = "pmapx._src.legacy.restored_functions."
+_HERE = "pmapx._src.legacy.removed_functions."
 NAMES: dict[str, str] = {
     **{
         f"jax.tree_{name}": f"jax.tree_util.tree_{name}"
@@ -80,14 +79,14 @@ NAMES: dict[str, str] = {
     "jax.sharding.MeshPspecSharding": "jax.sharding.NamedSharding",
     "jax.sharding.XLACompatibleSharding": "jax.sharding.Sharding",
     "jax.sharding.use_mesh": "jax.set_mesh",
-    # What custom primitives are made of.
+    # For custom primitives.
     **{
         f"jax.core.{name}": f"jax.extend.core.{name}"
         for name in vars(jax.extend.core)
         if not name.startswith("_") and name not in ("primitives", "annotations")
     },
 }
-"""The removed name, and where the same is found today."""
+"""Each removed name, and its equivalent today."""
 
 LATER = {
     "jax.experimental.pjit": {
@@ -96,7 +95,7 @@ LATER = {
     },
     "jax.lib.xla_bridge": {"get_backend": "jax.extend.backend.get_backend"},
 }
-"""The same of modules that are imported when a program asks for them."""
+"""The same for modules that JAX imports lazily."""
 
 MODULES: dict[str, str | dict[str, str]] = {
     "jax.abstract_arrays": {
@@ -123,11 +122,11 @@ MODULES: dict[str, str | dict[str, str]] = {
         **{name: _HERE + f"{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
     },
 }
-"""Modules that are gone: the one that took their place, or where each of their names is now."""
+"""Each removed module, and its replacement, or the equivalent of each of its names."""
 
 
-def put_back(bindings: Bindings) -> None:
-    """Binds every name of the tables that this release of JAX has not."""
+def restore(bindings: Bindings) -> None:
+    """Restores every name of the tables that this release of JAX does not have."""
     for name, source in NAMES.items():
         module, _, attribute = name.rpartition(".")
         owner = sys.modules.get(module)
@@ -135,35 +134,35 @@ def put_back(bindings: Bindings) -> None:
             _bind(bindings, owner, attribute, source, name)
     for name, contents in MODULES.items():
         if name not in sys.modules and importlib.util.find_spec(name) is None:
-            bindings.add_module(name, _Former(name, contents))
+            bindings.add_module(name, _RemovedModule(name, contents))
     _arguments(bindings)
     _config(bindings)
     _arrays(bindings)
 
 
-def put_back_in(bindings: Bindings, module: types.ModuleType) -> None:
-    """Binds the names of one module of ``LATER``, which has just been imported."""
+def restore_in(bindings: Bindings, module: types.ModuleType) -> None:
+    """Restores the names of a module of ``LATER`` after its import."""
     for attribute, source in LATER[module.__name__].items():
         _bind(bindings, module, attribute, source, f"{module.__name__}.{attribute}")
 
 
 def _bind(bindings: Bindings, owner: Any, attribute: str, source: str, name: str) -> None:
-    if _has(owner, attribute):
+    if current(owner, attribute) is not None:
         return
     try:
         value = _find(source)
     except (AttributeError, ImportError):
-        return  # This release has moved it once more.
+        return  # This release has renamed it again.
     bindings.set(owner, attribute, value, name)
 
 
 def _arguments(bindings: Bindings) -> None:
     if "a_min" not in inspect.signature(jnp.clip).parameters:
         bindings.set(
-            jnp, "clip", restored_functions.clip(jnp.clip), "jax.numpy.clip, for a_min and a_max"
+            jnp, "clip", removed_functions.clip(jnp.clip), "jax.numpy.clip, for a_min and a_max"
         )
     if "newshape" not in inspect.signature(jnp.reshape).parameters:
-        ours = restored_functions.reshape(jnp.reshape)
+        ours = removed_functions.reshape(jnp.reshape)
         bindings.set(jnp, "reshape", ours, "jax.numpy.reshape, for newshape")
 
 
@@ -180,7 +179,7 @@ def _config(bindings: Bindings) -> None:
 
 
 def _arrays(bindings: Bindings) -> None:
-    # Today's arrays have these too, only to raise.
+    # JAX defines these too, but they raise.
     array = fastpath.array_type()
     buffers = property(lambda x: [shard.data for shard in x.addressable_shards])
     bindings.set(array, "device_buffers", buffers, "jax.Array.device_buffers")
@@ -188,11 +187,11 @@ def _arrays(bindings: Bindings) -> None:
     bindings.set(array, "device_buffer", buffer, "jax.Array.device_buffer")
 
 
-class _Former(types.ModuleType):
-    """A module that is gone; what it had is looked up when it is asked for."""
+class _RemovedModule(types.ModuleType):
+    """A removed module; its names are looked up on access."""
 
     def __init__(self, name: str, contents: str | Mapping[str, str]) -> None:
-        super().__init__(name, f"What JAX had as {name}, put back by pmapx.")
+        super().__init__(name, f"The removed module {name}, restored by pmapx.")
         self.__spec__ = importlib.machinery.ModuleSpec(name, None)
         self.__dict__["_contents"] = contents
 
@@ -214,9 +213,3 @@ class _Former(types.ModuleType):
 def _find(source: str) -> Any:
     module, _, attribute = source.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
-
-
-def _has(owner: Any, attribute: str) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return hasattr(owner, attribute)

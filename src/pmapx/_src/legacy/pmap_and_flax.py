@@ -1,11 +1,10 @@
-"""The names that pmapx takes over, and what each is replaced by."""
+"""Replacing ``jax.pmap``, ``jax.device_put_*`` and functions of Flax with those of pmapx."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +19,14 @@ from pmapx._src.arrays.device_put import (
 )
 from pmapx._src.arrays.local_shards import unreplicate
 from pmapx._src.arrays.prefetch import prefetch
-from pmapx._src.legacy.patches import Bindings
+from pmapx._src.legacy.patches import Bindings, current
 from pmapx._src.map.pmap import pmap
 
 
-def take_over_jax(bindings: Bindings, oversubscribe: bool, originals: dict[str, Any]) -> None:
-    """Binds ``jax.pmap`` and the two removed functions, and every copy that modules hold.
+def replace_in_jax(bindings: Bindings, oversubscribe: bool, originals: dict[str, Any]) -> None:
+    """Replaces ``jax.pmap`` and the two removed functions, also where modules imported them.
 
-    ``originals`` remembers what was there, for when it is called again: modules may have been
-    imported since.
+    ``originals`` keeps JAX's own for later calls, when more modules may be imported.
     """
     replacements = {
         "pmap": _oversubscribing() if oversubscribe else pmap,
@@ -37,9 +35,10 @@ def take_over_jax(bindings: Bindings, oversubscribe: bool, originals: dict[str, 
     }
     for name, ours in replacements.items():
         if name not in originals:
-            theirs = _attribute(jax, name)
-            if theirs is not None and not _is_of(theirs, "jax"):
-                continue  # Somebody else's, such as a fake for debugging.
+            theirs = current(jax, name)
+            package = str(getattr(theirs, "__module__", "")).partition(".")[0]
+            if theirs is not None and package != "jax":
+                continue  # Someone else's patch, such as a fake for debugging.
             originals[name] = theirs
             bindings.set(jax, name, ours, f"jax.{name}")
         if originals[name] is not None:
@@ -54,18 +53,8 @@ def _oversubscribing() -> Callable[..., Any]:
     return oversubscribing_pmap
 
 
-def _attribute(module: types.ModuleType, name: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return getattr(module, name, None)
-
-
-def _is_of(value: Any, package: str) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] == package
-
-
-# Each with the parameters that it must have to be the function we know. Newer releases of Flax have
-# an axis_name besides; a call that gives one is left to Flax.
+# With the parameters that we expect. Newer releases of Flax add axis_name; a call that passes it is
+# left to Flax.
 FLAX: dict[str, dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
     "flax.jax_utils": {
         "replicate": (replicate, ("tree", "devices")),
@@ -76,8 +65,8 @@ FLAX: dict[str, dict[str, tuple[Callable[..., Any], tuple[str, ...]]]] = {
 }
 
 
-def take_over_flax(bindings: Bindings, module: types.ModuleType) -> None:
-    """Binds the functions of one module of Flax, and every copy that modules hold."""
+def replace_in_flax(bindings: Bindings, module: types.ModuleType) -> None:
+    """Replaces the functions of a Flax module, also where other modules imported them."""
     for name, (fast, parameters) in FLAX[module.__name__].items():
         theirs = vars(module).get(name)
         if not isinstance(theirs, types.FunctionType) or theirs.__module__ != module.__name__:
@@ -93,15 +82,15 @@ def take_over_flax(bindings: Bindings, module: types.ModuleType) -> None:
 def _or_theirs(
     fast: Callable[..., Any], theirs: Callable[..., Any], parameters: tuple[str, ...]
 ) -> Callable[..., Any]:
-    """Returns ``fast`` for what it takes; traced and other leaves, other options are Flax's."""
+    """Returns a function that calls ``fast`` if it supports the arguments, and Flax's otherwise."""
     signature = inspect.signature(theirs)
-    is_for_us = _is_stacked if fast is unreplicate else _is_array
+    is_supported = _is_stacked if fast is unreplicate else _is_array
 
     @functools.wraps(theirs)
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         if all(name in parameters for name in bound.arguments) and (
-            fast is prefetch or all(is_for_us(leaf) for leaf in jax.tree.leaves(bound.args[0]))
+            fast is prefetch or all(is_supported(leaf) for leaf in jax.tree.leaves(bound.args[0]))
         ):
             return fast(*bound.args)
         return theirs(*args, **kwargs)

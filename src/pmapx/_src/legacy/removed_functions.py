@@ -1,4 +1,4 @@
-"""Functions and classes that JAX had under other names, with the meaning that they had."""
+"""Functions and classes that JAX removed and that have no equivalent under another name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from pmapx._src.map.pmap import pmap
 
 
-class _AnArray(type):
-    """The type of classes that stand for arrays of some kind: ``isinstance`` asks ``holds``."""
+class _ArrayKind(type):
+    """The metaclass of classes for which ``isinstance`` is the result of ``holds``."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, jax.Array) and bool(cls.holds(instance))  # type: ignore[attr-defined]
@@ -23,32 +23,29 @@ class _AnArray(type):
         return type.__subclasscheck__(cls, subclass)
 
 
-class PRNGKeyArray(metaclass=_AnArray):
+class PRNGKeyArray(metaclass=_ArrayKind):
     """``jax.random.PRNGKeyArray``: an array of typed PRNG keys."""
 
     @staticmethod
     def holds(x: jax.Array) -> bool:
-        """Says whether an array is one."""
         return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-class ShardedDeviceArray(metaclass=_AnArray):
-    """``jax.interpreters.pxla.ShardedDeviceArray``: a result of pmap, an array on many devices."""
+class ShardedDeviceArray(metaclass=_ArrayKind):
+    """``jax.interpreters.pxla.ShardedDeviceArray``: an array on several devices."""
 
     @staticmethod
     def holds(x: jax.Array) -> bool:
-        """Says whether an array is one."""
         return not isinstance(x, jax.core.Tracer) and x.sharding.num_devices > 1
 
 
 class AxisFrame(int):
-    """What ``jax.core.axis_frame`` returned: the axis with its size, or later the size itself."""
+    """What ``jax.core.axis_frame`` returned: an object with the axis size, or later the size."""
 
     name: Hashable
 
     @property
     def size(self) -> int:
-        """The size of the axis."""
         return int(self)
 
 
@@ -60,73 +57,57 @@ def axis_frame(axis_name: Hashable) -> AxisFrame:
 
 
 def raise_to_shaped(aval: Any, weak_type: bool | None = None) -> Any:
-    """``jax.core.raise_to_shaped``: no abstract value holds a number any more."""
+    """``jax.core.raise_to_shaped``: all abstract values are shaped today."""
     return aval if weak_type is None else aval.update(weak_type=weak_type)
 
 
 def soft_pmap(fun: Callable[..., Any], axis_name: Hashable = None, in_axes: Any = 0) -> Any:
-    """``jax.soft_pmap``: a map over more elements than devices."""
+    """``jax.soft_pmap``: a pmap whose axis may be larger than the number of devices."""
     return pmap(fun, axis_name, in_axes=in_axes, oversubscribe=True)
 
 
 def host_ids(backend: str | None = None) -> list[int]:
-    """``jax.host_ids``: the numbers of all processes."""
+    """``jax.host_ids``: the indices of all processes."""
     return list(range(jax.process_count(backend)))
 
 
 def enable_x64(new_val: bool = True) -> Any:
-    """``jax.experimental.enable_x64``: a block with types of 64 bits."""
+    """``jax.experimental.enable_x64``: a context with 64-bit types."""
     return jax.enable_x64(new_val)
 
 
 def disable_x64() -> Any:
-    """``jax.experimental.disable_x64``: a block without types of 64 bits."""
+    """``jax.experimental.disable_x64``: a context without 64-bit types."""
     return jax.enable_x64(False)
 
 
 def clear_backends() -> None:
-    """``jax.clear_backends``: lets the next use of JAX start its devices anew."""
+    """``jax.clear_backends``: the next use of JAX initializes its backends again."""
     from jax.extend.backend import clear_backends
 
     clear_backends()
 
 
-def _updated(method: str, x: Any, idx: Any, y: Any, options: dict[str, Any]) -> jax.Array:
-    updated: jax.Array = getattr(jnp.asarray(x).at[idx], method)(y, **options)
-    return updated
+def _index_operation(method: str) -> Callable[..., jax.Array]:
+    def operation(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
+        updated: jax.Array = getattr(jnp.asarray(x).at[idx], method)(y, **options)
+        return updated
+
+    operation.__doc__ = f"``x.at[idx].{method}(y)``."
+    return operation
 
 
-def index_update(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-    """``jax.ops.index_update``: ``x.at[idx].set(y)``."""
-    return _updated("set", x, idx, y, options)
-
-
-def index_add(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-    """``jax.ops.index_add``: ``x.at[idx].add(y)``."""
-    return _updated("add", x, idx, y, options)
-
-
-def index_mul(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-    """``jax.ops.index_mul``: ``x.at[idx].multiply(y)``."""
-    return _updated("multiply", x, idx, y, options)
-
-
-def index_min(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-    """``jax.ops.index_min``: ``x.at[idx].min(y)``."""
-    return _updated("min", x, idx, y, options)
-
-
-def index_max(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-    """``jax.ops.index_max``: ``x.at[idx].max(y)``."""
-    return _updated("max", x, idx, y, options)
-
-
+index_update = _index_operation("set")
+index_add = _index_operation("add")
+index_mul = _index_operation("multiply")
+index_min = _index_operation("min")
+index_max = _index_operation("max")
 index = np.s_
-"""``jax.ops.index``: ``index[1:, 0]`` is that index."""
+"""``jax.ops.index``: ``index[1:, 0]`` as an object."""
 
 
 def shuffle(key: Any, x: Any, axis: int = 0) -> jax.Array:
-    """``jax.random.shuffle``: the elements along an axis in another order, each line its own."""
+    """``jax.random.shuffle``: an independent permutation along an axis."""
     return jax.random.permutation(key, x, axis, independent=True)
 
 
@@ -136,7 +117,7 @@ def tie_in(x: Any, y: Any) -> Any:
 
 
 def pvary(x: Any, axis_name: Any) -> Any:
-    """``jax.lax.pvary``: a value of which every device has its own."""
+    """``jax.lax.pvary``: marks a value as varying over a mesh axis."""
     return jax.lax.pcast(x, axis_name, to="varying")
 
 
@@ -146,17 +127,17 @@ def msort(a: Any) -> jax.Array:
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> jax.Array:
-    """``jax.numpy.in1d``: which elements of one array are in another, flattened."""
+    """``jax.numpy.in1d``: ``isin``, flattened."""
     return jnp.isin(ar1, ar2, assume_unique=assume_unique, invert=invert).ravel()
 
 
 def asscalar(a: Any) -> Any:
-    """``jax.numpy.asscalar``: an array of one element as a number of Python."""
+    """``jax.numpy.asscalar``: a size-1 array as a Python scalar."""
     return a.item()
 
 
 def clip(jax_clip: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``jax.numpy.clip`` with the names ``a``, ``a_min`` and ``a_max`` beside today's."""
+    """Returns ``jax.numpy.clip`` that also accepts ``a``, ``a_min`` and ``a_max``."""
 
     @functools.wraps(jax_clip)
     def clip(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +152,7 @@ def clip(jax_clip: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reshape(jax_reshape: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``jax.numpy.reshape`` with the name ``newshape`` beside today's."""
+    """Returns ``jax.numpy.reshape`` that also accepts ``newshape``."""
 
     @functools.wraps(jax_reshape)
     def reshape(*args: Any, **kwargs: Any) -> Any:
@@ -183,23 +164,23 @@ def reshape(jax_reshape: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
-    """``jax.util.safe_map``: map over sequences of one length."""
+    """``jax.util.safe_map``: ``map`` over sequences of equal length."""
     return [f(*each) for each in zip(*args, strict=True)]
 
 
 def safe_zip(*args: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """``jax.util.safe_zip``: zip of sequences of one length."""
+    """``jax.util.safe_zip``: ``zip`` of sequences of equal length."""
     return list(zip(*args, strict=True))
 
 
 def unzip2(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """``jax.util.unzip2``: the firsts and the seconds."""
+    """``jax.util.unzip2``: the first and the second items."""
     listed = list(pairs)
     return tuple(first for first, _ in listed), tuple(second for _, second in listed)
 
 
 def split_list(args: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    """``jax.util.split_list``: parts of so many items each, and the rest."""
+    """``jax.util.split_list``: parts of the given lengths, and the rest."""
     items, parts = list(args), []
     for count in counts:
         parts.append(items[:count])
