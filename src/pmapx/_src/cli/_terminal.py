@@ -23,6 +23,20 @@ def colour(wanted: bool | None) -> bool | None:
     return wanted
 
 
+def coloured_diff(text: str) -> str:
+    """Returns a diff with colours for a terminal."""
+    lines = []
+    # Only \n ends a line of a diff; splitlines would split at more.
+    for line in text.removesuffix("\n").split("\n"):
+        if line.startswith(("---", "+++")):
+            lines.append(click.style(line, bold=True))
+        elif line.startswith(("+", "-", "@")):
+            lines.append(click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}[line[0]]))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def fail(ctx: click.Context, message: str) -> NoReturn:
     """Ends the command with one line on what is wrong."""
     click.echo(f"pmapx: {message}", err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Bar, Seconds, colour, fail
+from pmapx._src.cli._terminal import Bar, Seconds, colour, coloured_diff, fail
 from pmapx._src.source import settings
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def command(
     is_coloured = colour(color)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            _echo(_coloured(diff(file)), is_coloured)
+            _echo(coloured_diff(diff(file)), is_coloured)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
@@ -218,19 +218,6 @@ def _verify(
 def _echo(text: str, is_coloured: bool | None) -> None:
     if text:
         click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=is_coloured)
-
-
-def _coloured(text: str) -> str:
-    lines = []
-    # Only \n ends a line of a diff; splitlines would cut at more.
-    for line in text.removesuffix("\n").split("\n"):
-        if line.startswith(("---", "+++")):
-            lines.append(click.style(line, bold=True))
-        elif line.startswith(("+", "-", "@")):
-            lines.append(click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}[line[0]]))
-        else:
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:

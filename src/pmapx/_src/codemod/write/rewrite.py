@@ -92,11 +92,10 @@ def rewrite(
     >>> done.after.decode().splitlines()[-1]
     "f = jax.jit(one_row_each(abs, axis_name='i'))"
     """
-    comments = suppressions.suppressed(module.source.text)
     sites = [
         site
         for site in find_sites(module)
-        if not suppressions.is_suppressed("PMX501", _lines(site.whole), comments)
+        if not suppressions.is_suppressed("PMX501", site.whole, module.source)
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), around)
     manner = _manner(module, planned, around.in_processes)
@@ -159,10 +158,6 @@ def _written(data: bytes, pieces: list[Piece]) -> bytes:
             if piece.tree is not piece.before
         },
     )
-
-
-def _lines(place: Place) -> range:
-    return range(place.line, place.end_line + 1)
 
 
 def _line(error: Exception) -> str:
