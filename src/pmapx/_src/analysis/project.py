@@ -20,12 +20,21 @@ _PART_OF_JAX = os.path.join("jax", "_src", "api.py")
 class Project:
     """All files of a run; a module is read when something asks for a name in it."""
 
-    def __init__(self, paths: Iterable[str], *, is_partial: bool = False, others: int = 0) -> None:
+    def __init__(
+        self,
+        paths: Iterable[str],
+        *,
+        is_partial: bool = False,
+        others: int = 0,
+        words: frozenset[str] = frozenset(),
+    ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
+        With ``words``, a function that nothing calls is read only if one of them leads to it.
         """
         self.is_partial = is_partial
+        self.words = words
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -57,7 +66,7 @@ class Project:
 
         What no reading changes is shared: where files lie, and their trees.
         """
-        fresh = Project((), is_partial=self.is_partial)
+        fresh = Project((), is_partial=self.is_partial, words=self.words)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes

@@ -119,9 +119,9 @@ def _read(
     """Reads the files with uses, and then those that use what these wrap."""
     with gc_paused.left_alone():
         _import_rules()
-        from pmapx._src.analysis.project import Project
+        from pmapx._src.lint import worker
 
-        project = Project(given, is_partial=True)
+        project = worker.project_of(given)
     found: list[Finding] = []
     new, known = sifted.uses, set[tuple[str, str]]()
     while new:
