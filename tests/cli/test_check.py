@@ -218,3 +218,56 @@ def test_the_pre_commit_hook_names_this_command():
 
     hook = (Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text()
     assert "entry: pmapx check" in hook
+
+
+REMOVED = "import jax\n\ny = jax.tree_map(abs, x)\nkey: bool = isinstance(k, jax.random.KeyArray)\n"
+
+
+@pytest.fixture
+def removed(tmp_path):
+    path = tmp_path / "removed.py"
+    path.write_text(REMOVED)
+    return path
+
+
+def test_fix_writes_safe_fixes_and_reports_what_is_left(removed):
+    result = run(removed, "--fix")
+    assert removed.read_text() == REMOVED.replace("tree_map", "tree.map")
+    assert result.exit_code == 1
+    assert "Fixed 1 finding in 1 file." in result.stderr
+    assert "PMX519 1x" in result.stdout
+    assert "0 fixable with --fix, 1 more with --unsafe-fixes." in result.stdout
+
+
+def test_unsafe_fixes_are_written_when_asked_for(removed):
+    result = run(removed, "--fix", "--unsafe-fixes")
+    assert "jax.Array" in removed.read_text()
+    assert result.exit_code == 0
+
+
+def test_diff_shows_the_fixes_and_writes_nothing(removed):
+    result = run(removed, "--diff")
+    assert removed.read_text() == REMOVED
+    assert result.exit_code == 1
+    assert "-y = jax.tree_map(abs, x)\n+y = jax.tree.map(abs, x)\n" in result.stdout
+
+
+def test_only_what_is_reported_is_fixed(removed):
+    assert run(removed, "--fix", "--ignore", "PMX519").exit_code == 0
+    assert removed.read_text() == REMOVED
+
+
+def test_unsafe_fixes_alone_are_an_error(removed):
+    assert run(removed, "--unsafe-fixes").exit_code == 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line(removed, monkeypatch):
+    from pmapx._src.source import atomic_write
+
+    def refuse(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic_write, "write", refuse)
+    result = run(removed, "--fix")
+    assert result.exit_code == 2
+    assert result.stderr == f"pmapx: cannot write {removed}: no space left on device\n"

@@ -107,6 +107,12 @@ def make_function(
         for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is not None
     ]
+    parameters = [*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    annotations = [parameter.annotation for parameter in parameters if parameter is not None]
+    # They name types that JAX may have removed.
+    for annotation in [*annotations, getattr(node, "returns", None)]:
+        if annotation is not None:
+            interpreter.evaluate(frame, annotation, is_quiet=True)
     # ``mesh=None`` says nothing of what will be passed.
     kept = tuple((name, held) for name, held in defaults if held != value(Const(None)))
     owner = frame.env.names.get("__class__") if frame.env.is_class else None

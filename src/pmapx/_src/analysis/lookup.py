@@ -41,8 +41,13 @@ def dotted(node: ast.AST) -> str | None:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return None if base is None else f"{base}.{node.attr}"
+        # Asked for at every reading, and for each part of a chain.
+        known = vars(node)
+        if "dotted" not in known:
+            base = dotted(node.value)
+            known["dotted"] = None if base is None else f"{base}.{node.attr}"
+        path: str | None = known["dotted"]
+        return path
     return None
 
 

@@ -89,7 +89,7 @@ class Module:
         self._has_news = False
         self._words: dict[ast.AST, frozenset[str]] = {}
         # Attributes that hold something worth following.
-        self.telling_attributes: set[str] = {"jax"}
+        self.telling_attributes: set[str] = set(project.words) or {"jax"}
         self.is_read = False
 
     @property
@@ -149,10 +149,10 @@ class Module:
 
     def _is_telling(self, fact: Fact, seen: set[ast.AST]) -> bool:
         """Tells whether a fact could lead to another: numbers and NumPy's functions do not."""
-        if isinstance(fact, Named):
-            return fact.name.partition(".")[0] in _TELLING
-        if isinstance(fact, Result):
-            return fact.of.partition(".")[0] in _TELLING
+        if isinstance(fact, (Named, Result)):
+            name = fact.name if isinstance(fact, Named) else fact.of
+            words = self.project.words
+            return name.rpartition(".")[2] in words if words else name.partition(".")[0] in _TELLING
         if isinstance(fact, Function):
             return fact.node not in seen and fact.module._is_worth_reading(fact, seen)
         if isinstance(fact, Class):

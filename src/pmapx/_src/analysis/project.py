@@ -27,14 +27,17 @@ class Project:
         is_partial: bool = False,
         others: int = 0,
         has_definitions: bool = False,
+        words: frozenset[str] = frozenset(),
     ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
         With ``has_definitions`` every function is read, and the bindings that reach each name.
+        With ``words``, a function that nothing calls is read only if one of them leads to it.
         """
         self.is_partial = is_partial
         self.has_definitions = has_definitions
+        self.words = words
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -68,7 +71,7 @@ class Project:
 
         What no reading changes is shared: where files lie, and their trees.
         """
-        fresh = Project((), is_partial=self.is_partial)
+        fresh = Project((), is_partial=self.is_partial, words=self.words)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes

@@ -106,6 +106,7 @@ def _assign(frame: Frame, node: ast.Assign) -> None:
 
 
 def _annotated_assign(frame: Frame, node: ast.AnnAssign) -> None:
+    evaluate(frame, node.annotation, is_quiet=True)
     if node.value is not None:
         assign(frame, node.target, evaluate(frame, node.value), node.value)
 

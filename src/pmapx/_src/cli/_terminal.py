@@ -44,6 +44,20 @@ def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
             fail(ctx, f"no such file or directory: {path!r}")
 
 
+def coloured_diff(text: str) -> str:
+    """Returns a diff with colours for a terminal."""
+    lines = []
+    # Only \n ends a line of a diff; splitlines would split at more.
+    for line in text.removesuffix("\n").split("\n"):
+        if line.startswith(("---", "+++")):
+            lines.append(click.style(line, bold=True))
+        elif line.startswith(("+", "-", "@")):
+            lines.append(click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}[line[0]]))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def fail(ctx: click.Context, message: str) -> NoReturn:
     """Ends the command with a one-line error."""
     click.echo(f"pmapx: {message}", err=True)

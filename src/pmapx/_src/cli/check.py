@@ -1,14 +1,27 @@
-"""``pmapx check``: uses of pmap, and what breaks on today's JAX."""
+"""``pmapx check``: uses of pmap, what breaks on today's JAX, and the fixes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from pmapx._src.cli._terminal import Bar, check_paths, color_option, echo, exclude_option, fail
-from pmapx._src.lint.check import check
+from pmapx._src.cli._terminal import (
+    Bar,
+    check_paths,
+    color_option,
+    coloured_diff,
+    echo,
+    exclude_option,
+    fail,
+)
+from pmapx._src.lint.check import Report, check
 from pmapx._src.lint.formats import FORMATS, render
 from pmapx._src.source import atomic_write, settings
 from pmapx._src.source.location import Confidence
+
+if TYPE_CHECKING:
+    from pmapx._src.lint.fixing import FixedFile
 
 
 @click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
@@ -31,6 +44,11 @@ from pmapx._src.source.location import Confidence
     type=click.Choice([str(level) for level in Confidence]),
     help="Minimum confidence to report; medium by default.",
 )
+@click.option("--fix", is_flag=True, help="Apply safe fixes; report what is left.")
+@click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes too, with --fix or --diff.")
+@click.option(
+    "--diff", "is_diff", is_flag=True, help="Show what --fix would change; write nothing."
+)
 @click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; automatic by default."
@@ -46,6 +64,9 @@ def command(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
     confidence: str | None,
+    fix: bool,
+    unsafe_fixes: bool,
+    is_diff: bool,
     output: str | None,
     jobs: int | None,
     color: bool | None,
@@ -60,9 +81,13 @@ def command(
     Examples:
       pmapx check .
       pmapx check src --select PMX51 --confidence high
+      pmapx check . --diff
+      pmapx check . --fix --unsafe-fixes
       pmapx check . --format sarif --output pmapx.sarif
     """
     check_paths(ctx, paths)
+    if unsafe_fixes and not (fix or is_diff):
+        fail(ctx, "--unsafe-fixes needs --fix or --diff")
     try:
         wanted = settings.make(
             settings.load(paths),
@@ -75,6 +100,41 @@ def command(
         fail(ctx, str(error))
     with Bar("Checking") as bar:
         report = check(paths, wanted, processes=jobs, progress=bar.advance)
+    fixed: list[FixedFile] = []
+    if fix or is_diff:
+        from pmapx._src.lint.fixing import fix_reported
+
+        fixed = fix_reported(report, wanted, is_unsafe=unsafe_fixes)
+    if is_diff:
+        from pmapx._src.source.change import diff
+
+        for file in fixed:
+            echo(coloured_diff(diff(file)), color)
+        ctx.exit(1 if fixed and not exit_zero else 0)
+    if fixed:
+        _write(ctx, fixed)
+        with Bar("Checking") as bar:
+            report = check(paths, wanted, processes=jobs, progress=bar.advance)
+    _show(ctx, report, layout, output, color)
+    ctx.exit(1 if report.findings and not exit_zero else 0)
+
+
+def _write(ctx: click.Context, fixed: list[FixedFile]) -> None:
+    from pmapx._src.source import atomic_write
+
+    for file in fixed:
+        try:
+            atomic_write.write(file.path, file.after, expected=file.before)
+        except OSError as error:
+            fail(ctx, f"cannot write {file.path}: {(error.strerror or str(error)).lower()}")
+    count = sum(len(file.fixed) for file in fixed)
+    findings, files = ("finding" + "s" * (count != 1), "file" + "s" * (len(fixed) != 1))
+    click.echo(f"Fixed {count:,} {findings} in {len(fixed):,} {files}.", err=True)
+
+
+def _show(
+    ctx: click.Context, report: Report, layout: str, output: str | None, color: bool | None
+) -> None:
     rendered = render(report, layout)
     if output is not None:
         try:
@@ -83,4 +143,3 @@ def command(
             fail(ctx, str(error))
     else:
         echo(rendered, color)
-    ctx.exit(1 if report.findings and not exit_zero else 0)

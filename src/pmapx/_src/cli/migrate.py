@@ -17,6 +17,7 @@ from pmapx._src.cli._terminal import (
     Seconds,
     check_paths,
     color_option,
+    coloured_diff,
     echo,
     exclude_option,
     fail,
@@ -134,7 +135,7 @@ def command(
     done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            echo(_coloured(diff(file)), color)
+            echo(coloured_diff(diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
@@ -223,19 +224,6 @@ def _write_report(ctx: click.Context, page: str, done: Migration, **outcome: Any
         atomic_write.write_output(page, report.render(report.report(done, **outcome)))
     except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
-
-
-def _coloured(text: str) -> str:
-    lines = []
-    # Only \n ends a line of a diff; splitlines splits at other characters too.
-    for line in text.removesuffix("\n").split("\n"):
-        if line.startswith(("---", "+++")):
-            lines.append(click.style(line, bold=True))
-        elif line.startswith(("+", "-", "@")):
-            lines.append(click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}[line[0]]))
-        else:
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:

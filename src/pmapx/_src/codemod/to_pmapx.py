@@ -8,7 +8,7 @@ import dataclasses
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Named, Place
+from pmapx._src.analysis.values import Confidence, Named
 from pmapx._src.codemod.replicated.copies import takes_first
 from pmapx._src.codemod.write import imports
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
@@ -51,11 +51,10 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     f = pmapx.pmap(abs, axis_name='i')
     <BLANKLINE>
     """
-    comments = suppressions.suppressed(module.source.text)
     uses = [
         use
         for use in [*_references(module), *_rows(module)]
-        if not suppressions.is_suppressed("PMX501", _lines(module.place(use.node)), comments)
+        if not suppressions.is_suppressed("PMX501", module.place(use.node), module.source)
     ]
     reason = _obstacle(module)
     if reason:
@@ -81,10 +80,6 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
 def _outcome(module: Module, use: _Use) -> Outcome:
     place = module.place(use.node)
     return Outcome(place, use.what, use.reason, cell=module.source.cell_of(place.line))
-
-
-def _lines(place: Place) -> range:
-    return range(place.line, place.end_line + 1)
 
 
 def _obstacle(module: Module) -> str:

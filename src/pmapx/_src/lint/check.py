@@ -32,11 +32,16 @@ SMALLEST_PART = 50
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, in the order of files and lines."""
+    """The findings in the order of files and lines, and the files that were looked at."""
 
     findings: list[Finding]
-    files: int
+    paths: list[str]
     files_with_uses: int
+
+    @property
+    def files(self) -> int:
+        """How many files were looked at."""
+        return len(self.paths)
 
 
 def check(
@@ -78,7 +83,7 @@ def check(
         for finding in found
         if settings.reports(finding.place.path, finding.code, finding.confidence)
     )
-    return Report(reported, len(given), len(uses))
+    return Report(reported, given, len(uses))
 
 
 def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:
@@ -114,9 +119,9 @@ def _read(
     """Reads the files with uses, and then those that use what these wrap."""
     with gc_paused.left_alone():
         _import_rules()
-        from pmapx._src.analysis.project import Project
+        from pmapx._src.lint import worker
 
-        project = Project(given, is_partial=True)
+        project = worker.project_of(given)
     found: list[Finding] = []
     new, known = sifted.uses, set[tuple[str, str]]()
     while new:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
@@ -13,6 +14,10 @@ from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.source import files, notebook_edits, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.edits import Edit
+from pmapx._src.source.settings import Settings
+
+if TYPE_CHECKING:
+    from pmapx._src.lint.check import Report
 
 # A fix may make room for another; more rounds than this would be fixes that undo each other.
 _MOST_ROUNDS = 10
@@ -31,16 +36,15 @@ class FixedFile:
 
 def findings(module: Module) -> Iterator[Finding]:
     """Gives what the rules find in a module that was read, but for what comments suppress."""
-    comments = suppressions.suppressed(module.source.text)
+    source = module.source
     for rule in rules.all_rules().values():
         for finding in rule().check(module):
             place = finding.place
-            lines = range(place.line, place.end_line + 1)
-            if not suppressions.is_suppressed(finding.code, lines, comments):
+            if not suppressions.is_suppressed(finding.code, place, source):
                 yield dataclasses.replace(
                     finding,
-                    line_text=module.source.line(place.line),
-                    cell=module.source.cell_of(place.line),
+                    line_text=source.line(place.line),
+                    cell=source.cell_of(place.line),
                 )
 
 
@@ -73,24 +77,45 @@ def fix_module(
     return FixedFile(module.path, data, after, tuple(chosen))
 
 
+def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list[FixedFile]:
+    """Returns the files of a report that fixes change; only what is reported is fixed."""
+
+    def is_wanted(finding: Finding) -> bool:
+        return settings.reports(finding.place.path, finding.code, finding.confidence)
+
+    project = Project(report.paths)
+    fixable = {
+        finding.place.path
+        for finding in report.findings
+        if finding.fix is not None and (finding.fix.is_safe or is_unsafe)
+    }
+    fixed = []
+    for path in sorted(fixable):
+        data = files.read_bytes(path)
+        if not isinstance(data, Unreadable):
+            file = fix_file(project, path, data, is_wanted, is_unsafe=is_unsafe)
+            if file.after != file.before:
+                fixed.append(file)
+    return fixed
+
+
 def fix_file(
-    paths: Iterable[str],
+    project: Project,
     path: str,
     data: bytes,
     wanted: Wanted = lambda finding: True,
     *,
     is_unsafe: bool = False,
 ) -> FixedFile:
-    """Returns a file of a project with all fixes; the files at the other paths are read only.
+    """Returns a file of a project with all its fixes; the other files are only read.
 
     >>> code = b"import jax\\ny = jax.tree_map(abs, x)\\n"
-    >>> fix_file(["a.py"], "a.py", code).after
+    >>> fix_file(Project(["a.py"]), "a.py", code).after
     b'import jax\\ny = jax.tree.map(abs, x)\\n'
     """
     after, fixed = data, list[Finding]()
-    given = list(paths)
     for _ in range(_MOST_ROUNDS):
-        module = Project(given).module(path, data=after)
+        module = project.anew().module(path, data=after)
         if module is None:
             break
         step = fix_module(module, after, wanted, is_unsafe=is_unsafe)

@@ -62,8 +62,10 @@ def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or not written:
         return None
     root, *attributes = written.split(".")
-    # What the first word of the expression stands for.
+    # What the first word of the expression stands for, if an import in this file binds it.
     stands_for = ".".join(reference.name.split(".")[: -len(attributes)])
+    if root in module.bound_names or _imports_of(module, root) != {stands_for}:
+        return None
     edits: list[Edit] = []
     if new.startswith(_NEED_AN_IMPORT):
         needed = ".".join(new.split(".")[:3])
@@ -81,7 +83,7 @@ def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None
                 return None
             edits.append(edit)
         root, stands_for = "jax", "jax"
-    if root == "jax" and "jax" in module.bound_names:
+    if root == "jax" and ("jax" in module.bound_names or _imports_of(module, "jax") - {"jax"}):
         return None
     return [*edits, replacing(module.place(node), root + new[len(stands_for) :])]
 
@@ -122,6 +124,20 @@ def _is_imported(module: Module, name: str) -> bool:
         and any(alias.name == name and alias.asname is None for alias in statement.names)
         for statement in module.source.tree.body
     )
+
+
+def _imports_of(module: Module, name: str) -> set[str]:
+    """Returns the full names of what the imports of a file bind to a name."""
+    found = set()
+    for reference in module.facts.references.values():
+        alias = reference.node
+        if isinstance(alias, ast.alias):
+            is_plain = alias.asname is None and isinstance(module.parent(alias), ast.Import)
+            # ``import a.b`` binds ``a``.
+            full = reference.name.partition(".")[0] if is_plain else reference.name
+            if (alias.asname or (full if is_plain else alias.name)) == name:
+                found.add(full)
+    return found
 
 
 def _is_jax(module: Module) -> bool:

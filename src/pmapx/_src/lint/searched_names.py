@@ -25,9 +25,24 @@ def has_uses(data: bytes) -> bool:
 
 
 @functools.cache
+def words() -> frozenset[str]:
+    """Returns the last words of all names without which a function has no finding."""
+    from pmapx._src.analysis import known_names
+
+    # What is taken of every leaf, and what makes a program one of several processes.
+    others = known_names.TREE_MAP | known_names.PROCESSES
+    return frozenset(name.rpartition(".")[2] for name in _names() | known_names.FOLLOWED | others)
+
+
+@functools.cache
 def _search() -> NameSearch:
     from pmapx._src.analysis.known_names import FOLLOWED
+
+    return NameSearch(_names() - FOLLOWED)
+
+
+@functools.cache
+def _names() -> frozenset[str]:
     from pmapx._src.lint.rules import all_rules
 
-    names = frozenset(name for rule in all_rules().values() for name in rule.names)
-    return NameSearch(names - FOLLOWED)
+    return frozenset(name for rule in all_rules().values() for name in rule.names)

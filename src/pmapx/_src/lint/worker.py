@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.project import Project
-from pmapx._src.lint import fixing
+from pmapx._src.lint import fixing, searched_names
 from pmapx._src.lint.finding import Finding
 from pmapx._src.source import files, gc_paused
 from pmapx._src.source.discovery import Unreadable
@@ -39,7 +39,12 @@ def read(project: Project, is_followed: bool, todo: list[str]) -> Reading:
 
 def read_apart(given: Sequence[str], is_followed: bool, todo: list[str]) -> Reading:
     """What another process does: modules that its files use are read there too."""
-    return _read_into(Project(given, is_partial=True), is_followed, todo)
+    return _read_into(project_of(given), is_followed, todo)
+
+
+def project_of(given: Sequence[str]) -> Project:
+    """Returns the project of some files, to read of each what rules can find something in."""
+    return Project(given, is_partial=True, words=searched_names.words())
 
 
 @gc_paused.left_alone()

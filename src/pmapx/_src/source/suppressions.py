@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
+
+from pmapx._src.source.files import Source
+from pmapx._src.source.location import Place
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*(?P<list>[A-Z][A-Z0-9]+(?:[,\s]+[A-Z][A-Z0-9]+)*))?",
                    re.IGNORECASE)  # fmt: skip
 
 
 def suppressed(text: str) -> dict[int, frozenset[str]]:
-    """Returns the codes that comments silence by line; the empty set is all of them.
+    """Returns the codes that comments suppress, by line; the empty set means all of them.
 
     >>> suppressed("x = 1  # noqa: PMX501, E501")
     {1: frozenset({...})}
@@ -34,10 +38,16 @@ def suppressed(text: str) -> dict[int, frozenset[str]]:
     return found
 
 
-def is_suppressed(code: str, lines: range, comments: dict[int, frozenset[str]]) -> bool:
-    """Tells whether a comment on the first or the last line silences a finding."""
-    for line in {lines.start, lines.stop - 1}:
-        codes = comments.get(line)
-        if codes is not None and (not codes or code in codes):
-            return True
-    return False
+def is_suppressed(code: str, place: Place, source: Source) -> bool:
+    """Tells whether a comment on the first or the last line of a place suppresses a finding."""
+    lines = {place.line, place.end_line}
+    # Comments are looked for only where one may be: finding them all takes long.
+    if not any("noqa" in source.line(line).lower() for line in lines):
+        return False
+    comments = _comments(source)
+    return any(not comments[line] or code in comments[line] for line in lines & comments.keys())
+
+
+@functools.lru_cache(maxsize=4)
+def _comments(source: Source) -> dict[int, frozenset[str]]:
+    return suppressed(source.text)

@@ -98,13 +98,10 @@ def rewrite(
     >>> done.after.decode().splitlines()[-1]
     "f = jax.jit(one_row_each(abs, axis_name='i'))"
     """
-    comments = suppressions.suppressed(module.source.text)
     sites = [
         site
         for site in find_sites(module)
-        if not suppressions.is_suppressed(
-            "PMX501", range(site.whole.line, site.whole.end_line + 1), comments
-        )
+        if not suppressions.is_suppressed("PMX501", site.whole, module.source)
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), around)
     placing = _placing_names(module)

@@ -30,6 +30,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": finding.code,
         "message": finding.message,
         "hint": finding.hint,
+        "fix": None if finding.fix is None else "safe" if finding.fix.is_safe else "unsafe",
         "confidence": str(finding.confidence),
         "because": _origin(finding.because),
         "path": place.path,

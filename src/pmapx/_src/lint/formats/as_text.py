@@ -82,10 +82,12 @@ def _summary(report: Report) -> str:
     places = len({finding.place.path for finding in report.findings})
     found = _count(len(report.findings), "finding")
     listed = ", ".join(f"{code} {number}x" for code, number in sorted(counts.items()))
-    return (
-        f"{_bold(found)} in {places} of {files}: {listed}\n"
-        f"{_dim('pmapx explain CODE says more of each.')}"
-    )
+    lines = [f"{_bold(found)} in {places} of {files}: {listed}"]
+    safe = [f.fix.is_safe for f in report.findings if f.fix is not None]
+    if safe:
+        unsafe = f", {len(safe) - sum(safe):,} more with --unsafe-fixes" * (not all(safe))
+        lines.append(f"{sum(safe):,} fixable with --fix{unsafe}.")
+    return "\n".join([*lines, _dim("pmapx explain CODE describes each.")])
 
 
 def _count(number: int, thing: str) -> str:

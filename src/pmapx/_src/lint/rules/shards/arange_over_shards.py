@@ -65,11 +65,11 @@ class ArangeOverShards(Rule):
             if indexing.how == "arange":
                 seen.add(node)
                 yield self._finding(module, node, indexing.stacked.confidence)
-        calls = module.facts.calls.values()
-        if not any("jax.numpy.arange" in call.names for call in calls):
-            return
-        for loop in ast.walk(module.source.tree):
-            if isinstance(loop, _LOOPS) and _counts_devices(module, loop.iter):
+        for counted, call in module.facts.calls.items():
+            if "jax.numpy.arange" not in call.names or not _counts_devices(module, counted):
+                continue
+            loop = module.parent(counted)
+            if isinstance(loop, _LOOPS) and loop.iter is counted:
                 for node in _indexed_by(module, loop):
                     if node not in seen:
                         yield self._finding(module, node, Confidence.MEDIUM)
@@ -103,15 +103,9 @@ def _with_range(module: Module, node: ast.AST) -> Fix | None:
     return None
 
 
-def _counts_devices(module: Module, node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and node in module.facts.calls
-        and "jax.numpy.arange" in module.facts.calls[node].names
-        and any(
-            module.facts.results.get(arg, frozenset()) & known_names.DEVICE_COUNTS
-            for arg in node.args
-        )
+def _counts_devices(module: Module, call: ast.AST) -> bool:
+    return isinstance(call, ast.Call) and any(
+        module.facts.results.get(arg, frozenset()) & known_names.DEVICE_COUNTS for arg in call.args
     )
 
 
