@@ -59,7 +59,8 @@ class Environment:
             module = self.outermost
             module.names[name] = join(module.names.get(name, UNKNOWN), held)
             return
-        self.forget_below(name)
+        if name in self.names:
+            self.forget_below(name)
         self.names[name] = held
 
     def forget_below(self, name: str) -> None:

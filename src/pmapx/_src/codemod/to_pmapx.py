@@ -12,6 +12,7 @@ from pmapx._src.analysis.values import Confidence, Named, Place
 from pmapx._src.codemod.replicated.copies import takes_first
 from pmapx._src.codemod.write import imports, notebook_edits
 from pmapx._src.codemod.write.edits import Edit, keeping, replacing, starts
+from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import suppressions
 
@@ -89,22 +90,9 @@ def _lines(place: Place) -> range:
 
 def _obstacle(module: Module) -> str:
     held = module.env.find("pmapx")
+    bound = name_uses(module).bound.get("pmapx", ())
     is_other = held is not None and held != frozenset({Named("pmapx")})
-    return TAKEN if is_other or _is_bound(module, "pmapx", imports=False) else ""
-
-
-def _is_bound(module: Module, name: str, *, imports: bool = True) -> bool:
-    """Tells whether anything in the file binds a name, in whatever scope."""
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load):
-            return True
-        if isinstance(node, ast.arg) and node.arg == name:
-            return True
-        if isinstance(node, ast.alias) and imports and (node.asname or node.name) == name:
-            return True
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-            return True
-    return False
+    return TAKEN if is_other or not all(isinstance(node, ast.alias) for node in bound) else ""
 
 
 def _references(module: Module) -> list[_Use]:
@@ -131,7 +119,7 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
         elif keywords is not None and set(given) - set(keywords):
             reason = OTHER_OPTION.format(min(set(given) - set(keywords)))
     # A name stays: what it is bound by, an import or an assignment, changes.
-    if isinstance(node, ast.Name) and _is_bound(module, node.id):
+    if isinstance(node, ast.Name) and node.id in name_uses(module).bound:
         return _Use(node, what, (), reason)
     return _Use(node, what, (replacing(module.place(node), f"pmapx.{ours}"),), reason)
 

@@ -24,6 +24,7 @@ from pmapx._src.codemod.write import (
 from pmapx._src.codemod.write.editor import Editor
 from pmapx._src.codemod.write.edits import starts
 from pmapx._src.codemod.write.emitted_functions import Manner
+from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.location import Place
@@ -236,25 +237,16 @@ def _obstacle(module: Module, used: set[str], manner: Manner) -> str:
         held = module.env.find(word)
         if held is not None and held != frozenset({Named(word)}):
             return TAKEN.format(word)
-    for node in ast.walk(module.source.tree):
-        name = ""
-        is_wrapped = isinstance(node, ast.Attribute) and node.attr == "__wrapped__"
-        if is_wrapped and isinstance(getattr(node, "ctx", None), ast.Load):
-            return WRAPPED
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            name = node.id
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            name = node.name
-            if name in names and file_head.is_emitted(node, name, manner):
-                name = ""
-        elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
-            name = node.asname or node.name
-        if name == "jax" and not isinstance(node, ast.alias):
-            return JAX_TAKEN
-        if name in names:
-            return TAKEN.format(name)
+    uses = name_uses(module)
+    if "__wrapped__" in uses.attributes:
+        return WRAPPED
+    if not all(isinstance(node, ast.alias) for node in uses.bound.get("jax", ())):
+        return JAX_TAKEN
+    for name in names:
+        for node in uses.bound.get(name, ()):
+            is_ours = isinstance(node, ast.alias) and imports.is_of_jax(node, module)
+            if not is_ours and not file_head.is_emitted(node, name, manner):
+                return TAKEN.format(name)
     return ""
 
 
