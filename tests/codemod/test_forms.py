@@ -95,3 +95,16 @@ def test_an_import_that_a_block_needs_becomes_pass(tmp_path):
     text = "import jax\ndef f(x):\n    if x:\n        y = 1\n        z = 2\n    else:\n"
     after = rewritten(tmp_path, text + "        from jax import pmap\n    return pmap(abs)\n")[0]
     assert after.endswith(b"    else:\n        pass\n    return jax.jit(one_row_each(abs))\n")
+
+
+def test_what_is_inside_an_f_string_is_written_at_its_place_or_left(tmp_path):
+    text = (
+        'import jax\ng = jax.pmap(abs)\ny = g(1)\nprint(f\'{jax.pmap(abs)} {float(y[0])}\', f"""\n'
+        '  a {jax.pmap(len)}\n{float(y[0])} {jax.device_put_replicated(1, [])}""")\n'
+    )
+    after, outcomes = rewritten(tmp_path, text)
+    assert not outcomes[0].reason
+    assert {each.reason for each in outcomes} <= {"", plans.MISPLACED}
+    changed = after.decode().replace("map_rows", "jax.pmap").replace("first_row(y)", "y[0]")
+    changed = changed.replace("{device_put", "{jax.device_put")
+    assert changed.endswith(text.partition("\nprint(")[2])

@@ -8,10 +8,10 @@ import dataclasses
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Named, Place
-from pmapx._src.codemod.replicated.copies import takes_first
+from pmapx._src.analysis.values import Named, Place
 from pmapx._src.codemod.write import imports, notebook_edits
 from pmapx._src.codemod.write.edits import Edit, keeping, replacing, starts
+from pmapx._src.codemod.write.host_reads import taken_first
 from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import suppressions
@@ -125,28 +125,14 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
 
 
 def _rows(module: Module) -> list[_Use]:
-    """First rows of what came out of a pmap, taken by an index or a tree_map."""
+    """First entries of what came out of a pmap, taken by an index or a tree_map."""
     uses = []
-    for node, row in module.facts.indexings.items():
-        if row.stacked.confidence < Confidence.HIGH or _is_traced(module, node):
-            continue
+    for node in taken_first(module):
         place = module.place(node)
-        if row.how == "index" and isinstance(node, ast.Subscript) and _is_zero(node.slice):
-            value = module.place(node.value)
-            edits = keeping(place, value, "pmapx.unreplicate(", ")")
-            if starts(place) == starts(value):
-                uses.append(_Use(node, "x[0]", edits))
-        elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node, only=0):
-            tree = module.place(node.args[1])
-            edits = keeping(place, tree, "pmapx.unreplicate(", ")")
+        value = module.place(node.value if isinstance(node, ast.Subscript) else node.args[1])
+        edits = keeping(place, value, "pmapx.unreplicate(", ")")
+        if isinstance(node, ast.Call):
             uses.append(_Use(node, "tree_map of x[0]", edits))
+        elif starts(place) == starts(value):
+            uses.append(_Use(node, "x[0]", edits))
     return uses
-
-
-def _is_zero(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
-
-
-def _is_traced(module: Module, node: ast.AST) -> bool:
-    traced = module.project.jitted | module.project.mapped.keys()
-    return any(function in traced for function in module.functions_around(node))

@@ -21,6 +21,7 @@ from pmapx._src.codemod.write import (
     imports,
     notebook_edits,
 )
+from pmapx._src.codemod.write.call_tokens import is_at_its_place
 from pmapx._src.codemod.write.editor import Editor
 from pmapx._src.codemod.write.edits import starts
 from pmapx._src.codemod.write.emitted_functions import Manner
@@ -181,14 +182,19 @@ def _host_read(module: Module, node: ast.Subscript | ast.Call) -> _Change:
 def _placing_names(module: Module) -> dict[Place, str]:
     """Returns where the module uses functions that put shards on devices, and which.
 
-    One that is also used where its absence is handled, as in a ``try``, is left altogether.
+    One that is also used where its absence is handled, as in a ``try``, or where its place is not
+    known, is left altogether.
     """
     uses = [
         reference
         for reference in module.facts.references.values()
         if reference.name in PLACING and reference.by != "import"
     ]
-    guarded = {use.name for use in uses if use.is_guarded or not use.is_certain}
+    guarded = {
+        use.name
+        for use in uses
+        if use.is_guarded or not use.is_certain or not is_at_its_place(module.source, use.node)  # type: ignore[arg-type]
+    }
     if not any(
         other is not None and other.facts.makings for other in module.project.modules.values()
     ):
