@@ -53,7 +53,7 @@ def main() -> int:
                     print(f"  {file.path}:{each.place.line}: {each.reason}", file=sys.stderr)
     whole = [f"{total[key]:,}" for key in ("files", "uses", "rewritten")]
     rows.append(["all", *whole, str(reasons.total() or "")])
-    print(f"{datetime.date.today()}, pmapx {version('pmapx')}, libcst {version('libcst')}\n")
+    print(f"{datetime.date.today()}, pmapx {version('pmapx')}\n")
     print("\n".join(markdown(COLUMNS, rows)))
     share = total["rewritten"] / max(total["uses"], 1)
     print(f"\n{share:.1%} of {total['uses']} uses are rewritten.")

@@ -22,12 +22,7 @@ PUBLIC = [
 
 @pytest.mark.parametrize("name", ["pmapx", *MODULES])
 def test_the_examples_of_a_module_run(name):
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != "libcst":
-            raise
-        pytest.skip("needs pmapx[tools]")
+    module = importlib.import_module(name)
 
     result = doctest.testmod(
         module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False

@@ -209,7 +209,7 @@ def test_a_tree_without_jax_is_checked_without_importing_a_rule(tmp_path):
     )  # fmt: skip
     imported = set(done.stderr.split())
     assert "pmapx._src.lint.check" in imported
-    heavy = {"jax", "libcst", "rich", "pmapx._src.lint.rules", "pmapx._src.analysis.statements"}
+    heavy = {"jax", "rich", "pmapx._src.lint.rules", "pmapx._src.analysis.statements"}
     assert not imported & heavy
 
 

@@ -77,12 +77,12 @@ def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
     from pmapx._src.cli import _group
 
     def fail(name):
-        raise ModuleNotFoundError("No module named 'libcst'", name="libcst")
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
 
     monkeypatch.setattr(_group.importlib, "import_module", fail)
     result = run("check")
     assert result.exit_code == 1
-    assert result.stderr == 'pmapx: check needs libcst: pip install "pmapx[tools]"\n'
+    assert result.stderr == 'pmapx: check needs rich: pip install "pmapx[tools]"\n'
     assert run("--help").exit_code == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 import pmapx
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 # What is typed, and what must be among what the shell offers for the last word.
 TYPED = {

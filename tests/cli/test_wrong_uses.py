@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 from click.testing import CliRunner
 
 from pmapx._src.cli._group import group

@@ -21,7 +21,7 @@ PAGES = sorted(
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_on_the_page_run_and_print_what_it_says(page):
     if page in ("README.md", "docs/migrate.md"):
-        pytest.importorskip("libcst", reason="needs pmapx[tools]")
+        pytest.importorskip("click", reason="needs pmapx[tools]")
     text = (ROOT / page).read_text("utf-8")
     names = {"__name__": "page"}
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -96,7 +96,7 @@ def test_a_program_runs_on_a_jax_without_pmap(folder, command):
 
 
 def test_a_program_is_proven_migrated_and_verified_on_a_jax_without_pmap(folder):
-    pytest.importorskip("libcst", reason="needs pmapx[tools]")
+    pytest.importorskip("click", reason="needs pmapx[tools]")
 
     options = ["--style", "replicated", "--verify", "--devices", "4"]
     done = python(

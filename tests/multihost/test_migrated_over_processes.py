@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from started import finish, start
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from pmapx._src.codemod.migration import migrate
 

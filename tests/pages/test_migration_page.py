@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from pmapx._src.codemod.report import page as report
 from pmapx._src.codemod.report.page import FileReport, MigrationReport, SiteReport, State

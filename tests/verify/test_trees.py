@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from pmapx._src.verify import tree_copies
 from pmapx._src.verify.migrated import tree_around

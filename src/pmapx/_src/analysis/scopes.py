@@ -132,7 +132,8 @@ class Environment:
         if owner is not None:
             owner.names[name] = join(owner.names.get(name, UNKNOWN), held)
             return
-        self.forget_below(name)
+        if name in self.names:
+            self.forget_below(name)
         self.names[name] = held
 
     def forget_below(self, name: str) -> None:

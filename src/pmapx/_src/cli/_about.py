@@ -16,7 +16,7 @@ from pmapx._version import __version__
 # Distributions that matter to a program with pmap; only installed ones are shown.
 _CORE = ("jax", "jaxlib", "numpy")
 _PLUGINS = ("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm7-plugin", "jax-metal")
-_TOOLS = ("click", "libcst", "rich")
+_TOOLS = ("click", "rich")
 _FRAMEWORKS = (
     "brax",
     "chex",

@@ -1,16 +1,14 @@
-"""From pmap to shard_map: finding every use, saying what is wrong with it, rewriting it.
+"""``pmapx migrate``: from pmap to shard_map, or to pmapx's own functions. Nothing read here is run.
 
-Code is read here and never run or imported. ``sources`` finds and reads files; ``project`` knows
-which module a name leads to; ``interpret``, ``evaluate``, ``calls`` and ``known`` follow values
-through a module and write down ``facts``; each file in ``rules`` turns facts into findings;
-``check`` puts these together and ``formats`` prints them. ``sifting`` sets files apart that can
-have findings; ``excerpts`` leaves out what cannot matter in one; ``division``, ``parallel`` and
-``share`` have shares of the files read by several processes.
+Data goes through the packages in this order:
 
-``sites`` finds the uses of pmap; ``plans`` says what becomes of each; ``changer``, ``spelling`` and
-``imports`` write it with LibCST; ``emitted`` has the functions that a file is given; ``rewrite``,
-``migration`` and ``writing`` put these together for a file, for many, and on disk.
+- ``migration`` reads the files below some paths and puts the rest together.
+- ``decide`` finds the uses of pmap and decides what becomes of each.
+- ``forms`` has what a use can become, a module a form; ``emitted`` the functions that the new texts
+  call, as they are written into a file.
+- ``write`` edits a file.
+- ``report`` shows what was done.
 
-``replicated`` takes the axis of devices off state that is equal on all of them; ``to_pmapx`` and
-``moved_imports`` put pmapx's functions in the place of JAX's; ``spans`` changes parts of a text.
+Two ways beside: ``replicated`` takes the leading device axis off state that is equal on all
+devices, before the rest; ``to_pmapx`` puts pmapx's functions in the place of JAX's and Flax's.
 """

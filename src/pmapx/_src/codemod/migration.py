@@ -15,6 +15,7 @@ from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.replicated.evidence import Evidence
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, rewrite
 from pmapx._src.source import files as sources
+from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.edits import Origins, applied
 
@@ -69,52 +70,54 @@ def migrate(
       paths: files and folders.
       exclude: patterns of files and folders to leave out.
       to: ``shard_map``, plain JAX, or ``pmapx``, the same code with pmapx's functions.
-      style: ``stacked`` keeps a row a device; ``replicated`` takes it off what is equal on all.
+      style: ``stacked`` keeps the leading device axis; ``replicated`` drops it where all are equal.
       evidence: for the replicated style, what a run of the program showed.
       named: for the replicated style, what the user calls replicated, as ``function:argument``.
-      progress: told how many of how many files are read.
+      progress: called with the number of files read, and of all.
 
     Raises:
       NamingError: if a name in ``named`` leads to nothing.
     """
-    unreadable: list[Unreadable] = []
-    given: list[str] = []
-    for item in files_below(paths, exclude=exclude):
-        unreadable.append(item) if isinstance(item, Unreadable) else given.append(item)
-    program = Program(given)
-    for number, path in enumerate(given):
-        data = sources.read_bytes(path)
-        if isinstance(data, Unreadable):
-            unreadable.append(data)
-        else:
-            program.add(path, data)
-        if progress is not None:
-            progress(number, len(given))
-    unreadable += [Unreadable(path, why) for path, why in program.project.unreadable.items()]
-    gains: tuple[replicated.Gain, ...] = ()
-    stays: tuple[replicated.Stay, ...] = ()
-    if style == "replicated":
+    with gc_paused.left_alone():
+        program = Program.read(paths, exclude, progress)
+        if style != "replicated":
+            return program.migration(program.rewritten(to))
         restyled = program.restyled(evidence or Evidence(), named)
-        gains, stays = restyled.gains, restyled.stays
         files = program.rewritten_after(restyled, to)
-    else:
-        files = program.rewritten(to)
-    kept = tuple(file for file in files if file.outcomes or file.is_changed)
-    return Migration(kept, tuple(unreadable), len(given), gains, stays)
+        return program.migration(files, restyled.gains, restyled.stays)
 
 
 class Program:
     """Files that are read together, and what becomes of each."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Knows the paths; nothing is read yet."""
         self.project = Project(paths)
         self.around = Surroundings()
         self._paths = paths
         self._texts: dict[str, bytes] = {}
+        self._unreadable: list[Unreadable] = []
+
+    @classmethod
+    def read(
+        cls, paths: Sequence[str], exclude: Sequence[str], progress: Progress | None
+    ) -> Program:
+        """Returns the program below the paths, with the files that may have something to change."""
+        found = list(files_below(paths, exclude=exclude))
+        given = [item for item in found if not isinstance(item, Unreadable)]
+        program = cls(given)
+        program._unreadable += [item for item in found if isinstance(item, Unreadable)]
+        for number, path in enumerate(given):
+            data = sources.read_bytes(path)
+            if isinstance(data, Unreadable):
+                program._unreadable.append(data)
+            else:
+                program.add(path, data)
+            if progress is not None:
+                progress(number, len(given))
+        return program
 
     def add(self, path: str, data: bytes) -> None:
-        """Reads a file, if it may have something to change."""
+        """Reads a file if it may have something to change."""
         self.around |= Surroundings.of(data)
         # A file may have pmap from another of the project, without a word of JAX in it.
         is_telling = b"jax" in data or b"pmap" in data
@@ -137,6 +140,18 @@ class Program:
             for path, module in modules
         ]
 
+    def migration(
+        self,
+        files: Sequence[Rewriting],
+        gains: tuple[replicated.Gain, ...] = (),
+        stays: tuple[replicated.Stay, ...] = (),
+    ) -> Migration:
+        """Returns what becomes of the files that have a use of pmap or a change."""
+        kept = tuple(file for file in files if file.outcomes or file.is_changed)
+        broken = [Unreadable(path, why) for path, why in self.project.unreadable.items()]
+        unreadable = (*self._unreadable, *broken)
+        return Migration(kept, unreadable, len(self._paths), gains, stays)
+
     def restyled(self, evidence: Evidence, named: Sequence[str]) -> replicated.Restyled:
         """Returns what becomes of the state in the replicated style."""
         left = {
@@ -145,7 +160,7 @@ class Program:
             for outcome in file.outcomes
             if outcome.reason
         }
-        # State goes through files that say nothing of pmap, too.
+        # State goes through files that do not mention pmap, too.
         project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
         for path, data in {**self._texts, **self._importers()}.items():
             project.module(path, data=data)

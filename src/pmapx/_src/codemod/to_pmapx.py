@@ -8,9 +8,10 @@ import dataclasses
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Named
-from pmapx._src.codemod.replicated.copies import takes_first
+from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.write import imports
+from pmapx._src.codemod.write.host_reads import taken_first
+from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import notebook_edits, suppressions
 from pmapx._src.source.edits import Edit, keeping, replacing, starts
@@ -84,22 +85,9 @@ def _outcome(module: Module, use: _Use) -> Outcome:
 
 def _obstacle(module: Module) -> str:
     held = module.env.find("pmapx")
+    bound = name_uses(module).bound.get("pmapx", ())
     is_other = held is not None and held != frozenset({Named("pmapx")})
-    return TAKEN if is_other or _is_bound(module, "pmapx", imports=False) else ""
-
-
-def _is_bound(module: Module, name: str, *, imports: bool = True) -> bool:
-    """Tells whether anything in the file binds a name, in whatever scope."""
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load):
-            return True
-        if isinstance(node, ast.arg) and node.arg == name:
-            return True
-        if isinstance(node, ast.alias) and imports and (node.asname or node.name) == name:
-            return True
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-            return True
-    return False
+    return TAKEN if is_other or not all(isinstance(node, ast.alias) for node in bound) else ""
 
 
 def _references(module: Module) -> list[_Use]:
@@ -126,34 +114,20 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
         elif keywords is not None and set(given) - set(keywords):
             reason = OTHER_OPTION.format(min(set(given) - set(keywords)))
     # A name stays: what it is bound by, an import or an assignment, changes.
-    if isinstance(node, ast.Name) and _is_bound(module, node.id):
+    if isinstance(node, ast.Name) and node.id in name_uses(module).bound:
         return _Use(node, what, (), reason)
     return _Use(node, what, (replacing(module.place(node), f"pmapx.{ours}"),), reason)
 
 
 def _rows(module: Module) -> list[_Use]:
-    """First rows of what came out of a pmap, taken by an index or a tree_map."""
+    """First entries of what came out of a pmap, taken by an index or a tree_map."""
     uses = []
-    for node, row in module.facts.indexings.items():
-        if row.stacked.confidence < Confidence.HIGH or _is_traced(module, node):
-            continue
+    for node in taken_first(module):
         place = module.place(node)
-        if row.how == "index" and isinstance(node, ast.Subscript) and _is_zero(node.slice):
-            value = module.place(node.value)
-            edits = keeping(place, value, "pmapx.unreplicate(", ")")
-            if starts(place) == starts(value):
-                uses.append(_Use(node, "x[0]", edits))
-        elif row.how == "tree" and isinstance(node, ast.Call) and takes_first(node, only=0):
-            tree = module.place(node.args[1])
-            edits = keeping(place, tree, "pmapx.unreplicate(", ")")
+        value = module.place(node.value if isinstance(node, ast.Subscript) else node.args[1])
+        edits = keeping(place, value, "pmapx.unreplicate(", ")")
+        if isinstance(node, ast.Call):
             uses.append(_Use(node, "tree_map of x[0]", edits))
+        elif starts(place) == starts(value):
+            uses.append(_Use(node, "x[0]", edits))
     return uses
-
-
-def _is_zero(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
-
-
-def _is_traced(module: Module, node: ast.AST) -> bool:
-    traced = module.project.jitted | module.project.mapped.keys()
-    return any(function in traced for function in module.functions_around(node))

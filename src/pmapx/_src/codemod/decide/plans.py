@@ -14,6 +14,7 @@ from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import Form
 from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.write.call_tokens import is_at_its_place
 
 NESTED = (
     "nested in a pmap of another file: both have to share one mesh of two axes, which takes both "
@@ -96,7 +97,7 @@ def _reason(use: Use) -> str:
         return CONSTRUCTED
     if site.option("global_arg_shapes") is not None:
         return REMOVED_OPTION
-    if not (_is_where_it_says(module, use.whole) and _is_where_it_says(module, node)):
+    if not all(is_at_its_place(module.source, part) for part in (use.whole, node)):
         return MISPLACED
     for making in module.facts.makings.values():
         if making.site not in (site.name, site.whole):
@@ -105,12 +106,3 @@ def _reason(use: Use) -> str:
         if axis_name is not ... and not isinstance(axis_name, (str, type(None))):
             return NO_STRING
     return ""
-
-
-def _is_where_it_says(module: Module, node: ast.expr) -> bool:
-    """Before Python 3.12, nodes inside an f-string may have the wrong place."""
-    try:
-        found = ast.parse(f"({module.source.segment(module.place(node))}\n)", mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return ast.dump(found) == ast.dump(node)

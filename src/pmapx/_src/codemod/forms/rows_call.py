@@ -36,6 +36,8 @@ def obstacle_to_rows(use: Use) -> str:
         return "each process has only its own shards"
     if not use.has_known_arguments:
         return "its options are not all written at the site"
+    if use.is_in_f_string:
+        return "it is inside an f-string"
     static = use.site.option("static_broadcasted_argnums")
     if static is not None and not static.isidentifier() and not _is_literal(static):
         return "its static positions are written twice, so that they must be plain"

@@ -54,6 +54,8 @@ class Use:
         site, around = self.site, self.around
         if site.kind not in ("call", "decorator") or not self.has_known_arguments:
             return "its options are not all written at the site"
+        if self.is_in_f_string:
+            return "it is inside an f-string"
         if self.nestings:
             return "it is inside another map, or another is inside it"
         if not around.has_row_a_device and site.option("devices") is None:
@@ -69,6 +71,16 @@ class Use:
     def is_made_again(self) -> bool:
         """Whether the same function is mapped there more than once."""
         return may_be_remade(self.module, self.site, self.node)
+
+    @functools.cached_property
+    def is_in_f_string(self) -> bool:
+        """Whether line breaks and quotes may end the string around it."""
+        node = self.node
+        while isinstance(node, (ast.expr, ast.keyword, ast.comprehension)):
+            if isinstance(node, ast.JoinedStr):
+                return True
+            node = self.module.parent(node)
+        return False
 
     @functools.cached_property
     def has_comments(self) -> bool:

@@ -1,1 +1,1 @@
-"""The page of ``pmapx migrate --report``."""
+"""The page of ``pmapx migrate --report``: ``side_by_side`` aligns lines, ``page`` renders."""

@@ -21,6 +21,15 @@ class _Token(NamedTuple):
     place: Place
 
 
+def is_at_its_place(source: Source, node: ast.expr) -> bool:
+    """Tells whether a node is where it says: in f-strings, not always before Python 3.12."""
+    try:
+        found = ast.parse(f"({source.segment(source.place(node))}\n)", mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return ast.dump(found) == ast.dump(node)
+
+
 def words(text: str) -> set[str]:
     """Returns the words of an expression, those in strings too, but not those in comments."""
     tokens = tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline)

@@ -12,6 +12,7 @@ import ast
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
+from pmapx._src.codemod.replicated.copies import takes_first
 from pmapx._src.codemod.write import call_tokens
 from pmapx._src.codemod.write.editor import Editor
 
@@ -27,16 +28,11 @@ _METHODS_TO_HOST = ("item", "tolist")
 
 def first_shards(module: Module) -> list[ast.Subscript | ast.Call]:
     """Returns the expressions to change: ``x[0]``, or a ``tree_map`` of it."""
-    traced = module.project.jitted | module.project.mapped.keys()
     return [
         node
-        for node, indexing in module.facts.indexings.items()
-        if indexing.stacked.from_map
-        and indexing.stacked.confidence == Confidence.HIGH
-        and isinstance(node, (ast.Subscript, ast.Call))
-        and _takes_first(module, node)
+        for node in taken_first(module)
+        if module.facts.indexings[node].stacked.from_map
         and _goes_to_host(module, node)
-        and traced.isdisjoint(module.functions_around(node))
         and not call_tokens.comments(module.source, module.place(node))
     ]
 
@@ -47,27 +43,28 @@ def write(editor: Editor, node: ast.Subscript | ast.Call) -> None:
     editor.replace(editor.source.place(node), f"first_row({editor.text(place)})")
 
 
-def _takes_first(module: Module, node: ast.AST) -> bool:
+def taken_first(module: Module) -> list[ast.Subscript | ast.Call]:
+    """Returns where the first entry of what is stacked for sure is taken, outside traced code."""
+    traced = module.project.jitted | module.project.mapped.keys()
+    return [
+        node
+        for node, indexing in module.facts.indexings.items()
+        if indexing.stacked.confidence == Confidence.HIGH
+        and isinstance(node, (ast.Subscript, ast.Call))
+        and _takes_first(module, node)
+        and traced.isdisjoint(module.functions_around(node))
+        and call_tokens.is_at_its_place(module.source, node)
+    ]
+
+
+def _takes_first(module: Module, node: ast.Subscript | ast.Call) -> bool:
     """Tells whether this is ``x[0]`` or ``tree_map(lambda x: x[0], x)``."""
     if isinstance(node, ast.Subscript):
-        return _is_zero(node.slice)
+        index = node.slice
+        return isinstance(index, ast.Constant) and index.value == 0 and type(index.value) is int
     call = module.facts.calls.get(node)
-    if call is None or not isinstance(node, ast.Call) or not call.names <= known_names.TREE_MAP:
-        return False
-    if len(node.args) != 2 or node.keywords or not isinstance(node.args[0], ast.Lambda):
-        return False
-    parameters, body = node.args[0].args, node.args[0].body
-    return (
-        not isinstance(node.args[1], ast.Starred)
-        and isinstance(body, ast.Subscript)
-        and _is_zero(body.slice)
-        and isinstance(body.value, ast.Name)
-        and [each.arg for each in parameters.args] == [body.value.id]
-    )
-
-
-def _is_zero(index: ast.expr) -> bool:
-    return isinstance(index, ast.Constant) and index.value == 0 and type(index.value) is int
+    is_tree_map = call is not None and call.names <= known_names.TREE_MAP
+    return is_tree_map and takes_first(node, only=0) and not isinstance(node.args[1], ast.Starred)
 
 
 def _goes_to_host(module: Module, node: ast.AST) -> bool:

@@ -10,7 +10,9 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.write.call_tokens import words
+from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.source.edits import Edit, between, ends, replacing, starts
+from pmapx._src.source.location import Place
 
 
 def edits(
@@ -24,11 +26,10 @@ def edits(
     """
     found: list[Edit] = []
     unused = _unused(module, gone, moved)
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.ImportFrom):
-            here = {alias: moved[alias] for alias in node.names if alias in moved}
-            if here or any(alias in unused for alias in node.names):
-                found += _changed(module, node, here, unused)
+    for node in name_uses(module).imports:
+        here = {alias: moved[alias] for alias in node.names if alias in moved}
+        if here or any(alias in unused for alias in node.names):
+            found += _changed(module, node, here, unused)
     plain = [node for node in module.source.tree.body if isinstance(node, ast.Import)]
     dropped = [node for node in plain if all(alias in unused for alias in node.names)]
     is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
@@ -37,9 +38,10 @@ def edits(
             found.append(replacing(module.place(dropped.pop(0)), "import pmapx"))
         else:
             found.append(_added(module))
-    for node in dropped:
-        if _stands_alone(module, node):
-            found.append(between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0)))
+    for gone_line in dropped:
+        if _stands_alone(module, gone_line):
+            place = module.place(gone_line)
+            found.append(between((place.line, 0), (place.end_line + 1, 0)))
     return found
 
 
@@ -48,23 +50,19 @@ def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str])
 
     An import of a function that JAX removed goes in any case if ``used`` has another by its name.
     """
-    gone = {
-        alias
-        for node in ast.walk(module.source.tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if is_of_jax(alias, module) and (alias.asname or alias.name) in used
-    }
     unused = _unused_pmaps(module, list(edits))
     found: list[Edit] = []
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.ImportFrom):
-            place = module.place(node)
-            lines = module.source.lines[place.line - 1 : place.end_line]
-            # A linter finds it; the comment would be lost.
-            harmless = set() if any("#" in line for line in lines) else unused
-            taken = {alias for alias in node.names if alias in gone | harmless}
-            found += _changed(module, node, {}, taken) if taken else []
+    for node in name_uses(module).imports:
+        lines = module.source.lines[node.lineno - 1 : node.end_lineno]
+        # A linter finds it; the comment would be lost.
+        has_comment = any("#" in line for line in lines)
+        taken = {
+            alias
+            for alias in node.names
+            if (alias in unused and not has_comment)
+            or (is_of_jax(alias, module) and (alias.asname or alias.name) in used)
+        }
+        found += _changed(module, node, {}, taken) if taken else []
     return found
 
 
@@ -89,22 +87,22 @@ def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
     }
     if not imported:
         return set()
-    names = set(imported.values())
-    before, after = set(), {word for edit in edits for word in words(edit.text)}
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.Name) and node.id in names:
-            before.add(node.id)
-            place = module.place(node)
-            if not any(place.is_inside(edit.place(place.path)) for edit in edits):
-                after.add(node.id)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # __all__, getattr and annotations in quotes.
-            after.add(node.value)
+    uses = name_uses(module)
+    # Strings: __all__, getattr and annotations in quotes.
+    after = uses.strings | {word for edit in edits for word in words(edit.text)}
+    stretches = [edit.place(module.path) for edit in edits]
     return {
         alias
         for alias, name in imported.items()
-        if name in before - after and not _is_taken_from(module, name)
+        if name in uses.names
+        and name not in after
+        and all(_is_in_any(module.place(node), stretches) for node in uses.names[name])
+        and not _is_taken_from(module, name)
     }
+
+
+def _is_in_any(place: Place, stretches: list[Place]) -> bool:
+    return any(place.is_inside(stretch) for stretch in stretches)
 
 
 def _is_taken_from(module: Module, name: str) -> bool:
@@ -140,7 +138,7 @@ def _changed(
         if line:
             return [replacing(whole, line)]
         block = getattr(module.parent(node), "body", [])
-        if _stands_alone(module, node) and len(block) > 1:
+        if _stands_alone(module, node) and node in block and len(block) > 1:
             return [between((whole.line, 0), (whole.end_line + 1, 0))]
         return [replacing(whole, "pass")]
     found = []
@@ -192,25 +190,17 @@ def _unused(
     }
     inside = {part for node in gone if isinstance(node, ast.Attribute) for part in ast.walk(node)}
     inside |= {part for node in gone if isinstance(node, ast.Call) for part in ast.walk(node.func)}
-    used = {
-        node.id
-        for node in ast.walk(module.source.tree)
-        if isinstance(node, ast.Name) and node not in inside
-    }
-    texts = {
-        node.value
-        for node in ast.walk(module.source.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    uses = name_uses(module)
     found = set()
     for node in module.source.tree.body:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         for alias in node.names:
             bound = alias.asname or alias.name
-            if alias in moved or "." in bound or bound in used or bound in texts:
+            if alias in moved or "." in bound or bound in uses.strings:
                 continue
-            if bound in replaced and not _is_imported_elsewhere(module, bound):
+            is_used = any(node not in inside for node in uses.names.get(bound, ()))
+            if bound in replaced and not is_used and not _is_imported_elsewhere(module, bound):
                 found.add(alias)
     return found
 
@@ -219,10 +209,8 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
     for other in module.project.modules.values():
         if other is None or other is module:
             continue
-        for node in ast.walk(other.source.tree):
-            if isinstance(node, ast.ImportFrom) and any(
-                alias.name in (name, "*") for alias in node.names
-            ):
+        for node in name_uses(other).imports:
+            if any(alias.name in (name, "*") for alias in node.names):
                 return True
     return False
 

@@ -15,8 +15,10 @@ from pmapx._src.codemod.decide.plans import Plan
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import pmap_options
 from pmapx._src.codemod.write import emitted_functions, file_head, host_reads, imports
+from pmapx._src.codemod.write.call_tokens import is_at_its_place
 from pmapx._src.codemod.write.editor import Editor
 from pmapx._src.codemod.write.emitted_functions import Manner
+from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.source import files, notebook_edits, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.edits import starts
@@ -171,14 +173,19 @@ def _host_read(module: Module, node: ast.Subscript | ast.Call) -> _Change:
 def _placing_names(module: Module) -> dict[Place, str]:
     """Returns where the module uses functions that put shards on devices, and which.
 
-    One that is also used where its absence is handled, as in a ``try``, is left altogether.
+    One that is also used where its absence is handled, as in a ``try``, or where its place is not
+    known, is left altogether.
     """
     uses = [
         reference
         for reference in module.facts.references.values()
         if reference.name in PLACING and reference.by != "import"
     ]
-    guarded = {use.name for use in uses if use.is_guarded or not use.is_certain}
+    guarded = {
+        use.name
+        for use in uses
+        if use.is_guarded or not use.is_certain or not is_at_its_place(module.source, use.node)  # type: ignore[arg-type]
+    }
     if not any(
         other is not None and other.facts.makings for other in module.project.modules.values()
     ):
@@ -227,25 +234,16 @@ def _obstacle(module: Module, used: set[str], manner: Manner) -> str:
         held = module.env.find(word)
         if held is not None and held != frozenset({Named(word)}):
             return TAKEN.format(word)
-    for node in ast.walk(module.source.tree):
-        name = ""
-        is_wrapped = isinstance(node, ast.Attribute) and node.attr == "__wrapped__"
-        if is_wrapped and isinstance(getattr(node, "ctx", None), ast.Load):
-            return WRAPPED
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            name = node.id
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            name = node.name
-            if name in names and file_head.is_emitted(node, name, manner):
-                name = ""
-        elif isinstance(node, ast.alias) and not imports.is_of_jax(node, module):
-            name = node.asname or node.name
-        if name == "jax" and not isinstance(node, ast.alias):
-            return JAX_TAKEN
-        if name in names:
-            return TAKEN.format(name)
+    uses = name_uses(module)
+    if "__wrapped__" in uses.attributes:
+        return WRAPPED
+    if not all(isinstance(node, ast.alias) for node in uses.bound.get("jax", ())):
+        return JAX_TAKEN
+    for name in names:
+        for node in uses.bound.get(name, ()):
+            is_ours = isinstance(node, ast.alias) and imports.is_of_jax(node, module)
+            if not is_ours and not file_head.is_emitted(node, name, manner):
+                return TAKEN.format(name)
     return ""
 
 
