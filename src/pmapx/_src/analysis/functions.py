@@ -57,7 +57,6 @@ def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
 
 
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
-    """Returns all parameters of a function."""
     signature = node.args
     several = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     return several + [each for each in (signature.vararg, signature.kwarg) if each is not None]
@@ -107,7 +106,7 @@ def make_function(
         for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is not None
     ]
-    # ``mesh=None`` says nothing of what will be passed.
+    # ``mesh=None`` is no hint of what will be passed.
     kept = tuple((name, held) for name, held in defaults if held != value(Const(None)))
     owner = frame.env.names.get("__class__") if frame.env.is_class else None
     cls = next((f for f in owner or () if isinstance(f, Class)), None)

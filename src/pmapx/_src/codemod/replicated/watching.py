@@ -1,8 +1,8 @@
 """A hook in the user's command: what each pmap's outputs vary with, and how its arguments came in.
 
 It runs after the legacy mode is installed. Each function that ``jax.pmap`` returns is asked at its
-first calls: the replication analysis says, output by output, which arguments it differs with and
-whether it differs by itself; the rows of each argument are compared.
+first calls: the replication analysis finds, output by output, which arguments it differs with and
+whether it differs by itself; the shards of each argument are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pmapx._src.spmd import axes
 HOOK = "pmapx._src.codemod.replicated.watching:start"
 # Calls whose arguments are compared: the first ones, the second of which takes the first's results.
 LOOKS = 3
-# Wrappers around a pmap, one in the other, whose users are told apart.
+# Wrappers around a pmap, one in the other, whose users are distinguished.
 DEEPEST = 6
 Span = tuple[str, int, int, int, int]
 
@@ -100,7 +100,6 @@ class Watched:
     """A pmapped function that is looked at when it is called."""
 
     def __init__(self, mapped: Callable[..., Any], site: _Site) -> None:
-        """Stands for ``mapped``."""
         self._mapped = mapped
         self._site = site
         self.__wrapped__ = mapped.__wrapped__  # type: ignore[attr-defined]
@@ -108,7 +107,6 @@ class Watched:
         self.__doc__ = mapped.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Looks, and calls."""
         self._site.look(args, kwargs)
         return self._mapped(*args, **kwargs)
 
@@ -117,13 +115,10 @@ class Watched:
         return self if owner is None else types.MethodType(self, owner)
 
     def __getattr__(self, name: str) -> Any:
-        """Gives all else that the function has."""
         return getattr(self._mapped, name)
 
 
 class _Site:
-    """What is known of one pmapped function."""
-
     def __init__(self, spans: list[Span], mapped: Any, watch: _Watch) -> None:
         self._mapped = mapped
         self._watch = watch
@@ -249,12 +244,12 @@ def _body_order(levels: Any, result: Any) -> list[int]:
 
 
 def _is_equal(leaf: Any, axis: int) -> bool:
-    """Tells whether the rows of an array are equal to the bit."""
+    """Tells whether the shards of an array are equal to the bit."""
     if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    rows = np.moveaxis(np.asarray(leaf), axis, 0)
-    first = np.ascontiguousarray(rows[0]).tobytes()
-    return all(np.ascontiguousarray(row).tobytes() == first for row in rows[1:])
+    shards = np.moveaxis(np.asarray(leaf), axis, 0)
+    first = np.ascontiguousarray(shards[0]).tobytes()
+    return all(np.ascontiguousarray(shard).tobytes() == first for shard in shards[1:])
 
 
 _SHAPING = frozenset({"broadcast_in_dim", "reshape", "squeeze", "convert_element_type"})
