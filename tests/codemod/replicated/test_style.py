@@ -23,7 +23,7 @@ def test_a_program_gives_the_same_to_the_bit(runs, name):
 
 
 @pytest.mark.parametrize("name", REPLICATED)
-def test_state_lies_whole_on_every_device(runs, name):
+def test_state_is_replicated(runs, name):
     before, after = runs.state("old", name), runs.state("new", name)
     assert [shape[0] for shape, _, _ in before] == [8] * len(before)
     assert after == [(shape[1:], 8, True) for shape, _, _ in before]
@@ -63,6 +63,6 @@ def test_sites_are_reported_where_they_stood(runs):
             assert lines[place.line - 1][place.column : place.end_column] == "jax.pmap"
 
 
-def test_a_tree_that_differs_in_part_stays_whole(runs):
+def test_a_tree_that_differs_in_part_stays_stacked(runs):
     done = runs.done["new", "partly_varying_and_never_fed_back"]
     assert [gain.what for gain in done.gains] == ["step: state, return[0]"]

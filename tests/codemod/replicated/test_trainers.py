@@ -30,7 +30,7 @@ def test_a_trainer_gives_the_same_to_the_bit(runs, name, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", TRAINERS)
-def test_its_state_lies_whole_on_every_device(runs, name, version):
+def test_its_state_is_replicated(runs, name, version):
     before, after = runs.state("old", name), runs.state(version, name)
     assert [shape[0] for shape, _, _ in before] == [8] * len(before)
     assert after == [(shape[1:], 8, True) for shape, _, _ in before], runs.done[version, name].stays

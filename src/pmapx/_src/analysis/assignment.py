@@ -69,8 +69,8 @@ def assign(
 def unpacked(held: Value, count: int) -> list[Value]:
     """Returns what each of ``count`` targets gets.
 
-    >>> unpacked(value(Items((UNKNOWN, value(NotATuple())))), 2)
-    [frozenset(), frozenset({NotATuple()})]
+    >>> unpacked(value(Items((UNKNOWN, value(Elements(UNKNOWN))))), 2)
+    [frozenset(), frozenset({Elements(element=frozenset())})]
     """
     parts = [UNKNOWN] * count
     for fact in held:
@@ -78,8 +78,8 @@ def unpacked(held: Value, count: int) -> list[Value]:
             parts = [join(part, item) for part, item in zip(parts, fact.items, strict=True)]
         elif isinstance(fact, Stacked):
             # What is unpacked was a tuple, so its parts are the stacked values.
-            row = dataclasses.replace(fact, doubt=Confidence.LOW)
-            parts = [join(part, value(row)) for part in parts]
+            stacked = dataclasses.replace(fact, doubt=Confidence.LOW)
+            parts = [join(part, value(stacked)) for part in parts]
         elif isinstance(fact, Elements):
             parts = [join(part, fact.element) for part in parts]
     return parts

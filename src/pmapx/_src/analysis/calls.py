@@ -153,7 +153,6 @@ def _stack(
 
 
 def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
-    """Marks the names whose arrays the call takes."""
     if arguments.is_open:
         return
     place = frame.module.place(node)

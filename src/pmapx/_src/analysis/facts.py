@@ -58,8 +58,6 @@ class Making:
 
 @dataclasses.dataclass(slots=True)
 class Invocation:
-    """A call of a pmapped function."""
-
     node: ast.expr
     mapped: Mapped
     is_under_jit: bool
@@ -68,7 +66,7 @@ class Invocation:
 
 @dataclasses.dataclass(slots=True)
 class Indexing:
-    """A choice of one row of a stacked value; ``how`` is index, tree, call or loop."""
+    """A choice of one shard of a stacked value; ``how`` is index, tree, call or loop."""
 
     node: ast.AST
     stacked: Stacked
@@ -79,7 +77,6 @@ class Facts:
     """Everything the rules may ask of one module, each keyed by the node it was seen at."""
 
     def __init__(self) -> None:
-        """Starts with nothing seen."""
         self.references: dict[ast.AST, Reference] = {}
         self.calls: dict[ast.AST, Call] = {}
         self.makings: dict[ast.AST, Making] = {}
@@ -142,7 +139,6 @@ class Facts:
             self.indexings[indexing.node] = indexing
 
     def add_donated_use(self, node: ast.AST, donated: Donated) -> None:
-        """Notes the use of a donated value."""
         seen = self.donated_uses.get(node)
         if seen is None or donated.on_every_path > seen.on_every_path:
             self.donated_uses[node] = donated

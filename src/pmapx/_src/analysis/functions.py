@@ -57,7 +57,6 @@ def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
 
 
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
-    """Returns all parameters of a function."""
     signature = node.args
     several = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     return several + [each for each in (signature.vararg, signature.kwarg) if each is not None]

@@ -78,7 +78,7 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
     if isinstance(fact, Dict):
         return dict(fact.items).get(chosen, UNKNOWN) if isinstance(chosen, str) else UNKNOWN
     if isinstance(fact, Stacked):
-        return _row(frame, fact, node, chosen, index)
+        return _shard(frame, fact, node, chosen, index)
     if isinstance(fact, Gradient):
         return value(fact)
     if isinstance(fact, Result) and fact.of in known_names.DEVICES and type(chosen) is int:
@@ -86,7 +86,7 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
     return UNKNOWN
 
 
-def _row(
+def _shard(
     frame: Frame, stacked: Stacked, node: ast.Subscript, chosen: object, index: Value
 ) -> Value:
     if isinstance(chosen, str):
@@ -97,10 +97,10 @@ def _row(
     if isinstance(chosen, int) and not isinstance(chosen, bool):
         if first is None and _is_used_as_object(frame, node):
             return value(dataclasses.replace(stacked, doubt=Confidence.LOW))
-        # The more an index may choose from a tuple, the less sure it is to take a row.
+        # The more an index may choose from a tuple, the less sure it is to take a shard.
         sure = Confidence(Confidence.HIGH + 1 - (stacked.doubt if first is None else 1))
         seen = dataclasses.replace(stacked, confidence=min(stacked.confidence, sure))
-        record_row(frame, node, seen)
+        record_shard(frame, node, seen)
         if stacked.doubt > Confidence.LOW:
             part = dataclasses.replace(stacked, confidence=Confidence.LOW, doubt=Confidence.LOW)
             return value(part)
@@ -114,7 +114,7 @@ def _row(
 
 
 def _is_used_as_object(frame: Frame, node: ast.Subscript) -> bool:
-    """``state[0].count`` and ``state[0]["w"]`` choose from a tuple: a row has no such parts."""
+    """``state[0].count`` and ``state[0]["w"]`` choose from a tuple: a shard has no such parts."""
     parent = frame.module.parent(node)
     if isinstance(parent, ast.Attribute):
         return parent.attr not in known_names.ARRAY_ATTRIBUTES
@@ -128,8 +128,21 @@ def _literal(node: ast.expr) -> object:
         return ...
 
 
-def record_row(frame: Frame, node: ast.AST, stacked: Stacked) -> None:
-    """Notes that one row of a stacked value is taken, at the tree_map that does it if any."""
+def index_taken(function: ast.AST) -> int | None:
+    """Returns the index of ``lambda x: x[0]``, however it is spelled; None of other functions."""
+    body = getattr(function, "body", None)
+    if isinstance(body, list) and len(body) == 1 and isinstance(body[0], ast.Return):
+        body = body[0].value
+    arguments = getattr(function, "args", None)
+    if not isinstance(body, ast.Subscript) or arguments is None or len(arguments.args) != 1:
+        return None
+    is_of_parameter = isinstance(body.value, ast.Name) and body.value.id == arguments.args[0].arg
+    index = body.slice.value if isinstance(body.slice, ast.Constant) else None
+    return index if is_of_parameter and type(index) is int else None
+
+
+def record_shard(frame: Frame, node: ast.AST, stacked: Stacked) -> None:
+    """Notes that one shard of a stacked value is taken, at the tree_map that does it if any."""
     if frame.tree_call is not None:
         module, call = frame.tree_call
         module.facts.add_indexing(Indexing(call, stacked, "tree"))

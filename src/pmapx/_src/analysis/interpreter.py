@@ -98,13 +98,11 @@ class Arguments:
     is_open: bool = False
 
     def get(self, position: int, name: str) -> Value:
-        """Returns an argument that may be given by position or by name."""
         if position < len(self.args):
             return self.args[position]
         return self.keywords.get(name, UNKNOWN)
 
     def has(self, position: int, name: str) -> bool:
-        """Tells whether an argument is given."""
         return position < len(self.args) or name in self.keywords
 
 

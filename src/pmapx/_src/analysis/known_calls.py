@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from pmapx._src.analysis import known_names, mixed_devices
 from pmapx._src.analysis.facts import Indexing, Making
-from pmapx._src.analysis.indexing import iterate, record_row
+from pmapx._src.analysis.indexing import index_taken, iterate, record_shard
 from pmapx._src.analysis.interpreter import Arguments, Frame, call
 from pmapx._src.analysis.lookup import attribute
 from pmapx._src.analysis.values import (
@@ -140,11 +140,11 @@ def _tree_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     if not trees and "tree" in arguments.keywords:
         trees = [leaves(arguments.keywords["tree"])]
     if not any(trees):
-        if any(_takes_first(inner) for inner in _functions(function)):
-            unseen = Stacked(
-                "something unseen", frame.module.place(node), Confidence.LOW, from_map=False
+        if any(index_taken(inner.node) == 0 for inner in _functions(function)):
+            unknown = Stacked(
+                "an unknown value", frame.module.place(node), Confidence.LOW, from_map=False
             )
-            frame.module.facts.add_indexing(Indexing(node, unseen, "tree"))
+            frame.module.facts.add_indexing(Indexing(node, unknown, "tree"))
         return value(Result(name))
     before = frame.tree_call
     frame.tree_call = before or (frame.module, node)
@@ -152,24 +152,6 @@ def _tree_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
         return call(frame, function, Arguments(trees, {}, [None] * len(trees)), node)
     finally:
         frame.tree_call = before
-
-
-def _takes_first(function: Function) -> bool:
-    """Tells whether a function is ``lambda x: x[0]``, however it is spelled."""
-    node = function.node
-    if len(node.args.args) != 1:
-        return False
-    body: ast.AST | None = node.body if isinstance(node, ast.Lambda) else None
-    if isinstance(node, ast.FunctionDef) and len(node.body) == 1:
-        only = node.body[0]
-        body = only.value if isinstance(only, ast.Return) else None
-    return (
-        isinstance(body, ast.Subscript)
-        and isinstance(body.value, ast.Name)
-        and body.value.id == node.args.args[0].arg
-        and isinstance(body.slice, ast.Constant)
-        and body.slice.value == 0
-    )
 
 
 def _tree_leaves(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
@@ -208,7 +190,7 @@ def _get_item(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     index, base = (first, second) if name.endswith("()") else (second, first)
     if isinstance(constant(index), int):
         for stacked in of_kind(base, Stacked):
-            record_row(frame, node, stacked)
+            record_shard(frame, node, stacked)
     return UNKNOWN
 
 
@@ -237,7 +219,7 @@ def _identity(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
 
 
 def _as_list(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
-    """list(x) and tuple(x): of an array these are its rows, of a tree its parts."""
+    """list(x) and tuple(x): of an array these are its slices, of a tree its parts."""
     held = arguments.get(0, "iterable")
     lists = frozenset(fact for fact in held if isinstance(fact, (Items, Elements)))
     if lists:

@@ -27,7 +27,7 @@ TREE_MAP = frozenset(
 )  # fmt: skip
 TREE_LEAVES = frozenset({"jax.tree.leaves", "jax.tree_leaves", "jax.tree_util.tree_leaves"})
 
-# Each stacks copies of a tree, one a device.
+# Each stacks a copy of a tree for each device.
 REPLICATE = frozenset(
     {
         "flax.jax_utils.replicate", "acme.jax.utils.replicate_in_all_devices",
@@ -43,7 +43,7 @@ UNREPLICATE = frozenset(
         "kfac_jax.utils.get_first",
     }
 )  # fmt: skip
-# Each cuts the leading axis into one row a device.
+# Each splits the leading axis over the devices: (n, b, ...) from (n * b, ...).
 SHARD = frozenset({"flax.training.common_utils.shard", "flax.training.common_utils.shard_prng_key"})
 PREFETCH = frozenset({"flax.jax_utils.prefetch_to_device"})
 # What these return is worth following through the calls of a program.

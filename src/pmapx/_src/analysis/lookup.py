@@ -74,7 +74,7 @@ def _looked_up(frame: Frame, held: Value) -> Value:
 def path_value(
     frame: Frame, node: ast.Name | ast.Attribute, is_quiet: bool, is_part: bool = False
 ) -> Value:
-    """A name or a chain of attributes; the whole chain is one reference, not each part."""
+    """A name or a chain of attributes; the chain is one reference, not each part of it."""
     path = dotted(node)
     held = frame.env.find(path) if path is not None else None
     if held is None:
@@ -139,8 +139,8 @@ def attribute(frame: Frame, fact: Fact, name: str) -> Value:
     if isinstance(fact, Stacked):
         if name in known_names.METADATA:
             return value(Method(fact, name))
-        whole = dataclasses.replace(fact, doubt=Confidence.LOW)
-        return value(whole, Method(fact, name))
+        part = dataclasses.replace(fact, doubt=Confidence.LOW)
+        return value(part, Method(fact, name))
     if isinstance(fact, Gradient):
         return value(fact)
     if isinstance(fact, (Mapped, Lowered, Elements, Dict, Items)):

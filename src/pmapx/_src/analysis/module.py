@@ -94,11 +94,10 @@ class Module:
 
     @property
     def path(self) -> str:
-        """The file's path as the user gave it."""
         return self.source.path
 
     def read(self) -> None:
-        """Follows values through the whole module."""
+        """Follows values through the module."""
         project = self.project
         before = project.statements_left, project.readings, project.is_following
         project.is_following = self.is_followed
@@ -191,7 +190,6 @@ class Module:
         return {name for name in found if name.isidentifier()}
 
     def _passed_on(self, held: Value) -> Value:
-        """Looks up a name that this module has from another, once."""
         return join(
             *[
                 self.project.exported(fact.path, fact.name)
@@ -202,7 +200,6 @@ class Module:
         )
 
     def place(self, node: ast.AST) -> Place:
-        """Returns where a node stands."""
         return self.source.place(node)
 
     def parent(self, node: ast.AST) -> ast.AST:
@@ -254,7 +251,7 @@ class Module:
         return frozenset(found)
 
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
-        """Returns the functions in whose text a node stands, innermost first."""
+        """Returns the functions around a node, innermost first."""
         around: list[ast.AST] = []
         parent = self.parent(node)
         while parent is not self.source.tree:

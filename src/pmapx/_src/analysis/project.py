@@ -42,7 +42,7 @@ class Project:
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
         self._whole: set[str] = set()
-        # Modules that were read in part, and then again as a whole.
+        # Modules that were read in part, and then again in full.
         self.parts: list[Module] = []
         self.paths = {os.path.normpath(path): path for path in paths}
         self.modules: dict[str, Module | None] = {}
@@ -69,7 +69,7 @@ class Project:
     def anew(self) -> Project:
         """Returns a project of the same files that has read none of them.
 
-        What no reading changes is shared: where files lie, and their trees.
+        What no reading changes is shared: where files are, and their trees.
         """
         fresh = Project((), is_partial=self.is_partial, words=self.words)
         fresh.paths = self.paths
@@ -124,7 +124,7 @@ class Project:
         return module
 
     def _parse(self, path: str, data: bytes) -> Source | Unreadable:
-        """Returns a file's tree; whole if it has to be."""
+        """Returns a file's tree, with all of its parts if it has to be."""
         shown = self.paths.get(path, path)
         if not self.is_partial or path in self._whole:
             return files.parse(shown, data)
@@ -173,7 +173,7 @@ class Project:
             return value(Named(f"{path}.{name}")) if path.partition(".")[0] == "jax" else UNKNOWN
         stem = os.path.normpath(path).removesuffix(".py").replace(os.sep, ".")
         for known in names.FUNCTIONS_BY_LEAF.get(name, ()):
-            # Flax's own checkout, or a copy of it: the function is what its name says.
+            # Flax's own checkout, or a copy of it: the function is the one of that name.
             if f".{stem}".endswith("." + known.rpartition(".")[0]):
                 return value(Named(known))
         if (path, name) in self._exports:
@@ -182,7 +182,7 @@ class Project:
         if module is not None and name in module.source.left_out:
             module = self._read_whole(path)
         held = module.exported(name) if module is not None else UNKNOWN
-        # ``from flax import jax_utils`` in Flax's own __init__ says no more than we know.
+        # ``from flax import jax_utils`` in Flax's own __init__ adds nothing.
         held -= {Exported(path, name)}
         if not held:
             below = self._child(path, name)

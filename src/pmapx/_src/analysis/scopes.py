@@ -32,7 +32,7 @@ class Environment:
         # The first parameter of a method, and what its attributes held on the ways that ended.
         self.self_name = ""
         self.left: dict[str, set[Definition]] = {}
-        # Whether what runs here is traced by jit, or mapped by pmap, as far as the text says.
+        # Whether what runs here is seen to be traced by jit, or mapped by pmap.
         self.is_under_jit: bool = around is not None and around.is_under_jit
         self.is_under_map: bool = around is not None and around.is_under_map
 
@@ -120,7 +120,6 @@ class Environment:
 
     @property
     def outermost(self) -> Environment:
-        """The module's scope."""
         scope = self
         while scope.around is not None:
             scope = scope.around

@@ -71,7 +71,6 @@ class Const(Fact):
         )
 
     def __hash__(self) -> int:
-        """Hashes type and value."""
         return hash((type(self.value), self.value))
 
 
@@ -122,7 +121,6 @@ class Function(Fact):
 
     @property
     def name(self) -> str:
-        """Its name, ``<lambda>`` if it has none."""
         return getattr(self.node, "name", "<lambda>")
 
 
@@ -139,15 +137,11 @@ class Class(Fact):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance(Fact):
-    """An object of such a class."""
-
     cls: Class
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bound(Fact):
-    """A method taken from an object."""
-
     function: Function
     owner: Fact
 
@@ -184,10 +178,10 @@ class Mapped(Fact):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stacked(Fact):
-    """An array or tree whose leaves have one row a device.
+    """An array or tree whose leaves have a leading device axis.
 
-    ``doubt`` says whether an index may choose from a tuple in place of taking a row: ``HIGH`` for
-    the whole of an unknown result, ``MEDIUM`` for an unknown part of a known tuple.
+    ``doubt`` is whether an index may choose from a tuple in place of a shard: ``HIGH`` for an
+    unknown result, ``MEDIUM`` for an unknown part of a known tuple.
     """
 
     origin: str
@@ -222,7 +216,7 @@ class Donated(Fact):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mesh(Fact):
-    """A device mesh; ``has_axis_types`` when the call that made it says which."""
+    """A device mesh; ``has_axis_types`` when the call that made it gives them."""
 
     place: Place
     made_by: str
@@ -272,7 +266,6 @@ class Gradient(Fact):
 
 
 def of_kind(known: Value, kind: type[Any]) -> Iterator[Any]:
-    """Returns the facts of one kind."""
     return (fact for fact in known if isinstance(fact, kind))
 
 

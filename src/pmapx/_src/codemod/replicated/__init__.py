@@ -1,12 +1,12 @@
-"""State that stays equal on all devices, written as what it is: replicated, without a row a device.
+"""State that stays equal on all devices, written as replicated, without the leading device axis.
 
-``watching`` runs inside the user's command and writes down, for each pmap, what its outputs vary
-with and whether its arguments came in equal; ``evidence`` reads that, and what the user names.
-``maps``, ``wrappers`` and ``definitions`` say which pmaps there are and what they map. ``flow``,
-``body``, ``statements``, ``expressions``, ``calling`` and ``groups`` follow every stacked value
-through the source, to all the places that make, pass and read it; ``passing`` finds functions that
-code which is not seen may call; ``decisions`` says which values may lose the axis of devices, all
-together or not at all; ``editing`` writes it, as a pmap with ``None`` among its axes, which the
-rest of ``migrate`` turns into ``P()``. ``proving`` runs the command, and ``style`` puts these
-together.
+``proving`` runs the user's command; ``watching``, a hook in it, records for each pmap what its
+outputs vary with and whether its arguments came in equal; ``evidence`` reads that, and ``naming``
+what the user calls replicated. ``maps``, with ``wrappers`` and ``mapped_functions``, are the pmaps
+of the program. ``stacked_flow`` follows every stacked value by the bindings and calls that the
+analysis recorded: ``stacked_values`` and ``stacked_calls`` are what each use does with it, with
+``copies``, ``one_liners`` and ``keywords`` for those that change. Places that a value passes
+through hold together in ``groups``; ``unseen_callers`` finds those that other code may reach.
+``decisions`` chooses the groups that lose the axis, and ``editing`` writes it, as a pmap with
+``None`` among its axes, which the rest of ``migrate`` turns into ``P()``. ``style`` is all of it.
 """

@@ -1,10 +1,11 @@
-"""Calls that stack copies of a tree, one a device, and calls that take the first."""
+"""Calls that stack a copy of a tree for each device, and calls that take the first."""
 
 from __future__ import annotations
 
 import ast
 
 from pmapx._src.analysis import known_names
+from pmapx._src.analysis.indexing import index_taken
 from pmapx._src.analysis.module import Module
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
@@ -14,20 +15,11 @@ _BROADCASTS = frozenset({"jax.numpy.broadcast_to", "numpy.broadcast_to"})
 
 
 def takes_first(call: ast.Call, only: int | None = None) -> bool:
-    """Tells whether a call is ``tree_map(lambda x: x[0], tree)``, for one or for any row."""
+    """Tells whether a call is ``tree_map(lambda x: x[0], tree)``, for one index or for any."""
     if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Lambda):
         return False
-    function = call.args[0]
-    body = function.body
-    return (
-        len(function.args.args) == 1
-        and isinstance(body, ast.Subscript)
-        and isinstance(body.value, ast.Name)
-        and body.value.id == function.args.args[0].arg
-        and isinstance(body.slice, ast.Constant)
-        and type(body.slice.value) is int
-        and only in (None, body.slice.value)
-    )
+    index = index_taken(call.args[0])
+    return index is not None and only in (None, index)
 
 
 def copied(module: Module, call: ast.Call, called: frozenset[str]) -> ast.expr | None:
@@ -35,7 +27,7 @@ def copied(module: Module, call: ast.Call, called: frozenset[str]) -> ast.expr |
     if called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
         function = call.args[0]
         if isinstance(function, ast.Lambda) and isinstance(function.body, ast.Call):
-            inner = _names(module, function.body)
+            inner = names_called(module, function.body)
             of = _of(module, function.body, inner)
             parameters = function.args.args
             if isinstance(of, ast.Name) and len(parameters) == 1 and of.id == parameters[0].arg:
@@ -44,7 +36,8 @@ def copied(module: Module, call: ast.Call, called: frozenset[str]) -> ast.expr |
     return _of(module, call, called)
 
 
-def _names(module: Module, call: ast.Call) -> frozenset[str]:
+def names_called(module: Module, call: ast.AST) -> frozenset[str]:
+    """Returns the outside functions that a call may be of."""
     found = module.facts.calls.get(call)
     return found.names if found is not None else frozenset()
 
@@ -93,7 +86,7 @@ def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> ast.expr | No
     if isinstance(parts[1], ast.Attribute) and parts[1].attr == "shape":
         of = parts[1].value
     elif isinstance(parts[1], ast.Call) and len(parts[1].args) == 1:
-        is_shape = _names(module, parts[1]) <= {"jax.numpy.shape", "numpy.shape"}
+        is_shape = names_called(module, parts[1]) <= {"jax.numpy.shape", "numpy.shape"}
         of = parts[1].args[0] if is_shape else None
     return node if of is not None and ast.dump(of) == ast.dump(node) else None
 

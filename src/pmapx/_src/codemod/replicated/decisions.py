@@ -1,7 +1,7 @@
 """Which values lose their axis of devices: those whose every place agrees, with proof.
 
 The proof is an induction. What ``replicate`` makes is equal on all devices. A result of a pmap is,
-if the analysis of its program says that it differs by nothing but arguments which are equal. So the
+if, by the analysis of its program, it differs with no arguments but equal ones. So the
 largest set of groups is looked for in which each result rests on arguments of the set.
 """
 
@@ -26,7 +26,7 @@ COUNTS = "it is called with different numbers of arguments"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stay:
-    """Something that keeps a row a device, where, and why; ``site`` has its ``jax.pmap``."""
+    """Something that keeps its device axis, where, and why; ``site`` has its ``jax.pmap``."""
 
     place: Place
     what: str
@@ -36,8 +36,6 @@ class Stay:
 
 @dataclasses.dataclass(slots=True)
 class Decisions:
-    """What changes, and what stays as it is."""
-
     arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     changes: list[tuple[Change, bool]] = dataclasses.field(default_factory=list)
@@ -140,7 +138,7 @@ class _Judge:
             return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
         if not position.is_output:
             unequal = {each.index_of(name): text for name, text in record.unequal.items()}
-            return _said(unequal.get(position.index), "its rows differed at ")
+            return _described(unequal.get(position.index), "its shards differed at ")
         key = "whole" if position.index == WHOLE else str(position.index)
         if key in record.varies:
             return record.varies[key]
@@ -154,7 +152,7 @@ class _Judge:
         return ""
 
 
-def _said(text: str | None, before: str) -> str:
+def _described(text: str | None, before: str) -> str:
     return f"{before}{text}" if text else ""
 
 
@@ -190,7 +188,7 @@ def _stays(
     decisions: Decisions,
 ) -> Iterator[Stay]:
     """Returns what a reader would ask about: state that stays, and pmaps where nothing changed."""
-    told: set[SiteKey] = set()
+    reported: set[SiteKey] = set()
     for group, (place, reason) in refused:
         positions = sorted(each.position for each in group if each.position is not None)
         is_made = any(each.is_made for each in group) or any(p in judge.named for p in positions)
@@ -200,7 +198,7 @@ def _stays(
         # State is also what a step gives and takes again.
         if not is_made and not taken & given:
             continue
-        told |= {position.site for position in positions}
+        reported |= {position.site for position in positions}
         site = flow.maps.by_key(positions[0].site)
         words = [
             argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
@@ -208,7 +206,7 @@ def _stays(
         what = f"{site.name}: {', '.join(words)}"
         yield Stay(site.made_at, what, reason + _where(place, site.made_at), site.site)
     for each in flow.maps:
-        if each.key in told or each.key in decisions.arguments or each.key in decisions.results:
+        if each.key in reported or each.key in decisions.arguments or each.key in decisions.results:
             continue
         yield Stay(each.made_at, each.name, _why(flow, each, refused), each.site)
 

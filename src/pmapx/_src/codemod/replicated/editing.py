@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
+from pmapx._src.codemod.replicated import copies, keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
@@ -115,7 +115,7 @@ def _needs_brackets(module: Module, node: ast.expr) -> bool:
 
 
 def _is_kept(module: Module, node: ast.AST) -> bool:
-    """Tells whether what a row was taken for may outlive the state that it was taken of."""
+    """Tells whether a shard may be kept longer than the state that it was taken of."""
     parent = module.parent(node)
     while isinstance(parent, (ast.Attribute, ast.Subscript)):
         node, parent = parent, module.parent(parent)
@@ -124,8 +124,7 @@ def _is_kept(module: Module, node: ast.AST) -> bool:
     if isinstance(parent, ast.Call) and node in parent.args:
         if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
             return False
-        called = module.facts.calls.get(parent)
-        names = called.names if called is not None else frozenset()
+        names = copies.names_called(module, parent)
         return not names or not all(name.startswith(_READING_OUTSIDE) for name in names)
     is_method = isinstance(parent, ast.Call) and parent.func is node
     return not is_method
@@ -145,7 +144,7 @@ def _options(each: Map, taken: set[int], given: set[int]) -> dict[str, str]:
         texts["in_axes"] = repr(tuple(axes))
         given_already = {keyword.arg for keyword in call.keywords}
         if set(axes) == {None} and not each.has_keywords and "axis_size" not in given_already:
-            # Nothing is left that has as many rows as there are devices.
+            # No argument is left that has the size of the mapped axis.
             devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
             texts["axis_size"] = (
                 "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"

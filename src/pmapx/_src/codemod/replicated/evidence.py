@@ -18,9 +18,9 @@ from pmapx._src.watch import record_files
 class Record:
     """What the run showed of one pmap.
 
-    ``unequal`` are the arguments whose rows differed, ``varies`` the results that differ between
+    ``unequal`` are the arguments whose shards differed, ``varies`` the results that differ between
     devices by themselves, and ``with_`` for each argument the results that differ if it does;
-    each with a text that says where.
+    each with a text that describes where.
     """
 
     function: str
@@ -37,7 +37,6 @@ class Evidence:
     """Records of a run, by the nodes that they are of."""
 
     def __init__(self, seen: Iterable[Mapping[str, Any]] = (), *, has_run: bool = False) -> None:
-        """Takes what the processes of the command wrote."""
         self.has_run = has_run
         self._records: dict[tuple[Any, ...], Record] = {}
         self._rows: set[tuple[Any, ...]] = set()
@@ -85,8 +84,8 @@ class Evidence:
                 found = one if found is None else _both(found, one)
         return found
 
-    def takes_row(self, module: Module, node: ast.AST) -> bool:
-        """Tells whether an index was seen to take a row of a stacked array."""
+    def takes_shard(self, module: Module, node: ast.AST) -> bool:
+        """Tells whether an index was seen to take a shard of a stacked array."""
         return _span(module, node) in self._rows
 
 

@@ -31,12 +31,10 @@ class Position:
 
     @classmethod
     def of(cls, made_at: Place, index: int, *, is_output: bool) -> Position:
-        """Returns an argument's or a result's position."""
         return cls(made_at.path, made_at.line, made_at.column, is_output, index)
 
     @property
     def site(self) -> tuple[str, int, int]:
-        """Where the pmap stands."""
         return self.path, self.line, self.column
 
 
@@ -87,7 +85,7 @@ class Element:
 class Ref:
     """A value that is of a group: stacked now, without the axis if the group loses it.
 
-    ``is_leaf`` if it is surely an array, so that an index takes a row.
+    ``is_leaf`` if it is surely an array, so that an index takes a shard.
     """
 
     element: Element
@@ -96,8 +94,6 @@ class Ref:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
-    """A tuple or list of the program with such parts."""
-
     items: tuple[Abstract, ...]
 
 
@@ -117,7 +113,7 @@ class Other:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mixed:
-    """A value of these groups on some ways to here, and none on others; any use of it is lost."""
+    """A value of these groups on some paths to here only; no use of it is followed."""
 
     found: frozenset[Ref]
 
@@ -125,14 +121,13 @@ class Mixed:
 Abstract = Ref | Parts | Pairs | Other | Mixed
 OTHER = Other()
 NOTHING = Other(is_nothing=True)
-MIXED = "it has a row a device on some ways to here, and not on others"
+MIXED = "it has a leading device axis on some paths to here, and not on others"
 
 
 class Graph:
     """All elements, by what they stand for."""
 
     def __init__(self) -> None:
-        """Starts without any."""
         self._elements: dict[Hashable, Element] = {}
 
     def element(self, key: Hashable, position: Position | None = None) -> Element:
@@ -149,13 +144,11 @@ class Graph:
             element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
-        """Makes one group of two."""
         one, other = first.root, second.root
         if one is not other:
             other.above = one
 
     def groups(self) -> list[list[Element]]:
-        """Returns the members of each group."""
         found: dict[Element, list[Element]] = {}
         for element in self._elements.values():
             found.setdefault(element.root, []).append(element)

@@ -61,7 +61,6 @@ def _parameters(each: Map) -> list[str] | None:
 
 
 def edits(module: Module, call: ast.Call, ordered: Sequence[ast.keyword]) -> list[Edit]:
-    """Writes a call's keywords by position."""
     found = []
     for written, keyword in zip(call.keywords, ordered, strict=True):
         whole, value = module.place(written), module.place(keyword.value)

@@ -8,15 +8,22 @@ from collections.abc import Iterable, Iterator
 from pmapx._src.analysis.values import Bound, Function, Partial, Value
 
 
-def functions(known: Value) -> Iterator[tuple[Function, int]]:
-    """Returns the functions that a value may be, each with how many arguments it has already."""
+def functions(known: Value) -> list[tuple[Function, int]]:
+    """Returns the functions that a value may be, each with how many arguments it has already.
+
+    Sets have no order, and a report must not change from run to run.
+    """
+    return sorted(_functions(known), key=lambda each: (each[0].module.path, each[0].node.lineno))
+
+
+def _functions(known: Value) -> Iterator[tuple[Function, int]]:
     for fact in known:
         if isinstance(fact, Function):
             yield fact, 0
         elif isinstance(fact, Bound):
             yield fact.function, 1
         elif isinstance(fact, Partial):
-            for function, taken in functions(fact.function):
+            for function, taken in _functions(fact.function):
                 yield function, taken + len(fact.args)
 
 

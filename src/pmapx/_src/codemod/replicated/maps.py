@@ -53,12 +53,10 @@ class Map:
 
     @property
     def key(self) -> SiteKey:
-        """What tells it from others."""
         return self.made_at.path, self.made_at.line, self.made_at.column
 
     @property
     def name(self) -> str:
-        """The mapped function's name."""
         if self.record is not None and self.record.function:
             return self.record.function
         for function, _ in functions(self.function):
@@ -133,7 +131,6 @@ class Maps:
     """All pmaps of a program, by where they are applied."""
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
-        """Finds where each is applied."""
         self.evidence = evidence
         self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
@@ -186,12 +183,10 @@ class Maps:
             each.by_keyword.clear()
 
     def get(self, mapped: Mapped) -> Map | None:
-        """Returns the use of pmap that made a function."""
         identity = _identity(mapped)
         return self._through(identity) if identity in self._uses else self._of(mapped.made_at)
 
     def by_key(self, key: SiteKey) -> Map:
-        """Returns a use of pmap that was seen before."""
         return self._maps[key]
 
     def family(self, module: Module, node: ast.ClassDef) -> str:

@@ -21,7 +21,7 @@ from pmapx._src.codemod.replicated.groups import Change
 class OneLiner:
     """What a call of the function does to its argument: ``first`` or ``make``.
 
-    ``around`` is what it does with the first row, such as ``jax.device_get``.
+    ``around`` is what it does with the first shard, such as ``jax.device_get``.
     """
 
     kind: str
@@ -85,7 +85,7 @@ def _uses(function: Function, modules: Sequence[Module]) -> set[ast.AST]:
 def _meaning(
     module: Module, argument: ast.expr, home: Module, result: ast.Call, parameter: str
 ) -> OneLiner | None:
-    called = _called(home, result)
+    called = copies.names_called(home, result)
     if called and called <= known_names.TREE_MAP and copies.takes_first(result):
         return OneLiner("first", argument) if _is(result.args[1], parameter) else None
     only = result.args[0] if len(result.args) == 1 and not result.keywords else None
@@ -104,15 +104,10 @@ def _meaning(
     return None
 
 
-def _called(module: Module, call: ast.Call) -> frozenset[str]:
-    found = module.facts.calls.get(call)
-    return found.names if found is not None else frozenset()
-
-
 def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
 def _is_local_devices(module: Module, node: ast.expr) -> bool:
     is_call = isinstance(node, ast.Call) and not node.args and not node.keywords
-    return is_call and _called(module, node) == {"jax.local_devices"}  # type: ignore[arg-type]
+    return is_call and copies.names_called(module, node) == {"jax.local_devices"}

@@ -60,7 +60,8 @@ class StackedCalls(StackedValues):
         if not callees or not _is_inside(callees) or self._one_liner(module, node) is not None:
             return
         for callee in callees:
-            function = self._followed(node, callee)
+            target = _target(callee)
+            function = self._followed(node, target) if target is not None else None
             if function is None:
                 continue
             self.called.add(function)
@@ -250,13 +251,11 @@ class StackedCalls(StackedValues):
             return OTHER
         callees = self._callee(module, call)
         names = {fact.name for fact in callees if isinstance(fact, Named)}
-        index = [each.arg for each in function.args.args].index(node.arg) + 1 if (
-            node in function.args.args
-        ) else len(call.args)  # fmt: skip
         is_tree_map = len(names) == len(callees) and names and names <= known_names.TREE_MAP
-        if not is_tree_map or index >= len(call.args) or not self._is_applied(module, call):
+        trees = dict(zip(function.args.args, call.args[1:], strict=False))
+        if not is_tree_map or node not in trees or not self._is_applied(module, call):
             return OTHER
-        tree = self.value(module, call.args[index])
+        tree = self.value(module, trees[node])
         return Ref(tree.element, True) if isinstance(tree, Ref) else tree
 
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
@@ -286,7 +285,6 @@ class StackedCalls(StackedValues):
         return self._merged([self._result(each) for each in maps], module, node)
 
     def _keyword(self, module: Module, each: Map, keyword: ast.keyword) -> None:
-        """An argument by a keyword that cannot be written by position."""
         held = self.value(module, keyword.value)
         self.escape(held, module, keyword.value, "it is passed by keyword")
         index = each.index_of(keyword.arg) if keyword.arg is not None else None
@@ -347,9 +345,10 @@ class StackedCalls(StackedValues):
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
         """Returns what one function of the program gives."""
-        if isinstance(callee, Class) and _init(callee) is None:
+        target = _target(callee)
+        if target is None:
             return self._container(module, node)
-        function = self._followed(node, callee)
+        function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
         for name, arg in _given(node, function, _skipped(callee)):
@@ -358,19 +357,15 @@ class StackedCalls(StackedValues):
                 self.escape(held, module, arg, "it is passed on among other arguments")
         if isinstance(callee, Class):
             return OTHER
-        home = callee.function.module if isinstance(callee, Bound) else callee.module
-        several = self._once((function, "returns"), lambda: self._all_returned(home, function))
-        return several
+        home = target.module
+        return self._once(
+            (function, "returns"),
+            lambda: self._merged((h for h, _ in self.returned(home, function)), home, function),
+        )
 
-    def _all_returned(self, module: Module, function: ast.FunctionDef) -> Abstract:
-        return self._merged((held for held, _ in self.returned(module, function)), module, function)
-
-    def _followed(self, node: ast.Call, callee: Any) -> ast.FunctionDef | None:
+    def _followed(self, node: ast.Call, function: Function) -> ast.FunctionDef | None:
         """Returns the definition that a call goes to, None if it cannot be followed there."""
-        function = _init(callee) if isinstance(callee, Class) else callee
-        definition = function.function.node if isinstance(function, Bound) else (
-            function.node if function is not None else None
-        )  # fmt: skip
+        definition = function.node
         is_open = any(isinstance(arg, ast.Starred) for arg in node.args) or any(
             keyword.arg is None for keyword in node.keywords
         )
@@ -389,8 +384,11 @@ def _is_inside(callees: frozenset[Any]) -> bool:
     return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
 
 
-def _init(cls: Class) -> Function | None:
-    return next((f for f in cls.body.get("__init__", ()) if isinstance(f, Function)), None)
+def _target(callee: Function | Bound | Class) -> Function | None:
+    """Returns the function that a call of something runs, None of a class without ``__init__``."""
+    if isinstance(callee, Class):
+        return next((f for f in callee.body.get("__init__", ()) if isinstance(f, Function)), None)
+    return callee.function if isinstance(callee, Bound) else callee
 
 
 def _skipped(callee: Any) -> int:

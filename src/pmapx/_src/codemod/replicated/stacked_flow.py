@@ -1,4 +1,4 @@
-"""Stacked values followed through a whole program, to every place that uses them."""
+"""Stacked values followed through a program, to every place that uses them."""
 
 from __future__ import annotations
 

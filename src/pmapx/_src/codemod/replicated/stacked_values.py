@@ -29,7 +29,7 @@ from pmapx._src.codemod.replicated.groups import (
 )
 from pmapx._src.codemod.replicated.maps import Maps
 
-# Reading these of an array says nothing of its leading axis.
+# Reading these of an array does not depend on its leading axis.
 _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", "__class__"})
 _OF_ARRAYS = (known_names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "real", "imag"}
 NOT_FOLLOWED = "it is used in a way that is not followed"
@@ -259,7 +259,7 @@ class StackedValues:
         return OTHER
 
     def _takes_shard(self, module: Module, node: ast.Subscript, base: Ref) -> bool:
-        if base.is_leaf or self.maps.evidence.takes_row(module, node):
+        if base.is_leaf or self.maps.evidence.takes_shard(module, node):
             return True
         indexing = module.facts.indexings.get(node)
         is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
@@ -347,7 +347,6 @@ def _position(node: ast.AST) -> tuple[int, int]:
 
 
 def is_static(function: ast.AST) -> bool:
-    """Tells whether a function of a class gets no object."""
     decorators = getattr(function, "decorator_list", ())
     return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators)
 
