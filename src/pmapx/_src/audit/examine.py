@@ -21,13 +21,13 @@ from pmapx._src.audit.report.audit_report import (
     Exchange,
     History,
     Leaf,
-    Memory,
     MovedInput,
     RowRead,
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.audit.topology.devices import several
+from pmapx._src.audit.topology.scaling import memory_of
 from pmapx._src.audit.topology.scaling import scaling as scaling_of
 from pmapx._src.map.cache_info import CacheInfo
 from pmapx._src.mesh import placement
@@ -83,7 +83,7 @@ def examine(subject: Subject, history: History) -> AuditedFunction:
         arguments=tuple(arguments),
         outputs=tuple(outputs),
         exchanges=tuple(exchanges(subject)),
-        memory=_memory(subject.compiled),
+        memory=memory_of(subject.compiled),
         donations=tuple(donation.donations(subject.donated, arguments, outputs)),
         history=history,
         compile_seconds=subject.compile_seconds,
@@ -282,18 +282,3 @@ def _with_copies(leaf: Leaf) -> Leaf:
         whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
     )
     return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
-
-
-def _memory(compiled: jax.stages.Compiled) -> Memory | None:
-    try:
-        stats = compiled.memory_analysis()
-    except (NotImplementedError, RuntimeError, ValueError):  # Not every backend reports it.
-        return None
-    if stats is None:
-        return None
-    return Memory(
-        arguments=stats.argument_size_in_bytes,
-        outputs=stats.output_size_in_bytes,
-        temporaries=stats.temp_size_in_bytes,
-        aliases=stats.alias_size_in_bytes,
-    )

@@ -32,23 +32,16 @@ class Subject:
     """A compiled function with its arguments.
 
     Attributes:
-      name: the function's name.
       kind: the transform, e.g. ``pmapx.pmap``.
       place: where the function is defined.
-      jaxpr: the program as JAX traced it.
-      compiled: the program as XLA compiled it.
-      mesh: the mesh that it runs on, if it has one.
       values: the leaves that were passed, arrays or shapes.
       arguments: the same as ``(args, kwargs)``.
       in_paths: their names in the caller's terms, e.g. ``state['w']``.
       in_names: their names in warnings, e.g. ``argument 0 'state' at ['w']``.
       in_types: their shapes and dtypes, as the program takes them.
       in_shardings: their shardings in the program; None if it gives none.
-      donated: which of them are donated.
-      out_types: the shapes and dtypes of the result.
       compile_seconds: how long XLA took; None if it was compiled before.
       varying: the mesh axes that each argument varies over, if specs do not show that.
-      scaling: its cost on other numbers of devices, if requested.
     """
 
     name: str

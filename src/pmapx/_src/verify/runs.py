@@ -56,18 +56,8 @@ def run(
 ) -> Run:
     """Runs a command on the code below ``root`` and returns what was recorded.
 
-    Args:
-      command: the program and its arguments.
-      root: the folder whose files are watched.
-      folder: an empty or a new folder for the records.
-      cwd: the folder that it runs in, by default ``root``.
-      elsewhere: the folders of other versions, of which nothing should be imported.
-      is_legacy: whether it runs in the legacy mode.
-      devices: the number of virtual CPU devices; None leaves the devices alone.
-      calls: how many calls of each function are recorded.
-      timeout: the seconds after which it is stopped.
-      env: its environment, by default that of this process.
-      progress: called with the seconds that have passed.
+    ``folder`` is an empty or a new one for the records; ``elsewhere`` are the folders of other
+    versions, of which nothing should be imported. The other options are those of ``verify``.
 
     Raises:
       CannotRunError: if the command cannot be started.

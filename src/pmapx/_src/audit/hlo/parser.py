@@ -46,17 +46,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation.
-
-    Attributes:
-      name: its name in the computation.
-      opcode: its operation, e.g. ``all-reduce``.
-      arrays: its results; several for a tuple.
-      operands: the names of its operands.
-      literal: the value of an integer constant.
-      is_root: whether it is the result of its computation.
-      attributes: the rest of the line, by name, as text.
-    """
+    """One line of a computation; ``arrays`` are its results, ``literal`` an integer constant."""
 
     name: str
     opcode: str

@@ -20,17 +20,12 @@ class Point:
     """The cost of the function on one topology; bytes are those of one device.
 
     Attributes:
-      topology: the name of the topology.
-      devices: its number of devices.
       collectives: how many collectives run in a call, a loop of unknown length counted once.
       sent: the bytes that a device sends in a call, by the ring algorithm.
       between: those among them that leave its slice.
       payloads: the bytes of the values in collectives, by kind and line.
-      arguments: the bytes of the arguments.
       outputs: the bytes of the outputs that do not reuse the memory of arguments.
-      temporaries: the bytes of temporaries.
       compile_seconds: how long it took to trace, lower and compile.
-      slices: the number of slices.
     """
 
     topology: str

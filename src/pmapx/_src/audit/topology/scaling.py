@@ -11,7 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from pmapx._src.audit.hlo import collectives
+from pmapx._src.audit.report.audit_report import Memory
 from pmapx._src.audit.report.scaling_table import Point, Scaling, growth_of
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
@@ -73,13 +76,7 @@ def point_of(there: CompiledForTopology, topology: str) -> Point:
     payloads: collections.Counter[str] = collections.Counter()
     for collective in found:
         payloads[_name(collective)] += collective.payload * collective.times_at_least
-    memory = there.compiled.memory_analysis()
-    if memory is None:
-        arguments = outputs = temporaries = 0
-    else:
-        arguments = memory.argument_size_in_bytes
-        outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
-        temporaries = memory.temp_size_in_bytes
+    memory = memory_of(there.compiled) or Memory(0, 0, 0, 0)
     return Point(
         topology=topology,
         devices=len(there.devices),
@@ -87,11 +84,27 @@ def point_of(there: CompiledForTopology, topology: str) -> Point:
         sent=sum(collective.sent_in_a_call for collective in found),
         between=sum(collective.between_in_a_call for collective in found),
         payloads=dict(payloads),
-        arguments=arguments,
-        outputs=outputs,
-        temporaries=temporaries,
+        arguments=memory.arguments,
+        outputs=memory.outputs - memory.aliases,
+        temporaries=memory.temporaries,
         compile_seconds=there.compile_seconds,
         slices=fabric.slices,
+    )
+
+
+def memory_of(compiled: jax.stages.Compiled) -> Memory | None:
+    """Returns the memory of a call on a device; None if the backend does not report it."""
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
     )
 
 
