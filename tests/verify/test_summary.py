@@ -37,7 +37,7 @@ def test_a_map_that_is_only_traced_is_verified_through_what_is_around_it(summed)
 
     site = summed(program, program)["double"]
     assert (site.state, site.agreement) == ("verified", "equal to the bit")
-    assert site.detail.startswith("inside <lambda> (test_summing_up.py:")
+    assert site.detail.startswith("inside <lambda> (test_summary.py:")
 
 
 def test_a_map_inside_what_is_not_watched_is_unverified(summed):
@@ -96,7 +96,7 @@ def test_outputs_of_another_structure_are_told(summed):
 
 
 def test_a_pmap_that_is_passed_on_is_reached_through_what_it_makes(summed):
-    passed_on = Use("test_summing_up.py", 1, 1, 1, "partial", "")
+    passed_on = Use("test_summary.py", 1, 1, 1, "partial", "")
     other = Use("lab.py", 7, 7, 7, "call", "g")
     called = lambda watched: watched.pmap(double)(ROWS)
     found = summed(called, called, [passed_on, other])
