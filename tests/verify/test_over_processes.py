@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
-from test_running import function, ran
+from test_runs import function, ran
 
 import pmapx
 from pmapx._src.codemod.migration import migrate
