@@ -26,11 +26,11 @@ from jax.sharding import PartitionSpec as P
 from turns import markdown, parser_of
 
 import pmapx
-from pmapx._src.audit.report.units import in_bytes
-from pmapx._src.audit.topology.growth import Point, growth_of
-from pmapx._src.audit.topology.pmap_on_topology import compile_for
+from pmapx._src.audit.report.formatting import in_bytes
+from pmapx._src.audit.report.scaling_table import Point, growth_of
+from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology.devices import topology_of
 from pmapx._src.audit.topology.scaling import COUNTS, point_of
-from pmapx._src.audit.topology.target import topology_of
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pmapx._src.arrays.prefetch import prefetch
     from pmapx._src.arrays.stitch import stitch, unstitch
     from pmapx._src.audit import audit
-    from pmapx._src.audit.report.data import AuditReport
+    from pmapx._src.audit.report.audit_report import AuditReport
     from pmapx._src.codemod.migration import migrate
     from pmapx._src.distributed.initialize import Cluster, barrier, initialize
     from pmapx._src.distributed.launcher import launch
@@ -71,7 +71,7 @@ __all__ = [
 
 _MODULES = {
     "AUTO": "spmd.auto_out_axes",
-    "AuditReport": "audit.report.data",
+    "AuditReport": "audit.report.audit_report",
     "CacheInfo": "map.cache_info",
     "Cluster": "distributed.initialize",
     "Installation": "legacy",

@@ -1,6 +1,6 @@
 """The types of what ``check``, ``migrate``, ``verify`` and ``audit`` return."""
 
-from pmapx._src.audit.report.data import AuditedFunction, AuditReport, Exchange, Leaf
+from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Exchange, Leaf
 from pmapx._src.codemod.migration import Migration
 from pmapx._src.lint.check import Report as CheckReport
 from pmapx._src.lint.finding import Finding

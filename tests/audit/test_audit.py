@@ -265,7 +265,7 @@ def test_what_is_printed_has_every_part():
     text = str(pmapx.audit(pmapx.pmap(train_step, "i", donate_argnums=0), *make_arguments()))
 
     assert "train_step" in text.splitlines()[0]
-    for part in ("state['w']", "equal rows: 224 B of copies", "varies since batch['x']"):
+    for part in ("state['w']", "equal shards: 224 B of copies", "varies since batch['x']"):
         assert part in text
     for part in ("all-reduce", "memory a device", "donated and reused", "PMX601", "no time is"):
         assert part in text

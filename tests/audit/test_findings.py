@@ -1,4 +1,4 @@
-"""Each finding fires on a program that has its fault, and not on the same program mended."""
+"""Each finding is reported for a program with its fault, and not for the fixed program."""
 
 import functools
 import inspect
@@ -177,7 +177,7 @@ def cases(which):
 
 @pytest.mark.parametrize(("code", "make"), cases(0))
 @pytest.mark.filterwarnings("ignore::pmapx.PmapxWarning")
-def test_a_program_with_the_fault_is_told(code, make):
+def test_a_program_with_the_fault_is_reported(code, make):
     assert code in codes(code, make)
 
 
@@ -207,7 +207,7 @@ def test_two_reductions_name_their_lines_and_bytes():
     assert "2 all-reduces over i (" in remark.message
     assert "16 B f32" in remark.message
     assert "16 B s32" in remark.message
-    assert "cast them to one type" in remark.fix
+    assert "cast them to one dtype" in remark.fix
     assert f"test_findings.py:{two_reductions.__code__.co_firstlineno + 1}" in remark.message
 
 

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import pmapx
 from pmapx._src.audit.hlo.collectives import collectives
-from pmapx._src.audit.topology.pmap_on_topology import compile_for
+from pmapx._src.audit.topology.compile_for import compile_for
 from pmapx._src.audit.topology.scaling import scaling
 
 pytestmark = [

@@ -8,9 +8,9 @@ from jax import lax
 
 import pmapx
 from pmapx._src import fastpath
-from pmapx._src.audit.topology.growth import Growth, Point, Scaling, growth_of
+from pmapx._src.audit.report.scaling_table import Growth, Point, Scaling, growth_of
+from pmapx._src.audit.topology.devices import several
 from pmapx._src.audit.topology.scaling import scaling
-from pmapx._src.audit.topology.target import several
 
 makes_devices = pytest.mark.skipif(
     fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
@@ -98,10 +98,10 @@ def test_an_audit_shows_the_table_and_what_grows():
 
     assert [each.devices for each in audited.scaling.points] == [4, 16]
     shown = str(report)
-    assert "on more devices, a device:" in shown
+    assert "on more devices, per device:" in shown
     assert "grows with the number of devices:" in shown
     [remark] = [remark for remark in report.findings if remark.code == "PMX611"]
-    assert "from 4 to 16 devices grows all-gather at test_scaling.py:" in remark.message
+    assert "grows from 4 to 16 devices: all-gather at test_scaling.py:" in remark.message
     assert pmapx.AuditReport.from_dict(report.to_dict()) == report
 
 

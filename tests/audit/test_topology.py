@@ -9,24 +9,24 @@ import jax
 import pytest
 
 from pmapx._src import errors
-from pmapx._src.audit.topology import target
+from pmapx._src.audit.topology import devices as topology
 
-HAS_LIBTPU = target.importlib.util.find_spec("libtpu") is not None
+HAS_LIBTPU = topology.importlib.util.find_spec("libtpu") is not None
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("v5e:16x16", target.Topology("v5e:16x16", "v5e", (16, 16))),
-        ("V5P:4x4x8", target.Topology("v5p:4x4x8", "v5p", (4, 4, 8))),
-        ("2x v4:4x4x4", target.Topology("2x v4:4x4x4", "v4", (4, 4, 4), slices=2)),
-        ("2 x v6e:8x8", target.Topology("2x v6e:8x8", "v6e", (8, 8), slices=2)),
-        ("cpu:64", target.Topology("cpu:64", "cpu", (64,))),
-        ("gpu:2x8", target.Topology("gpu:2x8", "gpu", (2, 8))),
+        ("v5e:16x16", topology.Topology("v5e:16x16", "v5e", (16, 16))),
+        ("V5P:4x4x8", topology.Topology("v5p:4x4x8", "v5p", (4, 4, 8))),
+        ("2x v4:4x4x4", topology.Topology("2x v4:4x4x4", "v4", (4, 4, 4), slices=2)),
+        ("2 x v6e:8x8", topology.Topology("2x v6e:8x8", "v6e", (8, 8), slices=2)),
+        ("cpu:64", topology.Topology("cpu:64", "cpu", (64,))),
+        ("gpu:2x8", topology.Topology("gpu:2x8", "gpu", (2, 8))),
     ],
 )
 def test_a_name_is_read(written, expected):
-    assert target.parse(written) == expected
+    assert topology.parse(written) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_name_is_read(written, expected):
         ("v5e:4x4x4", "2 dimensions", "v5e:8x8"),
         ("v4:8x8", "3 dimensions", "v4:8x8x8"),
         ("v5e:32x32", "at most 256 chips", "v5e:16x16"),
-        ("v5e:0x4", "nothing in it", "v5e:2x4"),
+        ("v5e:0x4", "it has no devices", "v5e:2x4"),
         ("cpu:2x2", "only counted", "cpu:64"),
         ("gpu:2x2x2", "by machine", "cpu:64"),
         (64, "family:shape", "cpu:64"),
@@ -45,49 +45,49 @@ def test_a_name_is_read(written, expected):
 )
 def test_a_wrong_name_is_answered_with_valid_ones(written, problem, valid):
     with pytest.raises(errors.UnknownTopology) as raised:
-        target.devices_of(written)
+        topology.devices_of(written)
     assert problem in str(raised.value)
     assert valid in str(raised.value)
 
 
-@pytest.mark.parametrize("family", target.FAMILIES)
+@pytest.mark.parametrize("family", topology.FAMILIES)
 def test_every_valid_shape_is_read_and_found_by_its_size(family):
     per_chip = 2 if family == "tpu7x" else 1
-    for shape in target.FAMILIES[family].shapes:
-        read = target.parse(f"{family}:{shape}")
-        count = target.math.prod(read.shape) * per_chip
-        found = target.parse(target.topology_of(count, family))
-        assert target.math.prod(found.shape) * per_chip == count
+    for shape in topology.FAMILIES[family].shapes:
+        read = topology.parse(f"{family}:{shape}")
+        count = topology.math.prod(read.shape) * per_chip
+        found = topology.parse(topology.topology_of(count, family))
+        assert topology.math.prod(found.shape) * per_chip == count
 
 
 def test_a_size_that_no_slice_has_is_refused():
     with pytest.raises(errors.UnknownTopology, match="no slice of v5e has 24"):
-        target.topology_of(24, "v5e")
+        topology.topology_of(24, "v5e")
 
 
 makes_devices = pytest.mark.skipif(
-    target.fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
+    topology.fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 
 
 @makes_devices
 def test_virtual_cpu_devices_come_in_any_number():
-    few, many = target.devices_of("cpu:1"), target.devices_of("cpu:100")
+    few, many = topology.devices_of("cpu:1"), topology.devices_of("cpu:100")
     assert few == tuple(jax.devices("cpu")[:1])
     assert len(many) == 100
     assert {device.platform for device in many} == {"cpu"}
 
 
 def test_without_a_way_to_more_cpu_devices_the_flag_is_named(monkeypatch):
-    monkeypatch.setattr(target.fastpath, "more_cpu_devices", lambda count: None)
+    monkeypatch.setattr(topology.fastpath, "more_cpu_devices", lambda count: None)
     with pytest.raises(errors.TooFewCpuDevices, match="device_count=1000"):
-        target._cpu_devices(1000)
+        topology._cpu_devices(1000)
 
 
 @pytest.mark.skipif(HAS_LIBTPU, reason="libtpu is installed")
 def test_without_libtpu_the_extra_is_named():
     with pytest.raises(errors.NoCompiler, match=r"pip install 'pmapx\[tpu\]'"):
-        target.devices_of("v5e:16x16")
+        topology.devices_of("v5e:16x16")
 
 
 @pytest.mark.skipif(
@@ -96,12 +96,12 @@ def test_without_libtpu_the_extra_is_named():
 )
 def test_without_the_cuda_plugin_it_is_named():
     with pytest.raises((errors.NoCompiler, errors.NoTopologyFromCompiler), match="gpu:8"):
-        target.devices_of("gpu:8")
+        topology.devices_of("gpu:8")
 
 
 def test_the_environment_is_as_before():
     before = dict(os.environ)
-    with target._alone_on_this_machine():
+    with topology._alone_on_this_machine():
         assert os.environ.get("TPU_SKIP_MDS_QUERY") == before.get("TPU_SKIP_MDS_QUERY")
     assert dict(os.environ) == before
 
@@ -110,32 +110,32 @@ needs_libtpu = pytest.mark.skipif(not HAS_LIBTPU, reason="make test-tpu has libt
 
 
 @needs_libtpu
-@pytest.mark.parametrize("family", target.FAMILIES)
+@pytest.mark.parametrize("family", topology.FAMILIES)
 def test_libtpu_knows_every_valid_shape(family):
     per_chip = 2 if family == "tpu7x" else 1
-    for shape in target.FAMILIES[family].shapes:
-        devices = target.devices_of(f"{family}:{shape}")
-        assert len(devices) == per_chip * target.math.prod(map(int, shape.split("x"))), shape
+    for shape in topology.FAMILIES[family].shapes:
+        devices = topology.devices_of(f"{family}:{shape}")
+        assert len(devices) == per_chip * topology.math.prod(map(int, shape.split("x"))), shape
         assert {device.platform for device in devices} == {"tpu"}
 
 
 @needs_libtpu
 def test_several_slices_are_told_apart():
-    devices = target.devices_of("2x v5e:4x4")
+    devices = topology.devices_of("2x v5e:4x4")
     assert [device.slice_index for device in devices] == [0] * 16 + [1] * 16
 
 
 @needs_libtpu
 def test_a_shape_that_libtpu_refuses_is_answered_with_valid_ones():
     with pytest.raises(errors.UnknownTopology, match="libtpu said") as raised:
-        target.devices_of("v5e:3x5")
+        topology.devices_of("v5e:3x5")
     assert "v5e:4x4" in str(raised.value)
 
 
 @needs_libtpu
 def test_two_processes_describe_a_topology_at_once_and_quietly():
     code = (
-        "from pmapx._src.audit.topology.target import devices_of; print(len(devices_of('v5e:8x8')))"
+        "from pmapx._src.audit.topology import devices; print(len(devices.devices_of('v5e:8x8')))"
     )
     running = [
         subprocess.Popen(

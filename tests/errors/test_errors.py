@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from oracle import assert_same
 from pmapx._src import errors
-from pmapx._src.audit.topology.pmap_on_topology import compile_for
-from pmapx._src.audit.topology.target import devices_of
+from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology.devices import devices_of
 from pmapx._src.fastpath import probes
 from pmapx._src.multihost.agreement import Difference
 

@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 TESTS = (
     "tests/multihost",
     "tests/cli/test_run.py",
-    "tests/audit/test_watching.py",
+    "tests/audit/test_running_programs.py",
     "tests/source/test_parallel.py",
     "tests/verify/test_over_processes.py",
-    "tests/verify/test_running.py",
+    "tests/verify/test_runs.py",
 )
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from pmapx._src.audit.report import as_html
-from pmapx._src.audit.report.data import (
+from pmapx._src.audit.report.audit_report import (
     AuditedFunction,
     AuditReport,
     Donation,
@@ -17,7 +17,7 @@ from pmapx._src.audit.report.data import (
     Remark,
     RowRead,
 )
-from pmapx._src.audit.topology.growth import Growth, Point, Scaling
+from pmapx._src.audit.report.scaling_table import Growth, Point, Scaling
 
 STATE = Leaf("state['w']", (8, 4), "float32", (1, 4), (("i",), ()), 16, (), None, True, 112)
 BATCH = Leaf("batch", (8, 6), "float32", (1, 6), (("i",), ()), 24, ("i",), moved="it lies on cpu:0")
@@ -155,7 +155,7 @@ def test_memory_history_donations_and_rows_are_told(opened):
 
     for part in ("Memory per device: 144 B", "7 calls, 2 traces, 2 compiles", "batch was larger"):
         assert part in words
-    for part in ("moved 7 times", "no output fits", "train.py:20", "TPU v4: a ring."):
+    for part in ("transferred 7 times", "no output fits", "train.py:20", "TPU v4: a ring."):
         assert part in words
 
 

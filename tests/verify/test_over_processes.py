@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
-from test_running import function, ran
+from test_runs import function, ran
 
 import pmapx
 from pmapx._src.codemod.migration import migrate
@@ -96,7 +96,7 @@ def test_a_fault_in_one_process_is_told_with_its_number(tmp_path, rewritten):
     }  # fmt: skip
     assert sites["spread"].process == 1
     assert sites["spread"].detail.startswith("process 1: call 0: the output: by up to 1 ")
-    assert sites["sampled"].detail.startswith("process 1: call 0: argument 0 'key' was given other")
+    assert sites["sampled"].detail.startswith("process 1: call 0: argument 0 'key' got other")
     assert (found.first.function, found.exit_code()) == ("spread", 1)
 
 
@@ -188,7 +188,9 @@ def test_a_process_that_fails_before_the_migration_is_an_error():
 def test_two_programs_of_several_processes_are_not_mixed_up():
     twice = of_processes((0, 1, True), (1, 1, True), (0, 2, True), (1, 2, True))
     (line,) = processes.problems(twice, of_processes((0, 1, True), (1, 1, True)))
-    assert line.startswith("2 processes call maps as process 0 of 2 on the version before")
+    assert line.startswith(
+        "2 processes call mapped functions as process 0 of 2 on the version before"
+    )
 
 
 def test_a_number_of_processes_that_changed_is_an_error():

@@ -46,21 +46,21 @@ def test_swapped_axes_are_named(found):
 def test_a_forgotten_donation_is_different_though_the_numbers_are_equal(found):
     result = site(found, "donating")
     assert result.state == "different"
-    assert "call 0: argument 0 'w' was donated and is not any more" in result.detail
+    assert "call 0: argument 0 'w' is no longer donated" in result.detail
 
 
 def test_a_dropped_pmean_is_seen_in_rows_that_are_no_longer_equal(found):
     result = site(found, "mean")
     assert result.state == "different"
-    assert "the output: equal on all devices before, and no longer; by up to" in result.detail
+    assert "the output: equal on all devices before, and not after; by up to" in result.detail
 
 
 def test_what_is_replicated_now_is_the_same_and_said_to_be(found):
     result = site(found, "right")
     assert (result.state, result.agreement, result.calls) == ("verified", "equal to the bit", 2)
-    assert "argument 0 'w': (8, 3) of equal rows is one replicated (3,)" in result.notes
+    assert "argument 0 'w': (8, 3) of equal shards is one replicated (3,)" in result.notes
     assert "argument 1 'x': (8, 4, 3) is now (32, 3)" in result.notes
-    assert "output [1]: (8,) of equal rows is one replicated ()" in result.notes
+    assert "output [1]: (8,) of equal shards is one replicated ()" in result.notes
 
 
 def test_a_site_that_the_command_did_not_reach_is_unverified(found):

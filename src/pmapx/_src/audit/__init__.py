@@ -1,7 +1,9 @@
-"""What a mapped function replicates, communicates and holds.
+"""``pmapx.audit``: what a mapped function replicates, communicates and holds.
 
-``pmapx.audit`` is the function; the modules here are what it is made of. None of them but
-``replication`` is imported by a program that does not ask for an audit.
+``examine`` is an audit from top to bottom. ``subject`` traces and compiles the function, for its
+own devices or ahead of time for a target topology (``topology``). ``hlo`` reads the compiled
+program, and ``donation`` pairs arguments with outputs. The result is a report (``report``), and
+``findings`` point out what to fix in it. ``running`` audits a program while it runs.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pmapx._src.audit.report.data import AuditReport
+    from pmapx._src.audit.report.audit_report import AuditReport
 
 
 def audit(
@@ -20,10 +22,10 @@ def audit(
     scaling: str | Sequence[str] = (),
     **kwargs: Any,
 ) -> AuditReport:
-    """Says what a mapped function replicates, sends and holds, without running it.
+    """Reports what a mapped function replicates, sends and holds, without running it.
 
-    It is traced and compiled for the arguments; then its jaxpr tells which values are equal on all
-    devices, and the compiled program which collectives it runs and how much memory it takes.
+    It is traced and compiled for the arguments. Its jaxpr shows which values are equal on all
+    devices, and the compiled program its collectives and its memory.
 
     Example:
       >>> import jax, numpy as np, pmapx
@@ -40,10 +42,10 @@ def audit(
       f: what ``pmapx.pmap``, ``jax.pmap`` under ``pmapx.install()``, or ``jax.jit`` of a
         ``jax.shard_map`` returned. Any other function is audited as ``jax.jit`` of it.
       *args: its arguments, or ``jax.ShapeDtypeStruct`` in their place.
-      topology: devices that are not there to compile for, such as ``"v5e:16x16"``; the mapped
-        axis then has one element for each of them. By default the devices of this process.
+      topology: a target topology to compile for ahead of time, such as ``"v5e:16x16"``; the mapped
+        axis grows to its devices. By default, the devices of this process.
       scaling: topologies for a table of what a device sends and holds on each, and of what grows
-        with their number: ``"v5e:8,64,256"``, or a list of names.
+        with the number of devices: ``"v5e:8,64,256"``, or a list of names.
       **kwargs: its keyword arguments.
 
     Returns:

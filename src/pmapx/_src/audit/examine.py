@@ -1,4 +1,4 @@
-"""An audit from top to bottom: a function is made ready, its program read, findings drawn."""
+"""An audit from top to bottom: the function is compiled, its program read, and findings drawn."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import jax
 from jax.sharding import NamedSharding
 
 from pmapx._src import errors
-from pmapx._src.audit import findings
+from pmapx._src.audit import donation, findings
 from pmapx._src.audit import subject as subjects
-from pmapx._src.audit.hlo import collectives, dataflow, donation, parser
-from pmapx._src.audit.report.data import (
+from pmapx._src.audit.hlo import collectives, dataflow, parser
+from pmapx._src.audit.report.audit_report import (
     AuditedFunction,
     AuditReport,
     Exchange,
     History,
     Leaf,
-    Memory,
     MovedInput,
     RowRead,
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
+from pmapx._src.audit.topology.devices import several
+from pmapx._src.audit.topology.scaling import memory_of
 from pmapx._src.audit.topology.scaling import scaling as scaling_of
-from pmapx._src.audit.topology.target import several
 from pmapx._src.map.cache_info import CacheInfo
 from pmapx._src.mesh import resharding
 from pmapx._src.replication import array_shardings, whole_program
@@ -40,7 +40,7 @@ COLLECTIVES = (
     "pshuffle", "psum_scatter", "reduce_scatter", "pbroadcast", "pgather", "unreduced_psum",
     "unreduced_reduce_scatter",
 )  # fmt: skip
-"""What JAX calls the collectives that users write."""
+"""JAX's names for the collectives that users write."""
 PART = "part of one over slices"
 
 
@@ -71,14 +71,9 @@ def report_on(
     return assemble([examine(subject, history)], topology=topology, assumptions=assumptions)
 
 
-def examine(
-    subject: Subject, history: History, differs: Sequence[frozenset[str] | None] | None = None
-) -> AuditedFunction:
-    """Reads a compiled program.
-
-    ``differs`` says along which axes parts of its arguments differed, if they were compared before.
-    """
-    arguments, outputs = _leaves(subject, compared(subject) if differs is None else differs)
+def examine(subject: Subject, history: History) -> AuditedFunction:
+    """Audits a compiled program."""
+    arguments, outputs = _leaves(subject)
     function = AuditedFunction(
         name=subject.name,
         kind=subject.kind,
@@ -88,21 +83,13 @@ def examine(
         arguments=tuple(arguments),
         outputs=tuple(outputs),
         exchanges=tuple(exchanges(subject)),
-        memory=_memory(subject.compiled),
+        memory=memory_of(subject.compiled),
         donations=tuple(donation.donations(subject.donated, arguments, outputs)),
         history=history,
         compile_seconds=subject.compile_seconds,
         scaling=subject.scaling,
     )
     return dataclasses.replace(function, findings=findings.about(function))
-
-
-def compared(subject: Subject) -> list[frozenset[str] | None]:
-    """Compares what devices hold of each argument that was passed; None for a shape."""
-    return [
-        array_shardings.axes_that_differ(value, sharding)
-        for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
-    ]
 
 
 def assemble(
@@ -112,7 +99,7 @@ def assemble(
     skipped: Sequence[str] = (),
     assumptions: Sequence[str] = (),
 ) -> AuditReport:
-    """Puts what was found of each function together."""
+    """Returns the report on functions."""
     report = AuditReport(
         functions=tuple(functions),
         row_reads=tuple(row_reads),
@@ -125,7 +112,7 @@ def assemble(
 
 
 def history_of(info: CacheInfo, subject: Subject) -> History:
-    """Returns what ``cache_info()`` tells, in the report's words."""
+    """Returns what ``cache_info()`` reports as a part of the report."""
     known = dict(zip(subject.in_names, range(len(subject.in_names)), strict=True))
     moved = []
     for move in info.moved:
@@ -145,21 +132,21 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
     numbers = dataflow.order(module)
     all_found = collectives.collectives_of(module, subject.axis_sizes, fabric.slice_of)
     ordered = sorted(all_found, key=lambda each: numbers.get(each.name, len(numbers)))
-    # What runs over slices of TPUs was taken apart by the compiler, and its parts have no origin.
-    is_taken_apart = any(found.between == found.sent for found in ordered)
+    # The TPU compiler splits collectives over slices, and the parts have no metadata.
+    is_split = any(found.between == found.sent for found in ordered)
     for found in ordered:
-        is_part = is_taken_apart and found.operation is None
+        is_part = is_split and found.operation is None
         origin = dataflow.NOWHERE if is_part else dataflow.origin(module, found.name)
         names = re.findall(r"[A-Za-z_]\w*", (origin.operation or "").rpartition("/")[2])
-        told = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-        told |= {
-            "name": "",  # Two compilations of one program need not name it alike.
+        known = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        known |= {
+            "name": "",  # It may differ between two compilations of one program.
             "place": origin.place,
             "operation": PART if is_part else ", ".join(dict.fromkeys(names)) or None,
         }
         yield Exchange(
-            **told,
-            # XLA puts collectives together; one of them may be nobody's.
+            **known,
+            # XLA combines collectives, and may have added one of them.
             is_written=is_part or (bool(names) and all(name in COLLECTIVES for name in names)),
             seconds=fabric.seconds(
                 found.kind, found.sent, found.group_size, found.between, found.slices
@@ -169,9 +156,12 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
         )
 
 
-def _leaves(
-    subject: Subject, differs: Sequence[frozenset[str] | None]
-) -> tuple[list[Leaf], list[Leaf]]:
+def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
+    # None for an argument of which only the shape was passed.
+    differs = [
+        array_shardings.axes_that_differ(value, sharding)
+        for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
+    ]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
     out_paths = subjects.output_paths(subject.out_types)
@@ -183,14 +173,14 @@ def _leaves(
             zip(subject.in_paths, subject.in_shardings, differs, strict=True)
         )
     ]
-    # What was passed tells more than types do; shapes alone tell what stays equal if it starts so.
+    # Values were compared; with shapes alone, what stays equal if it starts equal is assumed equal.
     kept = whole_program.kept_equal(subject.jaxpr, given, pairs)
     split = whole_program.of_program(subject.jaxpr, given).inputs
     has_batch = any(axes and index not in kept for index, axes in enumerate(split))
     assumed = [k for k in kept if has_batch and differs[k] is None]
     given = whole_program.with_equal(given, assumed)
     found = whole_program.of_program(subject.jaxpr, given).outputs
-    # A state that varies since it varied says nothing; what made it vary in a first call does.
+    # That a state varies because it varied explains nothing: find what makes it vary at first.
     first = whole_program.of_program(
         subject.jaxpr, whole_program.with_equal(given, carried)
     ).outputs
@@ -234,9 +224,9 @@ def _argument(
 
 
 def reason_to_move(x: Any, wanted: Any) -> str | None:
-    """Says why an array has to be moved to where a program wants it; None if it has not.
+    """Returns why an array has to be transferred for a program; None if it has not.
 
-    What comes from the host has to be sent in any case.
+    Arrays of the host are transferred in any case.
     """
     if not isinstance(x, jax.Array) or wanted is None or x.is_deleted():
         return None
@@ -245,7 +235,7 @@ def reason_to_move(x: Any, wanted: Any) -> str | None:
     found = x.sharding
     if found.num_devices == 1 < wanted.num_devices and not found.is_equivalent_to(wanted, x.ndim):
         (device,) = found.device_set
-        return f"it lies on {device} alone"
+        return f"it is on {device} only"
     return None
 
 
@@ -266,7 +256,7 @@ def _output(
 
 
 def _axes_as(leaf: Leaf, held: whole_program.Held, sharding: Any) -> Origins:
-    """Returns the axes along which devices hold different values of an output, as it lies."""
+    """Returns the axes along which an output varies, in its own sharding."""
     if isinstance(sharding, NamedSharding):
         return held.axes_under(sharding.mesh, sharding.spec)
     split = [axis for axes in leaf.axes_by_dimension for axis in axes]
@@ -292,18 +282,3 @@ def _with_copies(leaf: Leaf) -> Leaf:
         whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
     )
     return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)
-
-
-def _memory(compiled: jax.stages.Compiled) -> Memory | None:
-    try:
-        stats = compiled.memory_analysis()
-    except (NotImplementedError, RuntimeError, ValueError):  # Not every backend counts.
-        return None
-    if stats is None:
-        return None
-    return Memory(
-        arguments=stats.argument_size_in_bytes,
-        outputs=stats.output_size_in_bytes,
-        temporaries=stats.temp_size_in_bytes,
-        aliases=stats.alias_size_in_bytes,
-    )

@@ -1,4 +1,4 @@
-"""A mapped function made ready to be audited: traced, lowered and compiled, its leaves named."""
+"""The subject of an audit: a mapped function, traced, lowered and compiled, its leaves named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import jax
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding
 
-from pmapx._src.audit.topology.growth import Scaling
+from pmapx._src.audit.report.scaling_table import Scaling
+from pmapx._src.audit.topology.compile_for import compile_for
 from pmapx._src.map import multiprocess_call
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
@@ -28,26 +29,19 @@ from pmapx._src.trees.signature import Call, Reader
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What an audit looks at.
+    """A compiled function with its arguments.
 
     Attributes:
-      name: the function's name.
-      kind: what made it, e.g. ``pmapx.pmap``.
+      kind: the transform, e.g. ``pmapx.pmap``.
       place: where the function is defined.
-      jaxpr: the program as JAX traced it.
-      compiled: the program as XLA compiled it.
-      mesh: the mesh that it runs on, if it has one.
       values: the leaves that were passed, arrays or shapes.
       arguments: the same as ``(args, kwargs)``.
-      in_paths: what the caller calls them, e.g. ``state['w']``.
-      in_names: what records and warnings call them, e.g. ``argument 0 'state' at ['w']``.
-      in_types: their shapes and types, as the program takes them.
-      in_shardings: where the program wants them; None where that is not said.
-      donated: which of them are donated.
-      out_types: the result, as shapes and types.
-      compile_seconds: how long XLA took; None when it was compiled before.
-      varying: the mesh axes that each argument varies over, where specs do not tell.
-      scaling: what it costs on other numbers of devices, if that was asked for.
+      in_paths: their names in the caller's terms, e.g. ``state['w']``.
+      in_names: their names in warnings, e.g. ``argument 0 'state' at ['w']``.
+      in_types: their shapes and dtypes, as the program takes them.
+      in_shardings: their shardings in the program; None if it gives none.
+      compile_seconds: how long XLA took; None if it was compiled before.
+      varying: the mesh axes that each argument varies over, if specs do not show that.
     """
 
     name: str
@@ -70,7 +64,6 @@ class Subject:
 
     @property
     def axis_sizes(self) -> dict[str, int]:
-        """The axes of its mesh."""
         mesh = self.mesh
         return {} if mesh is None else {str(name): size for name, size in mesh.shape.items()}
 
@@ -81,22 +74,21 @@ class Subject:
 
     @property
     def device_kind(self) -> str:
-        """What its devices are."""
         return str(self.devices[0].device_kind)
 
 
 def is_pmapped(f: Any) -> bool:
-    """Says whether ``pmapx.pmap`` returned a function, and not a wrapper of one."""
+    """Tells whether ``pmapx.pmap`` returned a function; False for a wrapper of one."""
     programs = getattr(f, "_pmapx", None)
     return isinstance(programs, ProgramBuilder) and programs.user_function() is f
 
 
 def of_pmapped(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
-    """Compiles what ``pmapx.pmap`` returned anew, so that its own counts stay as they are."""
+    """Compiles a pmapped function again, so that its own counts do not change."""
     theirs: ProgramBuilder = f._pmapx
     options = theirs.options
     call = Reader(theirs.function, theirs.parameters, options.static_argnums).read(args, kwargs)
-    cache = unshared(theirs.fun)  # What is traced here is nobody else's.
+    cache = unshared(theirs.fun)  # This trace is not shared.
     if theirs.cache.has_inner_pmaps:
         cache.expect_inner_pmaps()
     programs = ProgramBuilder(theirs.fun, options, CallStatistics(theirs.parameters), cache)
@@ -119,7 +111,7 @@ def of_executable(
     *,
     compile_seconds: float | None = None,
 ) -> Subject:
-    """Makes a program of a pmapped function ready, as it was compiled."""
+    """Returns a compiled program of a pmapped function as a subject."""
     program, mesh = executable.program, executable.mesh
     levels = program.mapping.levels
     varying = [
@@ -148,7 +140,7 @@ def of_executable(
 
 
 def of_jitted(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
-    """Compiles what ``jax.jit`` returned; any other function as ``jax.jit`` of it."""
+    """Compiles a jitted function; any other one as ``jax.jit`` of it."""
     jitted = f if hasattr(f, "trace") and hasattr(f, "lower") else jax.jit(f)
     return of_traced(f, jitted.trace(*args, **kwargs), args, kwargs)
 
@@ -156,7 +148,6 @@ def of_jitted(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Subject:
 def of_traced(
     f: Any, traced: jax.stages.Traced, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Subject:
-    """Compiles a traced function."""
     lowered = traced.lower()
     started = time.perf_counter()
     compiled = lowered.compile()
@@ -165,19 +156,10 @@ def of_traced(
 
 
 def of_topology(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str) -> Subject:
-    """Compiles a function for devices that are not there, its mapped axis grown to them."""
-    from pmapx._src.audit.topology.pmap_on_topology import compile_for
-
+    """Compiles a function ahead of time for a target topology."""
     there = compile_for(f, args, topology, kwargs=kwargs)
-    subject = _of_stages(
-        f,
-        there.traced,
-        there.lowered,
-        there.compiled,
-        there.args,
-        dict(there.kwargs),
-        there.compile_seconds,
-    )
+    stages = there.traced, there.lowered, there.compiled
+    subject = _of_stages(f, *stages, there.args, dict(there.kwargs), there.compile_seconds)
     return dataclasses.replace(subject, kind="pmapx.pmap") if is_pmapped(f) else subject
 
 
@@ -216,7 +198,7 @@ def _of_stages(
 
 
 def leaf_paths(arguments: Any, positions: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Names the leaves of ``(args, kwargs)`` as the caller would write them.
+    """Names the leaves of ``(args, kwargs)`` in the caller's terms.
 
     >>> leaf_paths((({"w": 1}, 2), {"key": 3}), (0, 2), ("state", "mode", "batch"))
     ["state['w']", 'batch', 'key']
@@ -244,7 +226,7 @@ def output_paths(result: Any) -> list[str]:
 
 
 def definition(fun: Any) -> str | None:
-    """Says where a function is written, as ``file.py:12``; None for one that is not Python's."""
+    """Returns where a function is defined, as ``file.py:12``; None for one not in Python."""
     fun = inspect.unwrap(fun)
     while hasattr(fun, "func") or hasattr(fun, "__func__"):  # A partial, or a method.
         fun = inspect.unwrap(fun.func if hasattr(fun, "func") else fun.__func__)
@@ -257,7 +239,7 @@ def definition(fun: Any) -> str | None:
 def _dynamic(
     args: tuple[Any, ...], kwargs: dict[str, Any], tree: jax.tree_util.PyTreeDef
 ) -> tuple[Any, tuple[int, ...]]:
-    """Leaves out static arguments, which ``jax.jit`` keeps to itself; those are no arrays."""
+    """Leaves out the static arguments of ``jax.jit``: those that are no arrays."""
     positions = tuple(range(len(args)))
     if jax.tree.structure((args, kwargs)) != tree:
         count = len(tree.children()[0].children())
@@ -278,12 +260,12 @@ def _is_array(leaf: Any) -> bool:
 
 
 def flat_shardings(shardings: Any, count: int) -> list[Any]:
-    """Returns the shardings of as many leaves; None for each where they do not match.
+    """Returns the shardings of ``count`` leaves; None for each if they do not match.
 
     >>> flat_shardings(((None,), {}), 1)
     [None]
     """
-    # None may be an argument that is not used, or an empty part of the tree.
+    # None may be an unused argument, or an empty part of the tree.
     for is_leaf in (_is_sharding, lambda x: x is None or _is_sharding(x)):
         flat = jax.tree.leaves(shardings, is_leaf=is_leaf)
         if len(flat) == count:
@@ -296,7 +278,7 @@ def _is_sharding(x: Any) -> bool:
 
 
 def _mesh_of(jaxpr: ClosedJaxpr, shardings: Sequence[Any]) -> Any:
-    """Returns the mesh that a program runs on: the largest that it or its inputs name."""
+    """Returns the mesh that a program runs on: the largest of its own and of its inputs."""
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     meshes += [eqn.params["mesh"] for eqn in whole_program.shard_maps(jaxpr.jaxpr)]
     return max(meshes, key=lambda m: (math.prod(m.axis_sizes), isinstance(m, Mesh)), default=None)
@@ -305,7 +287,7 @@ def _mesh_of(jaxpr: ClosedJaxpr, shardings: Sequence[Any]) -> Any:
 def shardings_on(
     mesh: Any, shardings: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[Any]:
-    """Returns shardings by the names of a mesh's axes, also those that XLA chose without names."""
+    """Returns shardings as named ones on a mesh, also those that XLA chose."""
     return [
         array_shardings.named(sharding, mesh, shape) if isinstance(mesh, Mesh) else sharding
         for sharding, shape in zip(shardings, shapes, strict=True)

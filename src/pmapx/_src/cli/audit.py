@@ -74,7 +74,7 @@ def command(
     except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     if topology is not None or scaling is not None:
-        from pmapx._src.audit.topology.target import (  # Imports JAX: not for every command.
+        from pmapx._src.audit.topology.devices import (  # Imports JAX: not for every command.
             parse,
             several,
         )

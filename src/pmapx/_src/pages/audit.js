@@ -128,7 +128,7 @@
   function notes(made) {
     const lines = [
       ...made.history.reasons.slice(1).map((reason) => ["compiled again", reason]),
-      ...made.history.moved.map((move) => [`moved ${plural(move.count, "time")}`, `${move.path}: ${move.reason}`]),
+      ...made.history.moved.map((move) => [`transferred ${plural(move.count, "time")}`, `${move.path}: ${move.reason}`]),
       ...made.donations.filter((each) => !each.isUsed).map((each) => ["donated, not reused", `${each.path}: ${each.reason}`]),
     ];
     if (!lines.length) return null;
@@ -152,10 +152,10 @@
             element(
               "td",
               {},
-              element("span", { class: `badge ${leaf.state}` }, { stacked: "equal rows", replicated: "replicated", varies: "varies" }[leaf.state]),
+              element("span", { class: `badge ${leaf.state}` }, { stacked: "equal shards", replicated: "replicated", varies: "varies" }[leaf.state]),
               " ",
               leaf.copies ? `${bytes(leaf.copies)} of copies` : leaf.state === "varies" && leaf.across !== "varies" ? foreign(leaf.across.slice(7)) : null,
-              leaf.moved ? element("span", { class: "moved" }, "moved: ", foreign(leaf.moved)) : null,
+              leaf.moved ? element("span", { class: "moved" }, "transferred: ", foreign(leaf.moved)) : null,
             ),
           ),
         ),
@@ -264,8 +264,8 @@
     );
     const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX alone sends", "number"]];
     return section(
-      "Indexing of arrays sharded over several devices",
-      "In JAX, each of these is a collective (all-gather); pmapx.unreplicate reads the local shard.",
+      "Arrays indexed along their sharded axis",
+      "JAX's own indexing is a collective; pmapx.unreplicate reads the shard from its device.",
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
     );
   }

@@ -1,8 +1,7 @@
-"""Proof that migrated code does what it did: the user's command, run on both versions.
+"""Verification that migrated code does the same: the user's command runs on both versions.
 
-``verifying`` is where to start. ``running`` starts the command with ``watching`` inside, which
-records what every map took and gave (``functions``, ``leaves``, ``recording``). ``records`` reads
-that again, ``matching`` finds the same function in both versions, ``comparing`` and ``judging``
-compare its calls, and ``summing_up`` and ``result`` say what came of it.
-``uses`` finds what ought to be verified; ``trees`` and ``migrated`` make copies to run in.
+``verify`` runs the command twice (``runs``) with a listener in it (``record``), and compares what
+the two runs recorded (``compare``). ``uses`` finds the uses of pmap that should be verified,
+``libraries`` recognizes libraries that still need the legacy mode, and ``limits`` bounds it all.
+``migrated`` verifies a migration before it is written, in copies of the tree (``tree_copies``).
 """

@@ -1,4 +1,4 @@
-"""Libraries that a migrated program uses and that still need what JAX removed."""
+"""Libraries of a migrated program that still need names that JAX removed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _REMOVED = re.compile(
 
 
 def removed_name(output: str, root: Path) -> str:
-    """Returns the name that JAX removed and a library asked for, from what a failed run printed.
+    """Returns the removed name of JAX that a library used, from the output of a failed run.
 
-    Empty if there is none, or if a file below ``root`` asked for it: that is the program's own.
+    Empty if there is none, or if a file below ``root``, which is the program's own, used it.
 
     >>> asked = 'File "/env/lib/site-packages/kfac/p.py", line 7, in f\\nAttributeError: jax.%s'
     >>> removed_name(asked % "device_put_replicated is deprecated", Path("/home/me/lab"))

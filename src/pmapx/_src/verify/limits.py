@@ -1,14 +1,14 @@
-"""What a verification is bounded by, unless the user says otherwise."""
+"""The bounds of a verification; options of the user override the first three."""
 
-# Virtual devices, where there is nothing but a CPU.
+# Virtual devices on a machine with a CPU only.
 DEVICES = 8
 # Calls of each function that are recorded.
 CALLS = 50
 # Seconds after which a run is stopped.
 TIMEOUT = 3600.0
-# Above so many bytes an array's values are sampled.
-WHOLE_UP_TO = 1 << 20
+# The values of larger arrays are sampled.
+ALL_VALUES_UP_TO = 1 << 20
 SAMPLES = 4096
 BLOCKS = 256
-# The values of one process take no more than this on disk; hashes go on.
+# The values of one process take no more than this on disk; hashes are always kept.
 MOST_BYTES = 256 << 20

@@ -1,4 +1,4 @@
-"""A migration that is not written yet, verified in copies of the tree."""
+"""Verification of a migration before it is written, in copies of the tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pmapx._src.verify.runs import CannotRunError
 from pmapx._src.verify.tree_copies import copy_tree
 from pmapx._src.verify.verify import verify
 
-NO_MAP = "no map of its own: its result is compared where a map takes it"
+NO_MAP = "not a mapped function: its result is compared as the argument of one"
 
 
 def verify_migration(
@@ -24,19 +24,12 @@ def verify_migration(
     verifying: Callable[..., Verification] = verify,
     **options: Any,
 ) -> tuple[Verification, dict[tuple[str, int], Verdict]]:
-    """Runs a command on copies of the tree around here, as it is and as migrated.
+    """Runs a command on two copies of the tree around the current folder, one of them migrated.
 
-    Args:
-      done: the migration; nothing of it needs to be written.
-      command: the program and its arguments, as they are run here.
-      verifying: what compares the two copies.
-      **options: those of ``verify``.
-
-    Returns:
-      The verification, and what it says of each site by file and line, for the report.
+    Returns the verification, and the verdict on each site by file and line, for the report.
 
     Raises:
-      CannotRunError: if the tree cannot be copied, or the command not be started.
+      CannotRunError: if the tree cannot be copied, or the command cannot be started.
     """
     here = Path(os.path.realpath(os.curdir))
     changed = {Path(os.path.realpath(file.path)): file.after for file in done.changed}
@@ -58,11 +51,11 @@ def verify_migration(
 
 
 def tree_around(here: Path, files: Sequence[Path]) -> Path:
-    """Returns the smallest folder that holds all files and the place where the command runs."""
+    """Returns the smallest folder with all files and the current folder."""
     root = Path(os.path.commonpath([here, *(file.parent for file in files)]))
     if root == Path(root.anchor) or root == Path.home():
         raise CannotRunError(
-            f"verify copies the tree that holds the files and the current folder, and that is "
+            f"verify copies the folder that contains the files and the current folder, which is "
             f"{root}: run it in the project's folder"
         )
     return root

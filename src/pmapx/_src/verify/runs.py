@@ -1,4 +1,4 @@
-"""One run of the user's command on one version of the code, watched and bounded in time."""
+"""One run of the user's command on one version of the code, recorded and bounded in time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CannotRunError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """A command that has ended, or was ended; ``status`` is None if it took too long.
+    """A command that has ended; ``status`` is None if it was stopped after the timeout.
 
-    ``failed_first`` is the process of ``pmapx run -n`` that ended all of them, and how it failed.
+    ``failed_first`` is the process of ``pmapx run -n`` that failed first, and how.
     """
 
     status: int | None
@@ -56,27 +56,18 @@ def run(
 ) -> Run:
     """Runs a command on the code below ``root`` and returns what was recorded.
 
-    Args:
-      command: the program and its arguments.
-      root: the folder whose files are watched.
-      folder: an empty one for the records.
-      cwd: where it runs; by default in ``root``.
-      elsewhere: the folders of other versions, of which nothing must be imported.
-      is_legacy: whether JAX is to be as the old pmap knew it.
-      devices: how many virtual CPU devices it sees; None leaves the devices alone.
-      calls: how many calls of each function are recorded.
-      timeout: after how many seconds it is stopped.
-      env: its environment; by default this process's own.
-      progress: called with the seconds that have passed.
+    ``folder`` is an empty or a new one for the records; ``elsewhere`` are the folders of other
+    versions, of which nothing should be imported. The other options are those of ``verify``.
 
     Raises:
-      CannotRunError: if there is no such command.
+      CannotRunError: if the command cannot be started.
     """
     settings = {
         "root": os.path.realpath(root),
         "elsewhere": [os.path.realpath(path) for path in elsewhere],
         "calls": calls,
     }
+    folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     inherited = dict(os.environ if env is None else env)
     if not is_legacy:
@@ -104,13 +95,13 @@ def run(
 
 
 def deterministic(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment in which two runs of a program do the same where they can.
+    """Returns an environment in which two runs of a program are as deterministic as possible.
 
     >>> deterministic({})["PYTHONHASHSEED"]
     '0'
     """
     chosen = {"PYTHONHASHSEED": "0", **env}
-    # Unknown to no build of XLA, and of no effect but on GPUs.
+    # Every build of XLA knows it, and it affects GPUs only.
     flag = "--xla_gpu_deterministic_ops"
     if flag not in chosen.get("XLA_FLAGS", "") and chosen.get("JAX_PLATFORMS") != "cpu":
         chosen["XLA_FLAGS"] = f"{chosen.get('XLA_FLAGS', '')} {flag}=true".strip()
@@ -118,10 +109,9 @@ def deterministic(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def default_devices(env: Mapping[str, str]) -> int | None:
-    """Returns how many virtual devices both runs get where the user does not say.
+    """Returns the default number of virtual devices: 8 on a machine with a CPU only, else None.
 
-    That is 8 where there is nothing but a CPU, unless XLA_FLAGS says how many; on other machines
-    the devices are left alone.
+    A number in XLA_FLAGS is left alone.
 
     >>> default_devices({"JAX_PLATFORMS": "cpu"})
     8
@@ -130,7 +120,7 @@ def default_devices(env: Mapping[str, str]) -> int | None:
         return None
     platforms = env.get("JAX_PLATFORMS", "")
     if not platforms:
-        # In a process of its own: one that asks for GPUs keeps their memory.
+        # In a process of its own, since a process that lists GPUs reserves their memory.
         asked = subprocess.run(
             [sys.executable, "-c", "import jax; print(jax.default_backend())"],
             env=dict(env),

@@ -1,7 +1,7 @@
 """A copy of the user's tree with some files changed, cheap enough to make for one run.
 
-Python files and small ones are copied. Large ones, and environments and their like, are links to
-the user's own. Git's folder and caches are left out.
+Python files and small files are copied. Large ones and virtual environments are links to the
+originals. Git's folder and caches are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-# A file up to this size is copied, up to so much in all.
+# The size up to which a file is copied, and the size of all copies.
 SMALL = 1 << 20
 MOST_COPIED = 1 << 30
 _LEFT_OUT = frozenset(
@@ -26,8 +26,7 @@ _LINKED = frozenset({"node_modules", "site-packages", "venv", ".venv", ".tox", "
 def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
     """Makes ``into`` a copy of ``root`` in which the changed files have their new contents.
 
-    ``changed`` is by real path; a file that is reached through a link inside the tree is changed
-    there too.
+    ``changed`` is by real path, so that a file that is reached through a link is changed there too.
     """
     copied = 0
     root = Path(os.path.realpath(root))
@@ -55,7 +54,7 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
                 _link(path, here / name, root, into)
             elif path.is_file():
                 size = path.stat().st_size
-                # Python finds what a program imports beside the file that a link leads to.
+                # Python imports from the folder of a link's target, so that modules are copied.
                 if name.endswith(".py") or (size <= SMALL and copied + size <= MOST_COPIED):
                     copied += size
                     shutil.copy2(path, here / name)
@@ -64,7 +63,7 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
 
 
 def _link(path: Path, copy: Path, root: Path, into: Path) -> None:
-    """Makes a link again: to the copy of what it led to, or to that itself if it is outside."""
+    """Copies a link: to the copy of its target, or to the target if that is outside the tree."""
     target = os.path.realpath(path)
     if target.startswith(str(root) + os.sep):
         copy.symlink_to(into / os.path.relpath(target, root))

@@ -1,4 +1,4 @@
-"""The uses of pmap in a folder, found without running anything: what ought to be verified."""
+"""The uses of pmap in a folder, found statically: what should be verified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """A use of pmap: its file from the folder on, its lines, and what is mapped there."""
+    """A use of pmap: its file relative to the folder, its lines, and the mapped function."""
 
     path: str
     line: int
@@ -29,11 +29,10 @@ class Use:
 
     @property
     def is_passed_on(self) -> bool:
-        """Whether pmap is kept or passed on here, and applied elsewhere."""
+        """Whether pmap is stored or passed here, and applied elsewhere."""
         return self.kind in ("partial", "value")
 
     def covers(self, path: str, line: int) -> bool:
-        """Tells whether a line is one of its own."""
         return self.path == path and self.first <= line <= self.last
 
 

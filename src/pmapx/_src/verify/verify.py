@@ -1,4 +1,4 @@
-"""``verify``: a command run on two versions of a program, and what its maps did compared."""
+"""``verify``: runs a command on two versions of a program and compares their mapped functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import uses_below
 
 NEEDED = (
-    "A library that the program uses needs {name}, which JAX removed: the version after ran in the "
-    "legacy mode too."
+    "A library that the program uses needs {name}, which JAX removed: the migrated version ran in "
+    "the legacy mode too."
 )
 Progress = Callable[[str, float], None]
 
@@ -41,7 +41,7 @@ def verify(
     env: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Runs a command on two versions of a program and compares what its maps took and gave.
+    """Runs a command on two versions of a program and compares the calls of mapped functions.
 
     Example:
       >>> import pathlib, sys, tempfile
@@ -59,17 +59,17 @@ def verify(
       command: the program and its arguments, as they are run in either folder.
       before: the folder with the code that uses pmap; it runs in the legacy mode.
       after: the folder with the migrated code.
-      below: where in the folders it runs.
+      below: the working directory, relative to the folders.
       stands_for: the folder that both are copies of; paths to it in the command and in PYTHONPATH
-        lead to the copies.
-      devices: how many virtual CPU devices both runs see; None is 8 on a machine with nothing but
-        a CPU, and the machine's own devices otherwise.
+        are redirected to the copies.
+      devices: the number of virtual CPU devices of both runs; by default 8 on a machine with a CPU
+        only, and the machine's own devices otherwise.
       calls: how many calls of each function are recorded; the rest are counted.
-      tolerance: what counts as within tolerance.
-      timeout: after how many seconds a run is stopped.
+      tolerance: the tolerance of the comparison.
+      timeout: the seconds after which a run is stopped.
       exclude: patterns of files and folders whose uses of pmap are not listed.
-      only: the files, from the folders on, whose uses are listed; by default all.
-      env: the environment of both runs; by default this process's own.
+      only: the files, relative to the folders, whose uses are listed; by default all.
+      env: the environment of both runs, by default that of this process.
       progress: called with ``before`` or ``after`` and the seconds that have passed.
 
     Returns:
@@ -85,24 +85,21 @@ def verify(
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude)
-    others = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
+    versions = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
-        folder.mkdir()
-        moved = functools.partial(_moved, old=stands_for, new=roots[side])
-        paths = map(moved, environment.get("PYTHONPATH", "").split(os.pathsep))
         return runs.run(
-            list(map(moved, command)),
+            [_redirected(argument, stands_for, roots[side]) for argument in command],
             roots[side],
             folder,
             cwd=roots[side] / below,
-            elsewhere=[other for other in others if not _overlap(other, roots[side])],
+            elsewhere=[each for each in versions if not _overlap(each, roots[side])],
             is_legacy=is_legacy,
             devices=devices,
             calls=calls,
             timeout=timeout,
-            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-            progress=None if progress is None else lambda seconds: progress(side, seconds),
+            env=_redirected_environment(environment, stands_for, roots[side]),
+            progress=None if progress is None else functools.partial(progress, side),
         )
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
@@ -112,7 +109,14 @@ def verify(
         if name:
             new = run("after", Path(kept, "again"), is_legacy=True)
         found = sum_up(old, new, uses, tolerance or Tolerance(), tuple(command))
-    return dataclasses.replace(found, notes=(f"{NEEDED.format(name=name)}",)) if name else found
+    return dataclasses.replace(found, notes=(NEEDED.format(name=name),)) if name else found
+
+
+def _redirected_environment(
+    env: dict[str, str], old: str | os.PathLike[str] | None, new: Path
+) -> dict[str, str]:
+    paths = env.get("PYTHONPATH", "").split(os.pathsep)
+    return {**env, "PYTHONPATH": os.pathsep.join(_redirected(path, old, new) for path in paths)}
 
 
 def _overlap(one: Path, other: Path) -> bool:
@@ -120,14 +124,14 @@ def _overlap(one: Path, other: Path) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
-def _moved(text: str, old: str | os.PathLike[str] | None, new: Path) -> str:
-    """Returns an argument or path with the folder ``new`` in the place of ``old``."""
+def _redirected(text: str, old: str | os.PathLike[str] | None, new: Path) -> str:
+    """Returns an argument or path with the folder ``new`` in place of ``old``."""
     name, equals, path = text.rpartition("=")
     if old is None or not os.path.isabs(path):
         return text
     below = os.path.relpath(os.path.realpath(path), os.path.realpath(old))
     copy = new / below
-    # What is a link in the copy, such as an environment, is used where it is.
+    # Links in the copy, such as an environment, are used as they are.
     if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
         return text
     return f"{name}{equals}{copy}"

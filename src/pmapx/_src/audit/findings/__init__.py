@@ -1,8 +1,8 @@
-"""What an audit points out, one kind a file; a class here with a code is one.
+"""What an audit points out: one file a finding, with the class that detects it.
 
-Its docstring is the page that ``pmapx explain CODE`` and the documentation show. To add one, write
-a file with a class that derives from ``Finding``, with the next free code; no list has to be
-changed.
+A finding is a class with a code that derives from ``Finding``. Its docstring is the page that
+``pmapx explain CODE`` and the documentation show. There is no list to update: every file in this
+package is read.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from pmapx._src.audit.report.data import AuditedFunction, AuditReport, Remark
+from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Remark
 from pmapx._src.pages import code_pages
 from pmapx._src.pages.code_pages import Coded
 
 
 class Finding(Coded):
-    """Looks for one kind of cost or mistake."""
+    """Detects one kind of cost or mistake."""
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         """Yields what it finds in one function."""
         return iter(())
 
     def in_run(self, report: AuditReport) -> Iterator[Remark]:
-        """Yields what it finds in a whole report, beside what is in its functions."""
+        """Yields what it finds in the run of a program, outside of its functions."""
         return iter(())
 
     def remark(
@@ -33,9 +33,11 @@ class Finding(Coded):
         function: AuditedFunction | None = None,
         place: str | None = None,
     ) -> Remark:
-        """Returns what was found, under this code."""
-        name = None if function is None else function.name
-        return Remark(self.code, self.slug(), message, fix, name, place)
+        """Returns a remark on a line, which by default is the function's definition."""
+        if function is None:
+            return Remark(self.code, self.slug(), message, fix, None, place)
+        place = place or function.place
+        return Remark(self.code, self.slug(), message, fix, function.name, place)
 
 
 @functools.cache
@@ -45,14 +47,14 @@ def all_findings() -> dict[str, type[Finding]]:
 
 
 def about(function: AuditedFunction) -> tuple[Remark, ...]:
-    """Returns what there is to say of one function."""
+    """Returns the remarks on one function."""
     return tuple(
         remark for kind in all_findings().values() for remark in kind().in_function(function)
     )
 
 
 def all_in(report: AuditReport) -> tuple[Remark, ...]:
-    """Returns what there is to say of a report: of its functions, and of the run."""
-    of_functions = [remark for function in report.functions for remark in function.findings]
-    of_run = [remark for kind in all_findings().values() for remark in kind().in_run(report)]
-    return tuple(dict.fromkeys(sorted([*of_functions, *of_run], key=lambda remark: remark.code)))
+    """Returns the remarks on a report: on its functions, and on the run."""
+    on_functions = [remark for function in report.functions for remark in function.findings]
+    on_run = [remark for kind in all_findings().values() for remark in kind().in_run(report)]
+    return tuple(dict.fromkeys(sorted([*on_functions, *on_run], key=lambda remark: remark.code)))

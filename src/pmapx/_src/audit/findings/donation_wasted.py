@@ -1,38 +1,33 @@
-"""A donated argument that was not reused."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
-from pmapx._src.audit.report.data import AuditedFunction, Remark
-from pmapx._src.audit.report.units import in_bytes
+from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
+from pmapx._src.audit.report.formatting import in_bytes
 
 
 class DonationWasted(Finding):
-    """An argument was donated, and no output took its place.
+    """An argument is donated, and no output reuses its memory.
 
-    A donated array's memory is reused for an output of its shape, type and placement. Without one
-    the donation saves nothing, and the argument can still not be used after the call. One that lies
-    elsewhere is moved first, and it is the copy that is reused.
+    XLA reuses the memory of a donated array for an output of the same shape, dtype and sharding. If
+    there is none, the donation saves nothing, and the argument still cannot be used after the call.
+    An array with another sharding is transferred first, and the copy is what is reused.
 
-    What to do: donate only what has a successor among the outputs; return that in the same type
-    (``x.astype(old.dtype)``) and along the same axis.
+    What to do: donate only arguments that have a successor among the outputs, and return that with
+    the same dtype (``x.astype(old.dtype)``) and the same mapped axis.
     """
 
     code = "PMX607"
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
-        """One remark for each such argument."""
         for donation in function.donations:
-            if donation.reason is not None:
-                what = "was donated and not reused" if not donation.is_used else "was donated, but"
-                yield self.remark(
-                    f"{donation.path} ({in_bytes(donation.bytes_a_device)} a device) {what}"
-                    f"{': ' if not donation.is_used else ' '}{donation.reason}",
-                    "take it out of donate_argnums, or return a value of its shape and type"
-                    if not donation.is_used
-                    else "put it in its place before the call",
-                    function,
-                    function.place,
-                )
+            if donation.reason is None:
+                continue
+            donated = f"{donation.path} ({in_bytes(donation.bytes_a_device)} a device) was donated"
+            if donation.is_used:
+                message, fix = f"{donated}, but {donation.reason}", "place it before the call"
+            else:
+                message = f"{donated} and not reused: {donation.reason}"
+                fix = "remove it from donate_argnums, or return a value of its shape and dtype"
+            yield self.remark(message, fix, function)

@@ -1,30 +1,27 @@
-"""State that is equal on all devices before a step and not after it."""
-
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
-from pmapx._src.audit.report.data import AuditedFunction, Leaf, Remark
-from pmapx._src.audit.report.units import arrays, listed
+from pmapx._src.audit.report.audit_report import AuditedFunction, Leaf, Remark
+from pmapx._src.audit.report.formatting import arrays, listed
 
 
 class StateDrifts(Finding):
-    """A part of the state starts equal on all devices, and differs between them after the step.
+    """A part of the state is equal on all devices before the step, and varies after it.
 
-    Where the rest of the state is reduced and stays equal, this is most often a reduction that was
-    forgotten: batch statistics, a moving average or a counter that each device updates from its own
-    batch. ``x[0]`` then keeps one device's value, and a checkpoint loses the others.
+    If the rest of the state is reduced and stays equal, a reduction is most often missing: batch
+    statistics, a moving average or a counter that each device updates from its own batch. ``x[0]``
+    then keeps one device's value, and a checkpoint loses the others.
 
-    What to do: reduce what it is updated with, ``jax.lax.pmean(x, axis_name)``. If it is meant to
-    differ, as a random state is, nothing is wrong.
+    What to do: reduce the update, ``jax.lax.pmean(x, axis_name)``. If it is meant to vary, as a
+    random state is, nothing is wrong.
     """
 
     code = "PMX609"
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
-        """One remark for each cause."""
         outputs = {leaf.path: leaf for leaf in function.outputs}
         pairs = [
             (leaf, outputs[leaf.carried])
@@ -50,10 +47,8 @@ class StateDrifts(Finding):
                 f"{f', no pmean before {before}' if before else ''}",
                 "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
                 function,
-                function.place,
             )
 
 
 def _argument(leaf: Leaf) -> str:
-    """Returns the name of the argument that a leaf belongs to."""
     return re.split(r"[\[.]", leaf.path, maxsplit=1)[0]

@@ -1,1 +1,3 @@
-"""The text of a compiled program: its instructions, collectives, dataflow and donations."""
+"""Compiled programs: ``parser`` reads their text, ``collectives`` finds what they send, and
+``dataflow`` follows values from arguments to collectives.
+"""

@@ -1,4 +1,4 @@
-"""What a compiled program sends between devices: each collective, its bytes, and its axis."""
+"""The collectives of a compiled program: their bytes, and the mesh axes that they run over."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ class Collective:
 
     Attributes:
       kind: XLA's name for it, e.g. ``all-reduce``.
-      axes: the mesh axes along which devices talk; None when no set of axes gives its groups.
-      group_size: how many devices talk to each other.
-      payload: the bytes of the whole value that a device takes part with: what is reduced, or what
-        all devices of a group hold together after a gather.
-      sent: the bytes that a device sends for it, once, by the ring algorithm.
-      between: those among them that leave its slice, for the data center's network.
-      slices: how many slices the devices that talk to each other lie in.
-      times: how often it runs in one call; None where a loop's length is not known.
-      place: where in the user's code it comes from, as ``file.py:12``.
-      operation: JAX's name for what became it, e.g. ``jit(step)/psum``.
+      axes: the mesh axes that it runs over; None if its groups match no set of axes.
+      group_size: the number of devices in a group.
+      payload: the bytes of the value that is reduced, or that each device holds after a gather.
+      sent: the bytes that a device sends in one execution, by the ring algorithm.
+      between: those among them that leave its slice over DCN.
+      slices: the number of slices that a group is in.
+      times: how often it runs in one call; None if a loop's length is not known.
+      place: the line of the user's code that it comes from, as ``file.py:12``.
+      operation: JAX's name for it, e.g. ``jit(step)/psum``.
       name: the instruction's name in the program.
-      dtypes: the types of what it sends, as XLA names them.
+      dtypes: the element types of what it sends, as XLA names them.
     """
 
     kind: str
@@ -57,7 +56,7 @@ class Collective:
 
     @property
     def along(self) -> str:
-        """The axes that it runs along in words, or how many devices talk to each other."""
+        """Its axes as text, or the size of a group."""
         if self.axes:
             return ", ".join(self.axes)
         whom = "slices" if self.slices == self.group_size > 1 else "devices"
@@ -70,12 +69,10 @@ class Collective:
 
     @property
     def sent_in_a_call(self) -> int:
-        """The bytes that a device sends for it in one call."""
         return self.sent * self.times_at_least
 
     @property
     def between_in_a_call(self) -> int:
-        """The bytes that leave its slice in one call."""
         return self.between * self.times_at_least
 
 
@@ -87,8 +84,8 @@ def collectives(
     Args:
       text: the program, as ``compiled.as_text()`` gives it.
       axis_sizes: the axes of the mesh that it runs on, in order.
-      slice_of: for each device of the mesh, in order, the slice that it lies in; one slice if this
-        is not given.
+      slice_of: for each device of the mesh, in order, the index of its slice; by default there is
+        one slice.
 
     >>> found = collectives('''
     ... ENTRY %main (x: f32[4]) -> f32[4] {
@@ -104,20 +101,20 @@ def collectives(
 def collectives_of(
     module: Module, axis_sizes: Mapping[str, int], slice_of: Sequence[int] = ()
 ) -> Iterator[Collective]:
-    """Yields the collectives of a program that was read."""
+    """Yields the collectives of a parsed program."""
     device_count = math.prod(axis_sizes.values())
     for instruction, times in module.executed():
         kind = instruction.opcode.removesuffix("-start")
         transfer = _transfer_between_slices(instruction)
         if transfer is not None:
-            kind, groups = transfer[0], _twins(transfer[1], slice_of)
+            kind, groups = transfer[0], _same_position(transfer[1], slice_of)
         elif kind in KINDS:
             groups = _groups(instruction, device_count)
         else:
             continue
         size = max(map(len, groups))
         if size <= 1:
-            continue  # Nobody to talk to.
+            continue  # It sends nothing.
         payload = _payload(kind, instruction, module, size)
         sent = _sent(kind, payload, size)
         slices = size if transfer is not None else _slices_in(groups, slice_of)
@@ -149,16 +146,16 @@ _TRANSFERS = {
 
 
 def _transfer_between_slices(instruction: Instruction) -> tuple[str, int | None] | None:
-    """Reads what a slice of TPUs hands to its hosts for other slices: the kind, and how many talk.
+    """Returns the kind and group size of a transfer over DCN.
 
-    A program over several slices is compiled for one: what stays in a slice is a collective, what
-    leaves it is sent to the host with these words.
+    XLA compiles a program over several TPU slices for one of them: the part within a slice is a
+    collective, and the part between slices is a ``send`` to the host with these attributes.
     """
-    said = instruction.attributes.get("frontend_attributes", "")
-    transfer = re.search(r'_xla_megascale_transfer_type="(\w+)"', said)
+    attributes = instruction.attributes.get("frontend_attributes", "")
+    transfer = re.search(r'_xla_megascale_transfer_type="(\w+)"', attributes)
     if instruction.opcode != "send" or transfer is None:
         return None
-    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}', said)
+    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}', attributes)
     count = None if target is None else sum(map(_length, target[1].split(",")))
     return _TRANSFERS.get(transfer[1], transfer[1].lower().replace("_", "-")), count
 
@@ -168,18 +165,18 @@ def _length(numbers: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def _twins(count: int | None, slice_of: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Returns groups of the devices that have one place in as many slices."""
+def _same_position(count: int | None, slice_of: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Returns groups of the devices at the same position of each slice."""
     members: dict[int, list[int]] = {}
     for device, at in enumerate(slice_of):
         members.setdefault(at, []).append(device)
     if count is not None and count != len(members):
-        return (tuple(range(-count, 0)),)  # Of some slices: the text does not say which.
+        return (tuple(range(-count, 0)),)  # It is not known which slices.
     return tuple(zip(*members.values(), strict=False)) or ((-2, -1),)
 
 
 def _slices_in(groups: tuple[tuple[int, ...], ...], slice_of: Sequence[int]) -> int:
-    """Returns in how many slices the devices of a group lie, at most."""
+    """Returns the number of slices that a group is in, at most."""
     if len(set(slice_of)) <= 1:
         return 1
     known = range(len(slice_of))
@@ -194,7 +191,7 @@ def _groups(instruction: Instruction, device_count: int) -> tuple[tuple[int, ...
 
 
 def _connected(pairs: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Returns the devices that chains of pairs connect, as groups."""
+    """Returns the devices that pairs connect, as groups."""
     groups: list[set[int]] = []
     for pair in pairs:
         touched = [group for group in groups if group & set(pair)]
@@ -206,7 +203,7 @@ def _connected(pairs: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
 def axes_of(
     groups: tuple[tuple[int, ...], ...], axis_sizes: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Returns the mesh axes along which groups of devices lie.
+    """Returns the mesh axes that groups of devices run along.
 
     >>> axes_of(((0, 1), (2, 3)), {"data": 2, "model": 2})
     ('model',)
@@ -237,7 +234,7 @@ def _payload(kind: str, instruction: Instruction, module: Module, size: int) -> 
 
 
 def _sent(kind: str, payload: int, size: int) -> int:
-    """Returns what a device sends, at least, by the algorithms that all networks use."""
+    """Returns the bytes that a device sends, by the ring algorithm."""
     share = payload * (size - 1) // size
     if kind == "all-reduce":
         return 2 * share  # A reduce-scatter, then an all-gather.
@@ -247,10 +244,10 @@ def _sent(kind: str, payload: int, size: int) -> int:
 
 
 def _between(kind: str, payload: int, size: int, slices: int) -> int:
-    """Returns what of ``_sent`` leaves a slice, if each slice does what it can by itself first.
+    """Returns the bytes of ``_sent`` that leave a slice, with a hierarchical algorithm.
 
     An all-reduce over two slices of four devices is a reduce-scatter in each slice, an all-reduce
-    of a quarter between each device and its twin, and an all-gather in each slice.
+    of a quarter between the slices, and an all-gather in each slice.
 
     >>> _between("all-reduce", 800, 8, 2), _between("all-gather", 800, 8, 2)
     (200, 100)

@@ -1,4 +1,4 @@
-"""What flows where in a compiled program: arguments into collectives, those into others."""
+"""The dataflow of a compiled program: from arguments to collectives, and between these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pmapx._src.audit.hlo.parser import Instruction, Module
 
 
 class Origin(NamedTuple):
-    """Where an instruction comes from: the line, and JAX's name for it."""
+    """The line that an instruction comes from, and JAX's name for it."""
 
     place: str | None
     operation: str | None
@@ -20,7 +20,7 @@ NOWHERE = Origin(None, None)
 
 
 def origin(module: Module, name: str) -> Origin:
-    """Says where a collective comes from; one that XLA added, where what it sends comes from."""
+    """Returns the origin of a collective; if XLA added it, that of the value that it sends."""
     instructions = next(
         (each for each in module.computations.values() if any(i.name == name for i in each)), ()
     )
@@ -37,7 +37,7 @@ def origin(module: Module, name: str) -> Origin:
 
 
 def order(module: Module) -> dict[str, int]:
-    """Numbers instructions as they run: what a loop or a branch calls, where that stands.
+    """Numbers instructions in the order of execution, with the bodies of loops and branches.
 
     >>> from pmapx._src.audit.hlo.parser import parse
     >>> list(order(parse('''
@@ -67,7 +67,7 @@ _UNCHANGED = ("bitcast", "copy", "reshape", "transpose", "convert", "broadcast",
 
 
 def gathered_arguments(module: Module) -> dict[str, str]:
-    """Returns the collectives of the entry that take an argument as it came in, and which.
+    """Returns the all-gathers of the entry that take an argument unchanged, and which.
 
     >>> from pmapx._src.audit.hlo.parser import parse
     >>> gathered_arguments(parse('''
@@ -101,10 +101,9 @@ def _only_reshapes(module: Module, fusion: Instruction) -> bool:
 
 
 def mergeable(module: Module) -> dict[str, int]:
-    """Numbers the all-reduces so that those of one number could run as one.
+    """Numbers the all-reduces; those with the same number could be combined.
 
-    They are in one computation, talk in the same groups, reduce by the same operation, and none
-    needs the result of another.
+    They are in one computation, have the same groups and operation, and none depends on another.
     """
     numbers: dict[str, int] = {}
     for name in module.executions:
@@ -128,7 +127,7 @@ def mergeable(module: Module) -> dict[str, int]:
 
 
 def _kind(module: Module, instruction: Instruction) -> tuple[str, ...]:
-    """Returns what two all-reduces must share to be one: the groups, and the operation."""
+    """Returns what all-reduces must share to be combined: the groups, and the operation."""
     groups = instruction.attributes.get("replica_groups", "")
     applied = instruction.attributes.get("to_apply", "").lstrip("%")
     roots = [i.opcode for i in module.computations.get(applied, ()) if i.is_root]
@@ -136,10 +135,10 @@ def _kind(module: Module, instruction: Instruction) -> tuple[str, ...]:
 
 
 def _needs(instructions: Sequence[Instruction]) -> Mapping[str, frozenset[str]]:
-    """Returns, for each instruction, the all-reduces whose results it needs, itself left out."""
+    """Returns, for each instruction, the all-reduces that it depends on."""
     reduces = {i.name for i in instructions if i.opcode.startswith("all-reduce")}
     needs: dict[str, frozenset[str]] = {}
-    for instruction in instructions:  # XLA prints operands before what takes them.
+    for instruction in instructions:  # Operands come before their users.
         taken = (needs.get(name, frozenset()) | ({name} & reduces) for name in instruction.operands)
         needs[instruction.name] = frozenset().union(*taken)
     return needs

@@ -1,8 +1,8 @@
-"""The text of a compiled program, read: instructions, where they come from, how often they run.
+"""The HLO text of a compiled program: instructions, their source lines, how often they run.
 
-XLA prints programs in a language that grows from release to release. Only its outline is read
-here: ``name = type opcode(operands), attribute=value, ...`` inside of computations. What does not
-fit is passed over, so that an instruction that nobody has seen yet does no harm.
+The language grows from release to release. Only its outline is parsed here: ``name = type
+opcode(operands), attribute=value, ...`` inside of computations. What does not fit is skipped, so
+that unknown instructions do no harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BITS = {
     "u2": 2, "u4": 4, "u8": 8, "u16": 16, "u32": 32, "u64": 64, "f4e2m1fn": 4, "f16": 16,
     "bf16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128,
 }  # fmt: skip
-"""Bits of an element; types of 8 bits have names such as f8e4m3fn."""
+"""Bits of an element; further types of 8 bits have names such as f8e4m3fn."""
 
 _ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,<=?]*)\]")
 _ASSIGNMENT = re.compile(r"^\s*(ROOT\s+)?%?([\w.\-]+) = ")
@@ -40,24 +40,13 @@ class Array:
 
     @property
     def size_in_bytes(self) -> int:
-        """The memory that it takes, without padding."""
         bits = BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 0)
         return math.ceil(math.prod(self.shape) * bits / 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation.
-
-    Attributes:
-      name: its name in the computation.
-      opcode: what it does, e.g. ``all-reduce``.
-      arrays: the arrays that it gives; several for a tuple.
-      operands: the names of what it takes.
-      literal: the number that a constant is, if it is one integer.
-      is_root: whether it is what its computation gives.
-      attributes: the rest of the line, by name, as text.
-    """
+    """One line of a computation; ``arrays`` are its results, ``literal`` an integer constant."""
 
     name: str
     opcode: str
@@ -69,7 +58,6 @@ class Instruction:
 
     @property
     def size_in_bytes(self) -> int:
-        """The memory that what it gives takes."""
         return sum(array.size_in_bytes for array in self.arrays)
 
     @property
@@ -84,14 +72,14 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A program: its computations by name, and the one that it starts with."""
+    """A program: its computations by name, and the entry."""
 
     computations: Mapping[str, tuple[Instruction, ...]]
     entry: str
     places: Mapping[int, str]
 
     def place(self, instruction: Instruction) -> str | None:
-        """Says where in the user's code an instruction comes from, as ``file.py:12``."""
+        """Returns the line of the user's code that an instruction comes from, as ``file.py:12``."""
         metadata = instruction.attributes.get("metadata", "")
         if frame := re.search(r"stack_frame_id=(\d+)", metadata):
             return self.places.get(int(frame[1]))
@@ -100,13 +88,13 @@ class Module:
         return f"{file[1]}:{line[1] if line else '?'}" if file else None
 
     def operation(self, instruction: Instruction) -> str | None:
-        """Returns JAX's name for what became the instruction, as ``jit(f)/psum``."""
+        """Returns JAX's name for an instruction, as ``jit(f)/psum``."""
         name = re.search(r'op_name="([^"]*)"', instruction.attributes.get("metadata", ""))
         return name[1] if name else None
 
     @functools.cached_property
     def executions(self) -> Mapping[str, int | None]:
-        """How often each computation runs in one call; None where a loop's length is not known.
+        """How often each computation runs in one call; None if a loop's length is not known.
 
         A branch of a conditional counts as taken.
         """
@@ -119,7 +107,7 @@ class Module:
 
         def count(name: str) -> int | None:
             if name not in counts:
-                counts[name] = 0  # What calls itself, which no program does, ends here.
+                counts[name] = 0  # Ends a recursion, which no program has.
                 times = [
                     self._times(caller, count(where)) for where, caller in callers.get(name, ())
                 ]
@@ -129,20 +117,19 @@ class Module:
         return {name: times for name in self.computations if (times := count(name)) != 0}
 
     def executed(self) -> Iterator[tuple[Instruction, int | None]]:
-        """Yields each instruction that runs, with how often."""
+        """Yields each instruction that runs, and how often."""
         for name, times in self.executions.items():
             for instruction in self.computations.get(name, ()):
                 yield instruction, times
 
     def _times(self, caller: Instruction, times: int | None) -> int | None:
-        """Returns how often what an instruction calls runs, if the instruction runs so often."""
         if not times or caller.opcode != "while":
             return times
         trips = self.trip_count(caller)
         return None if trips is None else times * trips
 
     def trip_count(self, loop: Instruction) -> int | None:
-        """Returns how often the body of a loop runs, if XLA or the program itself tells."""
+        """Returns how often the body of a loop runs, if XLA or the program shows that."""
         found = re.search(
             r'"known_trip_count":\{"n":"(\d+)"', loop.attributes.get("backend_config", "")
         )
@@ -166,16 +153,15 @@ class Module:
         return next((i for i in instructions if i.is_root), None)
 
     def _element(self, of: str | Instruction | None, index: int) -> Instruction | None:
-        whole = self._by_name.get(of) if isinstance(of, str) else of
-        if whole is None or whole.opcode != "tuple" or not 0 <= index < len(whole.operands):
+        value = self._by_name.get(of) if isinstance(of, str) else of
+        if value is None or value.opcode != "tuple" or not 0 <= index < len(value.operands):
             return None
-        part = self._by_name.get(whole.operands[index])
+        part = self._by_name.get(value.operands[index])
         while part is not None and part.opcode in ("copy", "bitcast") and part.operands:
             part = self._by_name.get(part.operands[0])
         return part
 
     def operand_arrays(self, instruction: Instruction) -> tuple[Array, ...]:
-        """Returns the arrays that an instruction takes."""
         known = (self._by_name.get(name) for name in instruction.operands)
         return tuple(array for operand in known if operand for array in operand.arrays)
 
@@ -186,7 +172,7 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of a program, as ``compiled.as_text()`` gives it.
+    """Parses the text of a program, as ``compiled.as_text()`` returns it.
 
     >>> module = parse('''
     ... HloModule jit_f
@@ -205,8 +191,8 @@ def parse(text: str) -> Module:
         if current is None:
             if section := _FRAME_TABLE.match(line):
                 table = tables.setdefault(section[1], {})
-            elif table is not None and (row := re.match(r"^(\d+) (.*)$", line)):
-                table[int(row[1])] = row[2]
+            elif table is not None and (entry_of := re.match(r"^(\d+) (.*)$", line)):
+                table[int(entry_of[1])] = entry_of[2]
             elif header := _COMPUTATION.match(line):
                 table, current, instructions = None, header[2], []
                 entry = current if header[1] or not entry else entry
@@ -263,7 +249,7 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yields what commas outside of brackets and quotes separate."""
+    """Splits at commas outside of brackets and quotes."""
     start = 0
     while start < len(text):
         end = _balanced_until(text, start, ",")
@@ -273,7 +259,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _balanced_until(text: str, start: int, stop: str) -> int:
-    """Returns where ``stop`` comes outside of brackets; with none, where the first one closes."""
+    """Returns where ``stop`` is outside of brackets; without one, where the first bracket ends."""
     depth, quoted = 0, False
     for index in range(start, len(text)):
         character = text[index]
@@ -311,7 +297,7 @@ def _places(tables: Mapping[str, Mapping[int, str]]) -> dict[int, str]:
 
 
 def replica_groups(text: str, device_count: int) -> tuple[tuple[int, ...], ...]:
-    """Reads which devices talk to each other, in any of the ways that XLA writes it.
+    """Parses the groups of devices of a collective, in any of the forms that XLA writes.
 
     >>> replica_groups("{{0,1},{2,3}}", 4)
     ((0, 1), (2, 3))
@@ -338,12 +324,11 @@ def replica_groups(text: str, device_count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Reads numbers with commas between them."""
     return tuple(int(number) for number in text.split(",") if number)
 
 
 def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Returns the numbers 0, 1, ... laid out as ``dims``, read with its dimensions in ``order``."""
+    """Returns ``np.arange(prod(dims)).reshape(dims).transpose(order).ravel()``."""
     strides = [math.prod(dims[k + 1 :]) for k in range(len(dims))]
     read = [0]
     for dim in order:

@@ -1,1 +1,3 @@
-"""What an audit found, as data, as text and as a page."""
+"""The report of an audit: ``audit_report`` and ``scaling_table`` are its data, which
+``merge_reports`` merges over processes; ``as_text`` and ``as_html`` render it, with ``formatting``.
+"""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from pmapx._src.audit import findings
 from pmapx._src.audit.report.as_text import across
-from pmapx._src.audit.report.data import AuditedFunction, AuditReport, Leaf
-from pmapx._src.audit.report.units import arrays, place
+from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
+from pmapx._src.audit.report.formatting import arrays, place
 from pmapx._src.pages import shell
 
 DRAWN_DEVICES = 64
-"""Devices up to which a picture shows each by its number."""
+"""The most devices that a picture shows by their numbers."""
 
 
 def render(report: AuditReport) -> str:
-    """Returns the page as one HTML document."""
     title = f"pmapx audit: {report.command}" if report.command else "pmapx audit"
     return shell.render(
         shell.Page(
@@ -29,7 +32,7 @@ def render(report: AuditReport) -> str:
 
 
 def _content(report: AuditReport) -> dict[str, Any]:
-    """What ``to_dict`` gives, with what the page would have to work out from it."""
+    """Returns what ``to_dict`` returns, with what the page would have to compute from it."""
     content = report.to_dict()
     content["functions"] = [
         _function(function) | {"variant": variant} for function, variant in _variants(report)
@@ -44,7 +47,7 @@ def _content(report: AuditReport) -> dict[str, Any]:
 
 
 def _variants(report: AuditReport) -> Iterator[tuple[AuditedFunction, str | None]]:
-    """Yields each function with what tells it from others of its name and line."""
+    """Yields each function with what distinguishes it from others of its name and line."""
     places = [(each.name, each.place, each.mapped_at) for each in report.functions]
     for index, function in enumerate(report.functions):
         total, number = places.count(places[index]), 1 + places[:index].count(places[index])
@@ -52,91 +55,54 @@ def _variants(report: AuditReport) -> Iterator[tuple[AuditedFunction, str | None
 
 
 def _function(function: AuditedFunction) -> dict[str, Any]:
-    memory = function.memory
+    is_mapped_elsewhere = function.mapped_at and function.mapped_at != function.place
+    memory, scaling = function.memory, function.scaling
     return {
         "name": function.name,
         "kind": function.kind,
         "place": place(function.place),
-        "mappedAt": place(function.mapped_at)
-        if function.mapped_at and function.mapped_at != function.place
-        else None,
+        "mappedAt": place(function.mapped_at) if is_mapped_elsewhere else None,
         "axisSizes": dict(function.axis_sizes),
         "deviceKind": function.device_kind,
         "devices": function.device_count,
         "arguments": [_leaf(leaf, function) for leaf in function.arguments],
         "outputs": [_leaf(leaf, function) for leaf in function.outputs],
         "exchanges": [
-            {
-                "kind": exchange.kind,
+            _camel_case(exchange)
+            | {
                 "along": exchange.along,
-                "payload": exchange.payload,
                 "sent": exchange.sent_in_a_call,
                 "between": exchange.between_in_a_call,
-                "times": exchange.times,
                 "place": place(exchange.place),
-                "operation": exchange.operation,
-                "isWritten": exchange.is_written,
                 "seconds": exchange.seconds_in_a_call,
             }
             for exchange in function.exchanges
         ],
-        "memory": memory
-        and {
-            "arguments": memory.arguments,
-            "outputs": memory.outputs,
-            "temporaries": memory.temporaries,
-            "aliases": memory.aliases,
-            "total": memory.total,
-        },
-        "donations": [
-            {"path": each.path, "isUsed": each.is_used, "reason": each.reason}
-            for each in function.donations
-        ],
+        "memory": memory and _camel_case(memory) | {"total": memory.total},
+        "donations": [_camel_case(donation) for donation in function.donations],
         "reused": arrays([each.path for each in function.donations if each.is_used]),
-        "history": {
-            "calls": function.history.calls,
-            "traces": function.history.traces,
-            "compiles": function.history.compiles,
-            "reasons": list(function.history.reasons),
-            "moved": [
-                {"path": move.path, "reason": move.reason, "count": move.count}
-                for move in function.history.moved
-            ],
-        },
+        "history": _camel_case(function.history),
         "sent": function.sent_in_a_call,
         "between": function.between_in_a_call,
         "seconds": function.seconds_in_a_call,
         "copies": function.stacked_copies,
-        "scaling": _scaling(function),
+        "scaling": scaling
+        and {
+            "points": [_camel_case(point) | {"memory": point.memory} for point in scaling.points],
+            "growing": [str(growth) for growth in scaling.growing],
+        },
         "codes": [remark.code for remark in function.findings],
     }
 
 
-def _scaling(function: AuditedFunction) -> dict[str, Any] | None:
-    if function.scaling is None:
-        return None
-    return {
-        "points": [
-            {
-                "devices": point.devices,
-                "topology": point.topology,
-                "collectives": point.collectives,
-                "sent": point.sent,
-                "between": point.between,
-                "memory": point.memory,
-                "temporaries": point.temporaries,
-                "compileSeconds": point.compile_seconds,
-            }
-            for point in function.scaling.points
-        ],
-        "growing": [str(growth) for growth in function.scaling.growing],
-    }
+def _camel_case(value: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass by the names that JavaScript has for them."""
+    fields = dataclasses.asdict(value).items()
+    return {re.sub("_(.)", lambda found: found[1].upper(), name): held for name, held in fields}
 
 
 def _leaf(leaf: Leaf, function: AuditedFunction) -> dict[str, Any]:
-    state = "replicated" if not leaf.is_split else "stacked" if leaf.is_equal else "varies"
-    if not leaf.is_split and not leaf.is_equal:
-        state = "varies"
+    state = "varies" if not leaf.is_equal else "stacked" if leaf.is_split else "replicated"
     return {
         "path": leaf.path,
         "type": leaf.type,
@@ -153,10 +119,10 @@ def _leaf(leaf: Leaf, function: AuditedFunction) -> dict[str, Any]:
 
 
 def parts(leaf: Leaf, function: AuditedFunction) -> dict[str, Any] | None:
-    """Says which devices hold each part of an array: rows and columns of parts.
+    """Returns which devices hold each shard of an array, drawn as rows and columns.
 
-    Dimensions that are not split make no parts; those after the first split one are drawn across.
-    None where the axes of the mesh do not tell.
+    Dimensions that are not sharded are not drawn; those after the first sharded one are columns.
+    None if the mesh lacks an axis.
 
     >>> leaf = Leaf("x", (4, 6), "float32", (2, 6), (("a",), ()), 48)
     >>> function = AuditedFunction("f", "jit", None, {"a": 2, "b": 2}, "cpu", (), (), (), None, (),
@@ -165,39 +131,18 @@ def parts(leaf: Leaf, function: AuditedFunction) -> dict[str, Any] | None:
     {'rows': 2, 'columns': 1, 'holders': [[0, 1], [2, 3]]}
     """
     sizes = function.axis_sizes
-    split = [axes for axes in leaf.axes_by_dimension if axes]
-    if any(axis not in sizes for axes in split for axis in axes):
+    sharded = [axes for axes in leaf.axes_by_dimension if axes]
+    if any(axis not in sizes for axes in sharded for axis in axes):
         return None
-    counts = [_count(axes, sizes) for axes in split]
-    rows = counts[0] if counts else 1
-    columns = 1
-    for count in counts[1:]:
-        columns *= count
+    counts = [math.prod(sizes[axis] for axis in axes) for axes in sharded]
+    rows, columns = math.prod(counts[:1]), math.prod(counts[1:])
     holders: list[list[int]] = []
     if function.device_count <= DRAWN_DEVICES:
         holders = [[] for _ in range(rows * columns)]
-        for device in range(function.device_count):
-            place_on_axis = _coordinates(device, sizes)
+        for device, position in enumerate(itertools.product(*map(range, sizes.values()))):
+            at = dict(zip(sizes, position, strict=True))
             part = 0
-            for axes, count in zip(split, counts, strict=True):
-                within = 0
-                for axis in axes:
-                    within = within * sizes[axis] + place_on_axis[axis]
-                part = part * count + within
+            for axis in itertools.chain(*sharded):
+                part = part * sizes[axis] + at[axis]
             holders[part].append(device)
     return {"rows": rows, "columns": columns, "holders": holders}
-
-
-def _count(axes: tuple[str, ...], sizes: Any) -> int:
-    count = 1
-    for axis in axes:
-        count *= sizes[axis]
-    return count
-
-
-def _coordinates(device: int, sizes: Any) -> dict[str, int]:
-    """Returns where a device is on each axis of the mesh, the last axis fastest."""
-    found = {}
-    for axis in reversed(list(sizes)):
-        device, found[axis] = divmod(device, sizes[axis])
-    return found

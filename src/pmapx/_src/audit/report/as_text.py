@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pmapx._src.audit.report.data import AuditedFunction, AuditReport, Leaf
-from pmapx._src.audit.report.units import arrays, counted, in_bytes, in_seconds, place, table
+from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
+from pmapx._src.audit.report.formatting import arrays, counted, in_bytes, in_seconds, place, table
 
 SHOWN_LEAVES = 12
-"""Leaves of a function that are listed; the rest are summed up."""
+"""The largest leaves are listed; the rest are summed up."""
 SHOWN_EXCHANGES = 20
 
 
 def render(report: AuditReport) -> str:
-    """Writes a report: each function, lines that take rows, findings, assumptions."""
     sections = ["\n".join(_function(function)) for function in report.functions]
     if not report.functions:
         sections.append(_nothing(report))
@@ -24,7 +23,7 @@ def render(report: AuditReport) -> str:
     if report.functions or report.findings:
         sections.append("\n".join(_findings(report)))
     if report.assumptions and any(function.exchanges for function in report.functions):
-        lines = ["what the times assume:", *(f"  {line}" for line in report.assumptions)]
+        lines = ["assumptions of the times:", *(f"  {line}" for line in report.assumptions)]
         sections.append("\n".join(lines))
     return "\n\n".join(sections)
 
@@ -32,7 +31,7 @@ def render(report: AuditReport) -> str:
 def _nothing(report: AuditReport) -> str:
     what = report.command or "the program"
     if report.skipped:
-        return f"{what}: none of what it maps could be audited."
+        return f"{what}: none of its mapped functions could be audited."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
 
@@ -46,7 +45,7 @@ def _function(function: AuditedFunction) -> Iterator[str]:
     for reason in function.history.reasons[1:]:
         yield f"  compiled again: {reason}"
     for move in function.history.moved:
-        yield f"  moved: {move.path}, {counted(move.count, 'time')}: {move.reason}"
+        yield f"  transferred: {move.path}, {counted(move.count, 'time')}: {move.reason}"
     yield ""
     yield from _indented(_leaf_table("argument", function.arguments))
     yield ""
@@ -60,19 +59,19 @@ def _function(function: AuditedFunction) -> Iterator[str]:
     yield from _indented(_memory(function))
     if function.scaling is not None:
         yield ""
-        yield "  on more devices, a device:"
+        yield "  on more devices, per device:"
         yield from _indented([*function.scaling.rows(), *function.scaling.words()])
 
 
 def _history(function: AuditedFunction) -> str:
     history = function.history
-    said = [counted(history.calls, "call")]
+    counts = [counted(history.calls, "call")]
     if history.traces is not None:
-        said.append(counted(history.traces, "trace"))
-    said.append(counted(history.compiles, "compile"))
+        counts.append(counted(history.traces, "trace"))
+    counts.append(counted(history.compiles, "compile"))
     if not history.calls and not history.compiles:
         return "not called before the audit"
-    return ", ".join(said)
+    return ", ".join(counts)
 
 
 def _leaf_table(kind: str, leaves: Sequence[Leaf]) -> list[str]:
@@ -91,7 +90,7 @@ def _leaf_table(kind: str, leaves: Sequence[Leaf]) -> list[str]:
 
 
 def across(leaf: Leaf) -> str:
-    """Says in a few words what devices hold of an array.
+    """Describes the shards of an array in a few words.
 
     >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, varies_over=("i",), since="y"))
     'varies since y'
@@ -99,7 +98,7 @@ def across(leaf: Leaf) -> str:
     'varies since y, made at train.py:88'
     """
     if leaf.is_stacked_copies:
-        return f"equal rows: {in_bytes(leaf.stacked_copies)} of copies"
+        return f"equal shards: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
     at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
@@ -139,7 +138,7 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
 def _memory(function: AuditedFunction) -> Iterator[str]:
     memory = function.memory
     if memory is None:
-        yield "memory a device: not told by this backend"
+        yield "memory a device: not reported by this backend"
     else:
         yield (
             f"memory a device: {in_bytes(memory.total)} = {in_bytes(memory.arguments)} arguments + "
@@ -155,20 +154,20 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
 
 
 def _row_reads(report: AuditReport) -> Iterator[str]:
-    yield "rows taken of arrays over several devices"
+    yield "arrays indexed along their sharded axis"
     rows = [
         [place(read.place), f"[{read.index}]", str(read.count), read.type, in_bytes(read.bytes)]
         for read in report.row_reads
     ]
-    head = ["line", "index", "times", "of", "JAX alone sends"]
+    head = ["line", "index", "times", "of", "JAX sends"]
     yield from _indented(table(head, rows, right=(2, 4)))
 
 
 def _findings(report: AuditReport) -> Iterator[str]:
     if not report.findings:
-        yield "nothing to point out"
+        yield "no findings"
         return
-    yield f"{counted(len(report.findings), 'finding')} (pmapx explain CODE says more)"
+    yield f"{counted(len(report.findings), 'finding')} (pmapx explain CODE for details)"
     for remark in report.findings:
         of = f"{remark.function}: " if remark.function else ""
         yield f"  {remark.code} {of}{remark.message}"

@@ -1,24 +1,31 @@
-"""The reports of a program's processes, put together."""
+"""The reports of a program's processes, merged into one."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pmapx._src.audit import findings
-from pmapx._src.audit.report.data import AuditedFunction, AuditReport, History, Leaf, RowRead
+from pmapx._src.audit.report.audit_report import (
+    AuditedFunction,
+    AuditReport,
+    History,
+    Leaf,
+    MovedInput,
+    RowRead,
+)
 from pmapx._src.watch import record_files
 
 
 def of_records(
     records: str | os.PathLike[str], command: str | None = None, status: int | None = None
 ) -> AuditReport:
-    """Reads what ``watching`` left in a folder, one file a process, as one report.
+    """Returns the records of all processes as one report.
 
-    A function that several processes ran with the same arguments is in it once, with the calls of
-    all of them.
+    A function that several processes called with the same signature is in it once, with the calls
+    of all of them.
     """
     reports = [AuditReport.from_dict(found) for found in record_files.read(records, "audit")]
     functions = once_each([function for report in reports for function in report.functions])
@@ -45,10 +52,10 @@ def of_records(
 def once_each(
     functions: Sequence[AuditedFunction], reason_for_more: str | None = None
 ) -> list[AuditedFunction]:
-    """Returns functions of one name, line, signature and traffic as one, their histories added up.
+    """Merges functions of one name, line, signature and communication, and adds their histories.
 
-    ``reason_for_more`` says why the second of them was compiled; without it that counts as nothing
-    to explain, as with processes that compile one program each.
+    ``reason_for_more`` is why the second of them was compiled; processes that compile one program
+    each need none.
     """
     kept: dict[Any, AuditedFunction] = {}
     for function in functions:
@@ -68,11 +75,6 @@ def _types(leaves: Sequence[Leaf]) -> tuple[tuple[str, str, str], ...]:
 
 
 def _added(one: History, other: History, reason_for_more: str | None) -> History:
-    moved = {(move.path, move.reason): move for move in one.moved}
-    for move in other.moved:
-        before = moved.get((move.path, move.reason))
-        count = move.count + (before.count if before else 0)
-        moved[move.path, move.reason] = dataclasses.replace(move, count=count)
     traces = None if one.traces is None or other.traces is None else one.traces + other.traces
     first = (reason_for_more,) if reason_for_more and other.reasons else ()
     return History(
@@ -80,5 +82,15 @@ def _added(one: History, other: History, reason_for_more: str | None) -> History
         traces=traces,
         compiles=one.compiles + other.compiles,
         reasons=(*one.reasons, *first, *other.reasons[1:]),
-        moved=tuple(moved.values()),
+        moved=once_each_move([*one.moved, *other.moved]),
     )
+
+
+def once_each_move(moves: Iterable[MovedInput]) -> tuple[MovedInput, ...]:
+    """Merges the transfers of one input for one reason, and adds their counts."""
+    merged: dict[tuple[str, str], MovedInput] = {}
+    for move in moves:
+        before = merged.get((move.path, move.reason))
+        count = move.count + (before.count if before else 0)
+        merged[move.path, move.reason] = dataclasses.replace(move, count=count)
+    return tuple(merged.values())

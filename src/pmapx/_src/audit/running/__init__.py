@@ -1,1 +1,3 @@
-"""The audit of a program while it runs."""
+"""The audit of a program while it runs: ``listener`` receives its calls, ``audited_calls`` counts
+those of one function and audits each signature.
+"""

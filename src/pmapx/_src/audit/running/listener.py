@@ -24,11 +24,11 @@ from pmapx._src import fastpath
 from pmapx._src.audit import examine
 from pmapx._src.audit import subject as subjects
 from pmapx._src.audit.report import merge_reports
-from pmapx._src.audit.report.data import RowRead
+from pmapx._src.audit.report.audit_report import RowRead
 from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.subject import Subject
+from pmapx._src.audit.topology.devices import several
 from pmapx._src.audit.topology.scaling import scaling
-from pmapx._src.audit.topology.target import several
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files

@@ -1,8 +1,8 @@
-"""How long a collective takes, by the published figures of what connects the devices.
+"""Estimates of the time of a collective, from the published bandwidth of the links.
 
-The model is the one that is usual on paper: a ring through the devices of a group, both of its
-directions in use, and nothing else on the wires. It leaves out what it cannot know (congestion,
-overlap with computation, how XLA lays a mesh axis on the wires) and says so.
+The model is the usual one: a ring through the devices of a group, both of its directions in use,
+and no other traffic. It ignores congestion, overlap with computation, and how XLA maps a mesh axis
+to the physical topology, and the report states that.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What connects devices of one kind.
+    """The interconnect of devices of one kind.
 
     Attributes:
-      pattern: what the kind's name, as JAX has it, looks like.
-      name: what the link is called.
-      bytes_a_second: what a device can send along one ring in one second, both directions of the
-        ring together.
-      reach: how many devices it connects; None where any number.
-      hop_seconds: the time from one device to the next, where it is published.
+      pattern: a pattern of JAX's name for the kind.
+      name: the name of the link.
+      bytes_a_second: the bandwidth of a device along one ring, both directions together.
+      reach: how many devices it connects; None if there is no limit.
+      hop_seconds: the latency of a hop, if it is published.
       figure: the published figure that this comes from.
       source: where it is published.
-      network_bytes_a_second: a device's share of what its host sends into the data center's
-        network, which connects slices; None where that is not published.
+      dcn_bytes_a_second: a device's share of its host's bandwidth on the data center network (DCN),
+        which connects slices; None if that is not published.
     """
 
     pattern: str
@@ -38,7 +37,7 @@ class Link:
     hop_seconds: float
     figure: str
     source: str
-    network_bytes_a_second: float | None = None
+    dcn_bytes_a_second: float | None = None
 
 
 _TPU = "https://cloud.google.com/tpu/docs"
@@ -73,7 +72,7 @@ a GPU sends to any other with all it has."""
 
 
 def link_of(device_kind: str) -> Link | None:
-    """Returns what connects devices of a kind, if its figures are published.
+    """Returns the interconnect of devices of a kind, if its figures are published.
 
     >>> link_of("TPU v5 lite").name
     'ICI'
@@ -85,13 +84,13 @@ def link_of(device_kind: str) -> Link | None:
 
 @dataclasses.dataclass(frozen=True)
 class Fabric:
-    """The devices of a mesh and what connects them.
+    """The devices of a mesh and their interconnect.
 
     Attributes:
-      kind: what the devices are, as JAX names it.
-      count: how many there are.
-      torus: the lengths of the rings along which all of a slice lie; () where that is not known.
-      slice_of: for each device the slice that it lies in; only a network connects slices.
+      kind: JAX's name for the kind of device.
+      count: the number of devices.
+      torus: the shape of a slice; () if that is not known.
+      slice_of: for each device the index of its slice; slices are connected by DCN.
     """
 
     kind: str
@@ -101,25 +100,23 @@ class Fabric:
 
     @property
     def slices(self) -> int:
-        """How many slices there are."""
         return max(1, len(set(self.slice_of)))
 
     @property
     def link(self) -> Link | None:
-        """What connects them, if its figures are published."""
         return link_of(self.kind)
 
     def seconds(
         self, kind: str, sent: int, group_size: int, between: int = 0, slices: int = 1
     ) -> float | None:
-        """Estimates the time of one collective; None where no estimate can be made.
+        """Estimates the time of one collective; None if no estimate can be made.
 
         Args:
           kind: XLA's name for it.
           sent: the bytes that a device sends.
-          group_size: how many devices talk to each other.
+          group_size: the number of devices in a group.
           between: the bytes among ``sent`` that leave a slice.
-          slices: how many slices those devices lie in.
+          slices: the number of slices that a group is in.
 
         >>> fabric = Fabric("TPU v5 lite", 256, torus=(16, 16))
         >>> round(1e6 * fabric.seconds("all-reduce", 200_000_000, 256))
@@ -133,15 +130,15 @@ class Fabric:
         within = self._seconds_within(link, kind, sent - between, group_size // slices)
         if slices == 1:
             return within
-        if link.network_bytes_a_second is None:
+        if link.dcn_bytes_a_second is None:
             return None
-        return max(within, between / link.network_bytes_a_second)
+        return max(within, between / link.dcn_bytes_a_second)
 
     def _seconds_within(self, link: Link, kind: str, sent: int, members: int) -> float:
         if members <= 1:
             return 0.0
-        is_whole = members == self.count // self.slices
-        rings = self.torus if is_whole and self.torus else (members,)
+        is_full_slice = members == self.count // self.slices
+        rings = self.torus if is_full_slice and self.torus else (members,)
         hops = sum(length // 2 for length in rings)  # To the farthest device, either way around.
         if kind == "all-reduce":
             hops *= 2
@@ -149,11 +146,11 @@ class Fabric:
         if kind in ("collective-permute", "collective-broadcast"):
             hops, rate = 1, link.bytes_a_second
         if kind.endswith("all-to-all") and link.reach is None:
-            sent = max(sent, sent * max(rings) // 4)  # Others' parts pass through each device.
+            sent = max(sent, sent * max(rings) // 4)  # Each device forwards the parts of others.
         return sent / rate + hops * link.hop_seconds
 
     def assumptions(self) -> list[str]:
-        """Says what the estimates rest on.
+        """Returns the assumptions of the estimates.
 
         >>> Fabric("cpu", 8).assumptions()
         ['cpu: no time is estimated; virtual devices of one machine have no interconnect.']
@@ -163,52 +160,49 @@ class Fabric:
             why = (
                 "virtual devices of one machine have no interconnect."
                 if self.kind.lower() == "cpu"
-                else "no published figures of its links are known here."
+                else "no published figures of its interconnect are known here."
             )
             return [f"{self.kind}: no time is estimated; {why}"]
         rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
-        said = [
+        assumed = [
             f"{self.kind}: {link.name} sends {rate} a device along a ring, both directions in use "
             f"({link.figure}: {link.source})."
         ]
         if link.hop_seconds:
-            said.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of a ring.")
+            assumed.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of a ring.")
         else:
-            said.append("No latency is added; small messages take longer than their estimate.")
+            assumed.append("No latency is added; small messages take longer than their estimate.")
         if link.reach is not None:
-            said.append(f"Groups of more than {link.reach} devices leave a box: no estimate.")
+            assumed.append(f"Groups of more than {link.reach} devices span machines: no estimate.")
         elif len(self.torus) > 1:
             shape = " x ".join(map(str, self.torus))
             members = self.count // self.slices
-            said.append(
-                f"A collective of all {members} devices of a slice uses the rings of all its "
-                f"dimensions ({shape}); one of a part of them uses one ring. All rings are closed."
+            assumed.append(
+                f"A collective over all {members} devices of a slice uses all dimensions of the "
+                f"torus ({shape}); over fewer devices, one ring. Wraparound links are assumed."
             )
         else:
-            said.append("One ring goes through all devices of a group, and is closed.")
+            assumed.append("A group is one ring, with wraparound links.")
         if self.slices > 1:
-            said += self._assumptions_between(link)
-        said.append("Collectives run one after the other, and nothing is computed meanwhile.")
-        return said
+            assumed += self._assumptions_between(link)
+        assumed.append("Collectives run in sequence, without overlap with computation.")
+        return assumed
 
     def _assumptions_between(self, link: Link) -> list[str]:
-        if link.network_bytes_a_second is None:
-            return [
-                f"Between the {self.slices} slices is a network of which no figure is known here: "
-                "no estimate."
-            ]
-        rate = f"{link.network_bytes_a_second / 1e9:.3g} GB/s"
+        if link.dcn_bytes_a_second is None:
+            return [f"The {self.slices} slices are connected by DCN, of unknown rate: no estimate."]
+        rate = f"{link.dcn_bytes_a_second / 1e9:.3g} GB/s"
         return [
-            f"Between the {self.slices} slices is the data center's network, {rate} a device (its "
-            f"share of its host's cards: {link.source}), without latency.",
-            "TPU programs hold what stays in a slice and what leaves it apart, one after the "
-            "other; where a collective over slices is whole, links and network work at once and "
-            "the slower decides.",
+            f"The {self.slices} slices are connected by DCN, {rate} a device (its share of its "
+            f"host's network cards: {link.source}), without latency.",
+            "In TPU programs, the part of a collective within a slice and the part over DCN run in "
+            "sequence; a collective that XLA did not split runs on both at once, and takes as long "
+            "as the slower.",
         ]
 
 
 def fabric_of(devices: Sequence[Any]) -> Fabric:
-    """Reads off devices how they are connected."""
+    """Returns how devices are connected, from their coordinates and slices."""
     first = devices[0]
     slice_of = tuple(int(getattr(device, "slice_index", 0) or 0) for device in devices)
     within = [device for device, at in zip(devices, slice_of, strict=True) if at == slice_of[0]]

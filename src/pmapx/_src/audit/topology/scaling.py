@@ -1,7 +1,7 @@
-"""What a mapped function costs a device, from a few devices to a pod, and what grows on the way.
+"""The cost of a mapped function per device, from a few devices to a pod, and what grows.
 
-A function whose devices each keep their share of the work should cost every device the same on 8
-of them as on 4,096: what it holds, and what it sends. What does not is named.
+If each device keeps its share of the work, what a device holds and sends should be the same on 8
+devices as on 4,096.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from pmapx._src.audit.hlo import collectives
+from pmapx._src.audit.report.audit_report import Memory
+from pmapx._src.audit.report.scaling_table import Point, Scaling, growth_of
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.audit.topology.growth import Point, Scaling, growth_of
-from pmapx._src.audit.topology.pmap_on_topology import Build, Elsewhere, compile_for
-from pmapx._src.audit.topology.target import topology_of
+from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
+from pmapx._src.audit.topology.devices import topology_of
 from pmapx._src.trees import names
 
 COUNTS = (8, 64, 256, 1024, 4096)
-"""The numbers of devices that are looked at unless others are named."""
+"""The default numbers of devices."""
 
 
 def scaling(
@@ -33,19 +36,19 @@ def scaling(
     build: Build | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Scaling:
-    """Compiles a mapped function for several numbers of devices and says what grows with them.
+    """Compiles a mapped function for several numbers of devices and finds what grows with them.
 
-    Each device keeps what it has: the batch grows with the devices, as ``compile_for`` says.
+    The shard of a device keeps its shape: the batch grows with the devices, as in ``compile_for``.
 
     Args:
       mapped: the function, as ``compile_for`` takes it.
-      args: its arguments here, or their shapes and types.
+      args: its arguments here, or their shapes and dtypes.
       counts: the numbers of devices.
       family: the devices: ``v4``, ``v5e``, ``v5p``, ``v6e``, ``tpu7x`` or ``cpu``.
-      topologies: the topologies by their names, in the place of ``counts`` and ``family``.
+      topologies: the names of the topologies, in place of ``counts`` and ``family``.
       kwargs: its keyword arguments.
       build: builds the function for the devices, as ``compile_for`` takes it.
-      progress: is told before each compilation.
+      progress: called with a line before each compilation.
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -65,21 +68,15 @@ def scaling(
     return Scaling(name, tuple(points), tuple(growth_of(points)))
 
 
-def point_of(there: Elsewhere, topology: str) -> Point:
-    """Reads what a compiled function costs a device."""
+def point_of(there: CompiledForTopology, topology: str) -> Point:
+    """Returns the cost of a compiled function per device."""
     fabric = interconnect.fabric_of(there.devices)
     text = there.compiled.as_text() or ""
     found = collectives.collectives(text, there.axis_sizes, fabric.slice_of)
     payloads: collections.Counter[str] = collections.Counter()
     for collective in found:
         payloads[_name(collective)] += collective.payload * collective.times_at_least
-    memory = there.compiled.memory_analysis()
-    if memory is None:
-        arguments = outputs = temporaries = 0
-    else:
-        arguments = memory.argument_size_in_bytes
-        outputs = memory.output_size_in_bytes - memory.alias_size_in_bytes
-        temporaries = memory.temp_size_in_bytes
+    memory = memory_of(there.compiled) or Memory(0, 0, 0, 0)
     return Point(
         topology=topology,
         devices=len(there.devices),
@@ -87,11 +84,27 @@ def point_of(there: Elsewhere, topology: str) -> Point:
         sent=sum(collective.sent_in_a_call for collective in found),
         between=sum(collective.between_in_a_call for collective in found),
         payloads=dict(payloads),
-        arguments=arguments,
-        outputs=outputs,
-        temporaries=temporaries,
+        arguments=memory.arguments,
+        outputs=memory.outputs - memory.aliases,
+        temporaries=memory.temporaries,
         compile_seconds=there.compile_seconds,
         slices=fabric.slices,
+    )
+
+
+def memory_of(compiled: jax.stages.Compiled) -> Memory | None:
+    """Returns the memory of a call on a device; None if the backend does not report it."""
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
     )
 
 

@@ -8,19 +8,16 @@ varies by itself; the shards of each argument are compared.
 from __future__ import annotations
 
 import itertools
-import os
-import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import source_info_util
 
 from pmapx._src import fastpath
 from pmapx._src.mesh import trace_context
-from pmapx._src.replication import shard_map_body
+from pmapx._src.replication import shard_map_body, source_locations, whole_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.frames import Span
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -148,7 +145,6 @@ class _Site:
         if self.record["arity"] not in ("unknown", arity):
             raise ValueError("its results have different shapes in different calls")
         self.record["arity"] = arity
-        lines = _makers(traced.jaxpr)
 
         def ask(varying: set[int]) -> list[shard_map_body.Variation]:
             axes_of = [(level.mesh_axis,) if leaf in varying else () for leaf in range(size)]
@@ -167,7 +163,10 @@ class _Site:
                 made = f", made at {lines[output]}" if output < len(lines) and lines[output] else ""
                 into.setdefault(element, f"{rest + ' ' if rest else ''}differs {since}{made}")
 
-        note(ask(set()), self.record["varies"], "")
+        by_themselves = ask(set())
+        shard_map = next(whole_program.shard_maps(traced.jaxpr.jaxpr))
+        lines = source_locations.lines_behind(shard_map.params["jaxpr"])
+        note(by_themselves, self.record["varies"], "")
         for index, leaves in owners.items():
             if any(level.in_axes[leaf] is not None for leaf in leaves):
                 into = self.record["with"].setdefault(index, {})
@@ -196,44 +195,3 @@ def _is_equal(leaf: Any, axis: int) -> bool:
     shards = np.moveaxis(np.asarray(leaf), axis, 0)
     first = np.ascontiguousarray(shards[0]).tobytes()
     return all(np.ascontiguousarray(shard).tobytes() == first for shard in shards[1:])
-
-
-_SHAPING = frozenset({"broadcast_in_dim", "reshape", "squeeze", "convert_element_type"})
-
-
-def _makers(closed: Any) -> list[str]:
-    """Returns, for each output of the mapped body, the line that made it, as far as known."""
-    body = _body(closed.jaxpr)
-    return [] if body is None else [_line(body, var) for var in body.outvars]
-
-
-def _body(jaxpr: Any) -> Any:
-    for eqn in jaxpr.eqns:
-        inner = eqn.params.get("jaxpr")
-        inner = getattr(inner, "jaxpr", inner)
-        if eqn.primitive.name == "shard_map":
-            return inner
-        if inner is not None:
-            found = _body(inner)
-            if found is not None:
-                return found
-    return None
-
-
-def _line(jaxpr: Any, var: Any, depth: int = 0) -> str:
-    makers = {id(out): eqn for eqn in jaxpr.eqns for out in eqn.outvars}
-    eqn = makers.get(id(var))
-    while eqn is not None and eqn.primitive.name in _SHAPING and id(eqn.invars[0]) in makers:
-        var = eqn.invars[0]
-        eqn = makers[id(var)]
-    if eqn is None:
-        return ""
-    inner = eqn.params.get("jaxpr")
-    inner = getattr(inner, "jaxpr", inner)
-    if eqn.primitive.name in ("jit", "pjit") and inner is not None and depth < 20:
-        position = [id(out) for out in eqn.outvars].index(id(var))
-        found = _line(inner, inner.outvars[position], depth + 1)
-        if found:
-            return found
-    at = re.match(r"(.+?):(\d+)", source_info_util.summarize(eqn.source_info))
-    return f"{os.path.basename(at[1])}:{at[2]}" if at else ""

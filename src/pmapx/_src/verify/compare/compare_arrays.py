@@ -1,7 +1,7 @@
 """Two leaves, one of each version: equal to the bit, within tolerance, or different and how.
 
-Shapes may differ where the migrated code holds the same thing in another form: an array whose rows
-were all equal may now be one array that is replicated, and rows of rows may have become one axis.
+Shapes may differ if the migrated code holds the same values in another form: an array of equal
+shards may now be one replicated array, and the leading device axis may be merged into the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCALARS = {"bool": "b", "int": "iu", "float": "f", "complex": "c"}
 
 
 class Grade(enum.IntEnum):
-    """How well two things agree, the worst last."""
+    """How well two values agree, the worst last."""
 
     EQUAL = 0
     WITHIN = 1
@@ -33,8 +33,8 @@ class Grade(enum.IntEnum):
 class Agreement:
     """How two leaves agree.
 
-    ``form`` says in what their shapes differ though they are the same; ``factor`` is what one is
-    of the other, if it is one number.
+    ``form`` describes how shapes of the same values differ; ``factor`` is their ratio, if it is one
+    number.
     """
 
     grade: Grade
@@ -44,43 +44,41 @@ class Agreement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Noted:
-    """A leaf as it was noted, and where its values are."""
+class RecordedLeaf:
+    """A leaf as it was recorded, and the records with its values."""
 
     records: Records
     leaf: dict[str, Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
         return tuple(self.leaf["shape"])
 
     @property
-    def has_equal_rows(self) -> bool:
-        """Whether all its rows are equal, so that one of them was kept."""
-        return bool(self.leaf["has_equal_rows"])
+    def has_equal_shards(self) -> bool:
+        """Whether all its shards are equal, so that only one of them was kept."""
+        return bool(self.leaf["has_equal_shards"])
 
     def values(self) -> Array | None:
-        """All its values, as far as they were kept whole."""
+        """Returns its values, if all of them were kept."""
         if self.leaf.get("kept") != "all":
             return None
         values = self.records.values(self.leaf)
-        if values is None or not self.has_equal_rows:
+        if values is None or not self.has_equal_shards:
             return values
         return np.broadcast_to(values, self.shape)
 
     def unit(self) -> Array | None:
-        """The values that were kept: of one row if all are equal, a sample if they are many."""
+        """Returns the values that were kept: of one shard if all are equal, a sample of many."""
         return self.records.values(self.leaf)
 
     @property
     def unit_shape(self) -> tuple[int, ...]:
-        """The shape of what was kept, or was sampled."""
-        return self.shape[1:] if self.has_equal_rows else self.shape
+        """The shape of what was kept or sampled."""
+        return self.shape[1:] if self.has_equal_shards else self.shape
 
 
-def compare(before: Noted, after: Noted, tolerance: Tolerance) -> Agreement:
-    """Compares two leaves at the same place of a call."""
+def compare(before: RecordedLeaf, after: RecordedLeaf, tolerance: Tolerance) -> Agreement:
     if "gone" in before.leaf or "gone" in after.leaf:
         return Agreement(Grade.EQUAL)
     if "object" in before.leaf or "object" in after.leaf:
@@ -96,23 +94,23 @@ def compare(before: Noted, after: Noted, tolerance: Tolerance) -> Agreement:
     return _values(before, after, tolerance, form)
 
 
-def same_form(before: Noted, after: Noted) -> str | None:
-    """Says in what two shapes differ though they may hold the same; "" if they are equal.
+def same_form(before: RecordedLeaf, after: RecordedLeaf) -> str | None:
+    """Describes how shapes of the same values differ; "" if they are equal.
 
-    Returns None if they cannot be the same.
+    Returns None if the values cannot be the same.
     """
     was, now = before.shape, after.shape
     if was == now:
         return ""
-    if before.has_equal_rows and was[1:] == now:
-        return f"{was} of equal rows is one replicated {now}"
-    if after.has_equal_rows and now[1:] == was:
-        return f"{was} is now {now} of equal rows"
-    if len(was) > 1 and (was[0] * was[1], *was[2:]) == now:
-        return f"{was} is now {now}"
-    if len(now) > 1 and (now[0] * now[1], *now[2:]) == was:
-        return f"{was} is now {now}"
-    return None
+    if before.has_equal_shards and was[1:] == now:
+        return f"{was} of equal shards is one replicated {now}"
+    if after.has_equal_shards and now[1:] == was:
+        return f"{was} is now {now} of equal shards"
+    is_merged = any(
+        len(one) > 1 and (one[0] * one[1], *one[2:]) == other
+        for one, other in ((was, now), (now, was))
+    )
+    return f"{was} is now {now}" if is_merged else None
 
 
 def times(was: Array, now: Array, *, within: float = 1e-3) -> float | None:
@@ -141,28 +139,28 @@ def _objects(was: dict[str, Any], now: dict[str, Any]) -> Agreement:
 
 
 def _is_scalar_of(scalar: str, dtype: str) -> bool:
-    """Tells whether a Python number is an array of this type in the other version."""
+    """Tells whether a Python number may be an array of this dtype in the other version."""
     kinds = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
     return any(
         dtype.startswith(kinds[kind]) or dtype == "bfloat16" for kind in _SCALARS.get(scalar, "")
     )
 
 
-def _digest(noted: Noted, other: Noted) -> str:
-    is_row = noted.has_equal_rows and len(noted.shape) == len(other.shape) + 1
-    is_row = is_row and noted.shape[1:] == other.shape
-    return str(noted.leaf["row_digest"] if is_row else noted.leaf["digest"])
+def _digest(noted: RecordedLeaf, other: RecordedLeaf) -> str:
+    is_stacked = noted.has_equal_shards and len(noted.shape) == len(other.shape) + 1
+    is_stacked = is_stacked and noted.shape[1:] == other.shape
+    return str(noted.leaf["shard_digest" if is_stacked else "digest"])
 
 
-def _shapes(before: Noted, after: Noted) -> str:
+def _shapes(before: RecordedLeaf, after: RecordedLeaf) -> str:
     text = f"shape {before.shape} became {after.shape}"
     if before.shape[1:] == after.shape:
-        return f"{text}, though its rows differ"
+        return f"{text}, though its shards differ"
     return text + _swapped(before.values(), after.values())
 
 
 def _swapped(was: Array | None, now: Array | None) -> str:
-    """Says which two axes were swapped, if that is all that happened."""
+    """Describes which two axes were swapped, if nothing else changed."""
     if was is None or now is None or was.ndim != now.ndim or was.ndim > 6:
         return ""
     for first, second in itertools.combinations(range(was.ndim), 2):
@@ -172,16 +170,18 @@ def _swapped(was: Array | None, now: Array | None) -> str:
     return ""
 
 
-def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agreement:
+def _values(
+    before: RecordedLeaf, after: RecordedLeaf, tolerance: Tolerance, form: str
+) -> Agreement:
     has_lost = (
         before.shape == after.shape
         and before.shape[:1] == (before.records.devices,)
-        and before.has_equal_rows
-        and not after.has_equal_rows
+        and before.has_equal_shards
+        and not after.has_equal_shards
     )
     was, now, sampled = _comparable(before, after)
     if was is None or now is None:
-        text = "it differs; by how much is not known, as too much was recorded to keep its values"
+        text = "it differs, by an unknown amount: too much was recorded to keep its values"
         return Agreement(Grade.DIFFERENT, text, form)
     limit = tolerance.limit(was, before.leaf["dtype"])
     with np.errstate(invalid="ignore", over="ignore"):
@@ -196,14 +196,14 @@ def _values(before: Noted, after: Noted, tolerance: Tolerance, form: str) -> Agr
     if is_within:
         return Agreement(Grade.WITHIN, text, form)
     if has_lost:
-        text = f"equal on all devices before, and no longer{'; ' + text if text else ''}"
+        text = f"equal on all devices before, and not after{'; ' + text if text else ''}"
     elif not sampled:
         text += _swapped(before.values(), after.values())
     return Agreement(Grade.DIFFERENT, text, form, factor)
 
 
-def comparable(before: Noted, after: Noted) -> tuple[Array, Array] | None:
-    """Returns values of two leaves at the same places, as numbers; None if none were kept."""
+def comparable(before: RecordedLeaf, after: RecordedLeaf) -> tuple[Array, Array] | None:
+    """Returns values of two leaves at the same places, as float64; None if none were kept."""
     if same_form(before, after) is None:
         return None
     was, now, _ = _comparable(before, after)
@@ -212,10 +212,12 @@ def comparable(before: Noted, after: Noted) -> tuple[Array, Array] | None:
     return was.astype(np.float64), now.astype(np.float64)
 
 
-def _comparable(before: Noted, after: Noted) -> tuple[Array | None, Array | None, str]:
-    """Returns values at the same places of both, and a remark if they are a sample."""
+def _comparable(
+    before: RecordedLeaf, after: RecordedLeaf
+) -> tuple[Array | None, Array | None, str]:
+    """Returns values at the same places of both, and a note if they are a sample."""
     if before.leaf.get("kept") == "sample" and after.leaf.get("kept") == "sample":
-        if before.has_equal_rows == after.has_equal_rows or before.shape != after.shape:
+        if before.has_equal_shards == after.has_equal_shards or before.shape != after.shape:
             size = int(np.prod(before.unit_shape, dtype=np.int64))
             if size == int(np.prod(after.unit_shape, dtype=np.int64)):
                 was, now = before.unit(), after.unit()
@@ -233,12 +235,12 @@ def _comparable(before: Noted, after: Noted) -> tuple[Array | None, Array | None
     return (was[0], now, "") if was.ndim > now.ndim else (was, now[0], "")
 
 
-def _sums_agree(before: Noted, after: Noted, tolerance: Tolerance) -> bool:
+def _sums_agree(before: RecordedLeaf, after: RecordedLeaf, tolerance: Tolerance) -> bool:
     was, now = (side.records.values(side.leaf, "sums") for side in (before, after))
     unit = before.unit()
     if was is None or now is None or unit is None or before.shape != after.shape:
         return True
-    # Errors within tolerance may all point the same way.
+    # Errors within tolerance may all have the same sign.
     count = int(np.prod(before.shape, dtype=np.int64)) / limits.BLOCKS
     largest = np.abs(unit).max(initial=0)
     each = tolerance.limit(np.asarray([largest]), before.leaf["dtype"])[0]
@@ -252,7 +254,6 @@ def _wide(x: Array) -> Array:
 
 
 def _amount(was: Array, now: Array, apart: Array) -> str:
-    """Says by how much two arrays differ."""
     if not apart.size or not np.any(apart):
         return "other bits of the same values" if apart.size else ""
     if np.isnan(apart).any() or np.isinf(apart).any():

@@ -1,4 +1,4 @@
-"""The calls of one function in both versions, compared one by one."""
+"""The calls of one function in both versions, compared in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pmapx._src.verify.compare.compare_arrays import (
     Agreement,
     Grade,
-    Noted,
+    RecordedLeaf,
     comparable,
     compare,
     times,
@@ -16,12 +16,12 @@ from pmapx._src.verify.compare.compare_arrays import (
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records
 
-GIVEN = "was given other values"
+GIVEN = "got other values"
 
 
 @dataclasses.dataclass(slots=True)
 class Judgement:
-    """What the calls of a function come to."""
+    """The result of comparing the calls of a function."""
 
     grade: Grade = Grade.EQUAL
     detail: str = ""
@@ -30,7 +30,6 @@ class Judgement:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Adds a remark once."""
         if text and text not in self.notes:
             self.notes.append(text)
 
@@ -43,12 +42,10 @@ class Side:
     function: Function
 
     def call(self, number: int) -> Call:
-        """Returns a call of it."""
         return self.records.call(self.function, number)
 
-    def noted(self, leaf: dict[str, Any]) -> Noted:
-        """Returns a leaf with its values."""
-        return Noted(self.records, leaf)
+    def leaf(self, leaf: dict[str, Any]) -> RecordedLeaf:
+        return RecordedLeaf(self.records, leaf)
 
 
 def judge(before: Side, after: Side, tolerance: Tolerance) -> Judgement:
@@ -65,7 +62,7 @@ def judge(before: Side, after: Side, tolerance: Tolerance) -> Judgement:
     if was != now:
         found.grade = Grade.DIFFERENT
         found.detail = f"called {_times(was)} before and {_times(now)} after"
-        # It differs from the call on that is missing, or after all that it had.
+        # It differs from the first missing call on.
         found.order = [*before.function.orders, found.order + 1][calls]
     elif was > calls:
         found.note(f"the first {calls} of {was:,} calls were compared")
@@ -97,7 +94,7 @@ def _judge_call(
             found.detail = f"call {number}: {_structure(which, *leaves)}"
             return
         for was, now in pairs:
-            agreement = compare(before.noted(was), after.noted(now), tolerance)
+            agreement = compare(before.leaf(was), after.leaf(now), tolerance)
             found.note(_form(which, was, names, agreement))
             if agreement.grade <= found.grade:
                 continue
@@ -119,7 +116,7 @@ def _judge_call(
 def _pairs(
     old: list[dict[str, Any]], new: list[dict[str, Any]]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
-    """Returns the leaves of both by their paths, or by order if all paths changed."""
+    """Pairs leaves by their paths, or by order if all paths changed."""
     known = {(leaf.get("argument"), leaf["path"]): leaf for leaf in new}
     keys = [(leaf.get("argument"), leaf["path"]) for leaf in old]
     if set(keys) == set(known):
@@ -140,7 +137,7 @@ def _key(leaf: dict[str, Any]) -> str:
 
 
 def _leaf(which: str, leaf: dict[str, Any], names: tuple[str, ...]) -> str:
-    """Says which leaf it is in the caller's own words."""
+    """Names a leaf in the caller's terms."""
     path = leaf["path"]
     if which == "outputs":
         return f"output {path}" if path else "the output"
@@ -172,9 +169,9 @@ def _judge_donation(
         which = _argument(was["argument"], names)
         found.grade = Grade.DIFFERENT
         found.detail = (
-            f"call {number}: {which} was donated and is not any more: it takes its memory twice"
+            f"call {number}: {which} is no longer donated: it takes its memory twice"
             if had
-            else f"call {number}: {which} is donated and was not: it cannot be used afterwards"
+            else f"call {number}: {which} is donated, and was not: it cannot be used afterwards"
         )
         return
 
@@ -187,11 +184,11 @@ def _change(
     was: dict[str, Any],
     now: dict[str, Any],
 ) -> str:
-    """Says if what a call adds to one of its inputs, such as a gradient, is so many times as large.
+    """Describes the factor between the updates of an input, such as a gradient step.
 
-    A parameter that was updated with a gradient 8 times too large is itself not 8 times too large.
+    A parameter updated with a gradient 8 times too large is itself not 8 times too large.
     """
-    outputs = comparable(before.noted(was), after.noted(now))
+    outputs = comparable(before.leaf(was), after.leaf(now))
     if outputs is None:
         return ""
     for start, restart in _pairs(old.inputs, new.inputs) or ():
@@ -199,7 +196,7 @@ def _change(
             continue
         if (start["shape"], start["dtype"]) != (was["shape"], was["dtype"]):
             continue
-        inputs = comparable(before.noted(start), after.noted(restart))
+        inputs = comparable(before.leaf(start), after.leaf(restart))
         if inputs is None or inputs[0].shape != outputs[0].shape:
             continue
         factor = times(outputs[0] - inputs[0], outputs[1] - inputs[1], within=0.02)

@@ -1,9 +1,9 @@
-"""Which function of the migrated program is which of the one before.
+"""Pairs the functions of the migrated program with those of the program before.
 
-Lines have moved, and a function may be made elsewhere or later. Where functions that do the same,
-or functions of a file and a name, are called equally often in both versions, their calls are
-matched in the order of the program. Other functions are matched by file, name and the function
-around them, in the order of their making.
+Line numbers changed, and a function may be made elsewhere or later. If functions with the same
+code, or of the same file and name, are called equally often in both versions, their calls are
+matched in the order of execution. Other functions are matched by file, name and enclosing function,
+in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEYS: tuple[Callable[[Function], Hashable], ...] = (
 def match(
     before: Sequence[Function], after: Sequence[Function]
 ) -> list[tuple[Function | None, Function | None]]:
-    """Returns pairs of functions; one that has no other half stands alone.
+    """Returns pairs of functions; None stands for a missing one.
 
     >>> one = Function(0, "pmap", "f", "a.py", 3, "<module>", ())
     >>> moved = Function(4, "jit", "f", "a.py", 70, "<module>", ())
@@ -57,7 +57,7 @@ def match(
 def _in_step(
     before: Sequence[Function], after: Sequence[Function], key: Callable[[Function], Hashable]
 ) -> list[tuple[list[Function], list[Function]]]:
-    """Returns the functions of one key that were called equally often in both."""
+    """Returns the functions with the same key that were called equally often in both."""
     sides: list[dict[Hashable, list[Function]]]
     sides = [collections.defaultdict(list), collections.defaultdict(list)]
     for side, functions in zip(sides, (before, after), strict=True):
@@ -69,7 +69,7 @@ def _in_step(
 
 
 def _recorded(functions: Iterable[Function]) -> int:
-    """Returns how many calls they have, 0 if not all of them were recorded."""
+    """Returns the number of their calls; 0 if not all of them were recorded."""
     calls = [(function.count, len(function.calls)) for function in functions]
     return sum(count for count, _ in calls) if all(a == b for a, b in calls) else 0
 
@@ -77,7 +77,7 @@ def _recorded(functions: Iterable[Function]) -> int:
 def _matched_by_call(
     before: list[Function], after: list[Function]
 ) -> list[tuple[Function, Function]]:
-    """Returns each function before with the calls after that are at the place of its own."""
+    """Pairs each function before with the calls after at the same positions."""
     in_order = sorted(
         (
             (order, call, function)

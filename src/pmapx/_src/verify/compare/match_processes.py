@@ -1,8 +1,7 @@
-"""Which process of one run is which of the other, and what keeps them from being compared.
+"""Pairs the processes of two runs, and explains why they cannot be compared.
 
-A program of several processes is one that ``jax.distributed`` connects, or that ``pmapx run -n``
-started. Its processes are compared by their numbers. All of it is compared or nothing: what one
-process gave says little where another was lost.
+A program has several processes if ``jax.distributed`` connects them or ``pmapx run -n`` started
+them. They are paired by their indices. If a process failed, none is compared.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pmapx._src.verify.runs import Run
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """A process of both versions; ``number`` is None where the program has one process only."""
+    """A process of both versions; ``number`` is None if the program has one process only."""
 
     number: int | None
     before: Records
@@ -25,12 +24,12 @@ class Pair:
 
 
 def count(run: Run) -> int:
-    """Returns how many processes the program says that it has."""
+    """Returns the number of processes of the program."""
     return max([1, *(process.processes for process in run.processes)])
 
 
 def pairs(before: Run, after: Run) -> list[Pair]:
-    """Returns the processes to compare, none where not all of several could be."""
+    """Returns the processes to compare: all of them or none."""
     if any(True for _ in problems(before, after)):
         return []
     if count(before) == 1:
@@ -43,20 +42,20 @@ def pairs(before: Run, after: Run) -> list[Pair]:
 
 
 def problems(before: Run, after: Run) -> Iterator[str]:
-    """Gives reasons for which processes cannot be told apart or paired."""
+    """Yields why processes cannot be paired."""
     for name, run in (("before", before), ("after", after)):
         size = count(run)
         callers = collections.Counter(p.process for p in run.processes if p.has_calls)
         if size == 1 and callers.total() > 1:
             yield (
-                f"the program calls its maps in {callers.total()} processes on the version {name} "
-                "that do not know of each other: start them with pmapx run -n"
+                f"{callers.total()} separate processes call mapped functions on the version "
+                f"{name}: start them with pmapx run -n"
             )
         twice = [number for number, times in callers.items() if times > 1]
         if size > 1 and twice:
             yield (
-                f"{callers[twice[0]]} processes call maps as process {twice[0]} of {size} on the "
-                f"version {name}: give a command that starts each once"
+                f"{callers[twice[0]]} processes call mapped functions as process {twice[0]} of "
+                f"{size} on the version {name}: give a command that starts each once"
             )
         missing = sorted(set(range(size)) - _by_number(run).keys())
         if size > 1 and missing and run.status == 0:
@@ -66,7 +65,7 @@ def problems(before: Run, after: Run) -> Iterator[str]:
 
 
 def failure(run: Run) -> str:
-    """Says which of several processes failed or did not end; empty if it is one process."""
+    """Describes which of several processes failed or did not end; empty for one process."""
     size = count(run)
     if size == 1 or run.status == 0:
         return ""
@@ -81,13 +80,13 @@ def failure(run: Run) -> str:
 
 
 def _caller(run: Run) -> Records | None:
-    """Returns the process that called maps, or the first that imported JAX."""
+    """Returns the process that called mapped functions, or the first that imported JAX."""
     called = [process for process in run.processes if process.has_calls]
     return next(iter(called or run.processes), None)
 
 
 def _by_number(run: Run) -> dict[int, Records]:
-    """Returns the processes of several; what one of them started counts only if it calls maps."""
+    """Returns the processes by index; a subprocess counts only if it calls mapped functions."""
     size = count(run)
     own = [process for process in run.processes if process.processes == size]
     found: dict[int, Records] = {}
@@ -97,7 +96,6 @@ def _by_number(run: Run) -> dict[int, Records]:
 
 
 def _named(numbers: Sequence[int], size: int) -> str:
-    """Names processes: ``process 1 of 2``, ``processes 0 and 1 of 2``."""
     if len(numbers) == 1:
         return f"process {numbers[0]} of {size}"
     listed = ", ".join(map(str, numbers[:-1]))

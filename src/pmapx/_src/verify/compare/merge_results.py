@@ -1,4 +1,4 @@
-"""The results of a site in each process of a program, as one result."""
+"""The results of a site in several processes, merged into one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pmapx._src.verify.compare.result import (
 
 
 def merge(by_process: dict[int, list[SiteResult]], not_reached: Sequence[str]) -> list[SiteResult]:
-    """Returns one result a site: the worst of its processes, which is named.
+    """Returns one result a site: that of the worst process, whose index is in the detail.
 
     Args:
       by_process: the results of each process.
-      not_reached: the details of sites that a process did not come to, which it need not.
+      not_reached: the details of sites that a process did not reach, and need not.
 
     Example:
       >>> good = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)

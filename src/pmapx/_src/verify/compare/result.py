@@ -1,4 +1,4 @@
-"""What was verified: a result for each site, and for all of them."""
+"""The result of a verification, for each site and in total."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ WITHIN = "equal within tolerance"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SiteResult:
-    """What became of one site, for one function that was mapped there.
+    """The result of one site, for one function that is mapped there.
 
     Attributes:
-      path: the file, from the folder of the version before on.
+      path: the file, relative to the folder of the version before.
       line: the line of the site in it.
       function: the name of the mapped function.
       state: ``verified``, ``different`` or ``unverified``.
-      agreement: how its calls agree, if they were compared and do.
+      agreement: how its calls agree, if they do.
       detail: what differs and by how much, or why it is not verified.
       calls: how many calls were compared.
-      after: where it was made in the migrated code, as ``file:line``.
-      notes: what else is worth knowing, such as shapes that differ though the values do not.
-      order: when its first difference came, among all recorded calls.
-      process: the process that ``detail`` is about, if the program ran in several.
+      after: where it is made in the migrated code, as ``file:line``.
+      notes: further details, such as shapes that differ though the values do not.
+      order: the position of its first difference among all recorded calls.
+      process: the process that ``detail`` describes, if there are several.
 
     Example:
       >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
@@ -57,12 +57,12 @@ class Verification:
 
     Attributes:
       sites: one result a site and function, in the order of the files.
-      differences: what differs between the two runs as a whole, such as their exit status.
+      differences: what differs between the two runs besides the sites, such as the exit status.
       errors: why nothing, or not everything, could be compared.
-      tolerance: the tolerance in words.
-      command: what was run.
-      output: the end of what the command printed, if it failed.
-      notes: what else is to be said of the runs.
+      tolerance: the tolerance as text.
+      command: the command that was run.
+      output: the end of the command's output, if it failed.
+      notes: notes on the runs.
 
     Example:
       >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
@@ -81,12 +81,11 @@ class Verification:
 
     @property
     def has_differences(self) -> bool:
-        """Whether anything is different."""
         return bool(self.differences) or any(site.state == DIFFERENT for site in self.sites)
 
     @property
     def first(self) -> SiteResult | None:
-        """The site that differed first while the program ran: where to look."""
+        """The site that differed first while the program ran."""
         different = [site for site in self.sites if site.state == DIFFERENT]
         return min(different, key=lambda site: site.order, default=None)
 
@@ -97,9 +96,10 @@ class Verification:
         return min(found, key=lambda site: STATES.index(site.state), default=None)
 
     def exit_code(self, *, is_strict: bool = False) -> int:
-        """Returns 0 if all is well, 1 if something is different or must not be open, 2 on errors.
+        """Returns 0 if the verification succeeded, 1 if not, 2 on errors.
 
-        Nothing verified at all is not well either. With ``is_strict`` no site may be unverified.
+        It fails if something is different or no site is verified; with ``is_strict``, if any is
+        unverified.
         """
         counts = collections.Counter(site.state for site in self.sites)
         if self.has_differences:
@@ -109,7 +109,6 @@ class Verification:
         return 1 if not counts[VERIFIED] or (is_strict and counts[UNVERIFIED]) else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as what JSON can hold."""
         counts = collections.Counter(site.state for site in self.sites)
         return {
             "version": 1,

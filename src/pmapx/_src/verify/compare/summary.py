@@ -1,4 +1,4 @@
-"""From two runs to a result for each site, and what is to be said of the runs themselves."""
+"""The result of two runs: for each site, and for the runs themselves."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pmapx._src.verify.uses import Use
 
 NEVER = "the command never reached it"
 NOT_CALLED = "it was made and never called"
-UNSEEN = (
-    "called only while JAX traced something around it that is not watched, so that its values "
-    "could not be seen: call it once outside"
+TRACED = (
+    "called only while JAX traced a function around it that is not watched, so that its values are "
+    "unknown: call it once outside"
 )
 GONE = "it is not called in the migrated code"
-TOO_EARLY = "the run on the version after ended before it was called"
+TOO_EARLY = "the migrated version ended before it was called"
 NOTHING = "nothing was compared"
 NEW = "it is called in the migrated code only"
 
@@ -44,7 +44,6 @@ def sum_up(
     tolerance: Tolerance,
     command: tuple[str, ...] = (),
 ) -> Verification:
-    """Returns what two runs of a command come to."""
     reached: set[Use] = set()
     by_process: dict[int | None, list[SiteResult]] = {}
     for pair in processes.pairs(before, after):
@@ -70,11 +69,11 @@ def sum_up(
 
 
 def _errors(before: Run, after: Run) -> Iterator[str]:
-    """Gives reasons for which nothing, or not all, could be compared."""
+    """Yields why nothing, or not everything, could be compared."""
     if before.status is None:
         which = processes.failure(before) or "the command did not end"
-        told = f"; {NOTHING}" if processes.count(before) > 1 else ""
-        yield f"{which} on the version before within {before.seconds:.0f} s{told}"
+        rest = f"; {NOTHING}" if processes.count(before) > 1 else ""
+        yield f"{which} on the version before within {before.seconds:.0f} s{rest}"
     elif before.status and (which := processes.failure(before)):
         yield f"{which}, on the version before{_last_line(before)}; {NOTHING}"
     elif before.status:
@@ -87,21 +86,21 @@ def _errors(before: Run, after: Run) -> Iterator[str]:
         strangers = [path for process in run.processes for path in process.strangers]
         if strangers:
             yield (
-                f"the run of the version {name} imported {strangers[0]}, a file of the other: "
-                "run it where it imports its own, for example with PYTHONPATH=. or PYTHONPATH=src"
+                f"the version {name} imported {strangers[0]}, a file of the other version: make it "
+                "import its own, for example with PYTHONPATH=. or PYTHONPATH=src"
             )
 
 
 def _differences(before: Run, after: Run) -> Iterator[str]:
-    """Gives what differs between the runs as a whole."""
+    """Yields what differs between the runs besides the sites."""
     if before.status is None or before.status:
         return
     if after.status is None:
         which = processes.failure(after) or "the command did not end"
-        told = f"; {NOTHING}" if processes.count(after) > 1 else ""
+        rest = f"; {NOTHING}" if processes.count(after) > 1 else ""
         yield (
             f"{which} on the version after within {after.seconds:.0f} s; before, "
-            f"it took {before.seconds:.0f} s{told}"
+            f"it took {before.seconds:.0f} s{rest}"
         )
     elif after.status and (which := processes.failure(after)):
         yield f"{which}, on the version after{_last_line(after)}; {NOTHING}"
@@ -119,7 +118,7 @@ def _status(run: Run) -> str:
 
 def _last_line(run: Run) -> str:
     lines = [line.strip() for line in run.output.splitlines() if line.strip()]
-    # JAX ends its errors with a line on its traceback, under a rule of dashes.
+    # JAX ends its errors with a line of dashes and a note on its traceback.
     lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
     return f": {lines[-1][:200]}" if lines else ""
 
@@ -129,7 +128,7 @@ def _unreached(use: Use, detail: str) -> SiteResult:
 
 
 class _Sites:
-    """The results of two recorded runs."""
+    """The results of a pair of recorded processes."""
 
     def __init__(
         self,
@@ -148,7 +147,7 @@ class _Sites:
         self.reached: set[Use] = set()
 
     def called(self) -> list[SiteResult]:
-        """Returns the results of functions that were called, then of those that were only made."""
+        """Returns the results of functions that were called, then of those that were not."""
         called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
         results = []
         by_number = {}
@@ -177,7 +176,7 @@ class _Sites:
             return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
         found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)
         if -1 in old.inside:
-            found.note("it was also called where its values could not be seen")
+            found.note("it was also called inside a trace, where its values are unknown")
         is_different = found.grade == Grade.DIFFERENT
         return dataclasses.replace(
             site,
@@ -191,11 +190,11 @@ class _Sites:
         )
 
     def _of_uncalled(self, function: Function, by_number: dict[int, SiteResult]) -> SiteResult:
-        """A map that was only traced is as good as the functions that it was traced inside."""
+        """A mapped function that was only traced has the result of the functions around it."""
         site = self._site(function)
         around = [by_number[number] for number in sorted(function.inside) if number in by_number]
         if not around:
-            reason = UNSEEN if function.inside else NOT_CALLED
+            reason = TRACED if function.inside else NOT_CALLED
             return dataclasses.replace(site, state=UNVERIFIED, detail=reason)
         worst = min(around, key=lambda result: STATES.index(result.state))
         where = f"inside {worst.function} ({worst.path}:{worst.line})"

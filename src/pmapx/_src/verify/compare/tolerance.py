@@ -1,4 +1,4 @@
-"""How much two values may differ and still count as the same."""
+"""How much two values may differ and still count as equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from pmapx._src.verify.record.array_record import Array
 
-# Relative to the largest value of an array: what another order of the same sums makes.
+# Relative to the largest value of an array: what summation in another order changes.
 _BY_TYPE = {
     "float64": 1e-9,
     "complex128": 1e-9,
@@ -24,7 +24,7 @@ _BY_TYPE = {
 class Tolerance:
     """A difference up to ``atol + rtol * |before|`` is within tolerance.
 
-    What is None follows from the type: float32 may differ by 1e-5 of the array's largest value,
+    The default depends on the dtype: float32 may differ by 1e-5 of the array's largest value,
     float64 by 1e-9, float16 by 1e-2 and bfloat16 by 3e-2; integers and booleans not at all.
 
     >>> Tolerance().limit(np.array([1.0, 1000.0]), "float32")
@@ -37,7 +37,6 @@ class Tolerance:
     atol: float | None = None
 
     def limit(self, before: Array, dtype: str) -> Array:
-        """Returns how much each value may differ."""
         size = np.abs(before.astype(np.complex128 if before.dtype.kind == "c" else np.float64))
         if self.rtol is None and self.atol is None:
             finite = size[np.isfinite(size)]
@@ -47,7 +46,6 @@ class Tolerance:
             return np.asarray((self.atol or 0.0) + (self.rtol or 0.0) * size)
 
     def __str__(self) -> str:
-        """Says it in words, for the report."""
         if self.rtol is None and self.atol is None:
             return "1e-05 of the largest value for float32"
         return f"rtol {self.rtol or 0.0:g}, atol {self.atol or 0.0:g}"

@@ -1,8 +1,8 @@
-"""One array of a call, as it is written down: enough to say later whether and how much it differs.
+"""One array of a call, as it is recorded: enough to tell later whether and how much it differs.
 
-The bytes of an array are hashed whole. Its values are kept beside the hash: all of them if they are
-few, else a sample at fixed places and sums over blocks. Where all rows along the first axis are
-equal, as those of a train state of pmap are, only one of them is kept.
+All bytes of an array are hashed. Its values are kept beside the hash: all of them if they are few,
+else a sample at fixed places and sums over blocks. If all shards along the leading axis are equal,
+as in a stacked train state, only one of them is kept.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pmapx._src.verify.limits import BLOCKS, SAMPLES, WHOLE_UP_TO
+from pmapx._src.verify.limits import ALL_VALUES_UP_TO, BLOCKS, SAMPLES
 
 Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Noted:
-    """A leaf that was noted, and its values that are to be kept, in numpy's own types."""
+    """A leaf as it is recorded, and the values to keep, in dtypes of numpy."""
 
     facts: dict[str, Any]
     values: Array | None = None
@@ -30,23 +30,23 @@ class Noted:
 
 
 def note(x: Array, dtype: str) -> Noted:
-    """Notes an array; ``dtype`` is the name that JAX has for its type.
+    """Notes an array; ``dtype`` is JAX's name for its dtype.
 
     >>> noted = note(np.ones((8, 3), np.float32), "float32")
-    >>> noted.facts["has_equal_rows"], noted.values.shape
+    >>> noted.facts["has_equal_shards"], noted.values.shape
     (True, (3,))
     """
     x = np.ascontiguousarray(x).reshape(x.shape)
-    has_equal_rows = rows_are_equal(x)
-    unit = x[0] if has_equal_rows else x
+    has_equal_shards = shards_are_equal(x)
+    unit = x[0] if has_equal_shards else x
     facts = {
         "shape": list(x.shape),
         "dtype": dtype,
         "digest": digest(x),
-        "has_equal_rows": has_equal_rows,
-        "row_digest": digest(unit) if has_equal_rows else None,
+        "has_equal_shards": has_equal_shards,
+        "shard_digest": digest(unit) if has_equal_shards else None,
     }
-    if unit.nbytes <= WHOLE_UP_TO:
+    if unit.nbytes <= ALL_VALUES_UP_TO:
         return Noted({**facts, "kept": "all"}, plain(unit))
     places = sample_places(unit.size)
     flat = unit.reshape(-1)
@@ -54,7 +54,7 @@ def note(x: Array, dtype: str) -> Noted:
 
 
 def note_object(x: object) -> Noted:
-    """Notes what is no array, such as a static argument: its type, and its value if that is plain.
+    """Notes an object that is no array, such as a static argument: its type, and simple values.
 
     >>> note_object("adam").facts["text"]
     "'adam'"
@@ -64,29 +64,29 @@ def note_object(x: object) -> Noted:
     return Noted({"object": f"{kind.__module__}.{kind.__qualname__}", "text": text})
 
 
-def rows_are_equal(x: Array) -> bool:
-    """Tells whether x has several rows along its first axis, all of the same bytes."""
+def shards_are_equal(x: Array) -> bool:
+    """Tells whether x has several shards along its leading axis, all equal to the bit."""
     if x.ndim == 0 or len(x) < 2 or x.nbytes == 0:
         return False
-    rows = x.reshape(len(x), -1).view(np.uint8)
-    # In steps: most arrays are told by their first rows, and none needs much memory.
-    step = max(1, WHOLE_UP_TO // rows.shape[1])
+    shards = x.reshape(len(x), -1).view(np.uint8)
+    # In steps: most arrays differ at their start, and none needs much memory.
+    step = max(1, ALL_VALUES_UP_TO // shards.shape[1])
     return all(
-        bool((rows[start : start + step] == rows[0]).all()) for start in range(1, len(rows), step)
+        bool((shards[start : start + step] == shards[0]).all())
+        for start in range(1, len(shards), step)
     )
 
 
 def digest(x: Array) -> str:
-    """Returns a hash of the bytes of an array."""
     flat = np.ascontiguousarray(x).reshape(-1)
     return hashlib.blake2b(flat.view(np.uint8).data, digest_size=16).hexdigest()
 
 
 def plain(x: Array) -> Array:
-    """Returns values in a type that numpy has itself, none of them changed."""
+    """Returns the same values in a dtype of numpy."""
     if x.dtype.kind in "biufc" and x.dtype.isbuiltin == 1:
         return x
-    # bfloat16, float8 and int4 are exact in these.
+    # These represent bfloat16, float8 and int4 exactly.
     is_float = "float" in x.dtype.name
     return x.astype(np.float32 if is_float else np.int64)
 

@@ -1,4 +1,4 @@
-"""The leaves of a call, noted: what JAX has for a value, as an array of numpy's and its facts."""
+"""The arguments and results of a call, leaf by leaf, as numpy arrays and facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Leaf = tuple[dict[str, Any], Noted]
 def note_inputs(
     args: tuple[Any, ...], kwargs: dict[str, Any], donates: Callable[[int | str], bool]
 ) -> list[Leaf]:
-    """Notes the arguments of a call, each with its place and whether it is donated."""
+    """Notes the arguments of a call, each with its path and whether it is donated."""
     inputs = []
     for path, leaf in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
         is_keyword = path[0].idx == 1
@@ -31,7 +31,6 @@ def note_inputs(
 
 
 def note_outputs(result: Any) -> list[Leaf]:
-    """Notes the results of a call."""
     return [
         ({"path": jax.tree_util.keystr(path)}, note_leaf(leaf))
         for path, leaf in jax.tree_util.tree_flatten_with_path(result)[0]
@@ -39,20 +38,19 @@ def note_outputs(result: Any) -> list[Leaf]:
 
 
 def note_deleted(inputs: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Adds which arguments are gone after the call."""
+    """Adds which arguments are deleted after the call."""
     for (facts, _), leaf in zip(inputs, jax.tree.leaves((args, kwargs)), strict=True):
         facts["is_deleted"] = isinstance(leaf, jax.Array) and leaf.is_deleted()
 
 
 def note_leaf(leaf: Any) -> Noted:
-    """Notes one leaf: an array of JAX or numpy, a number, or any other object."""
     if isinstance(leaf, jax.Array):
         if leaf.is_deleted():
             return Noted({"gone": True})
         name = str(leaf.dtype)
         if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        return note(_read(leaf) if leaf.is_fully_addressable else _own_part(leaf), name)
+        return note(_read(leaf) if leaf.is_fully_addressable else _local_shards(leaf), name)
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype == jax.dtypes.float0:
         return note(np.zeros(leaf.shape, np.bool_), "float0")
     if isinstance(leaf, (np.ndarray, np.generic)) and _is_numeric(leaf.dtype):
@@ -66,29 +64,28 @@ def note_leaf(leaf: Any) -> Noted:
 
 
 def _read(x: jax.Array) -> Array:
-    # A copy, since reading leaves the values with the array, and may keep it from donation.
+    # A copy, since JAX caches the values that it reads with the array, which may prevent donation.
     return np.asarray(jax.device_put(x, x.sharding, may_alias=False))
 
 
-def _own_part(x: jax.Array) -> Array:
-    """Returns what this process has of an array that lies on several: its shards, side by side."""
-    whole = [slice(0, size) for size in x.shape]
+def _local_shards(x: jax.Array) -> Array:
+    """Returns the shards of this process, side by side, of an array on several processes."""
     shards: dict[tuple[tuple[int, int], ...], Any] = {}
     for shard in x.addressable_shards:
-        index = zip(shard.index, whole, strict=True)
-        place = tuple((s.start or 0, all_.stop if s.stop is None else s.stop) for s, all_ in index)
+        index = zip(shard.index, x.shape, strict=True)
+        place = tuple((s.start or 0, size if s.stop is None else s.stop) for s, size in index)
         shards.setdefault(place, shard)
-    # Along each axis, the spans that are here, and where each begins in what is put together.
-    spans = [sorted({place[axis] for place in shards}) for axis in range(x.ndim)]
-    starts = [np.cumsum([0, *(stop - start for start, stop in each)]) for each in spans]
+    # Along each axis: the local ranges, and where each of them starts in the result.
+    ranges = [sorted({place[axis] for place in shards}) for axis in range(x.ndim)]
+    starts = [np.cumsum([0, *(stop - start for start, stop in each)]) for each in ranges]
     part = np.zeros([int(each[-1]) for each in starts], x.dtype)
     for place, shard in shards.items():
-        at = [starts[axis][spans[axis].index(span)] for axis, span in enumerate(place)]
+        at = [starts[axis][ranges[axis].index(span)] for axis, span in enumerate(place)]
         box = [slice(a, a + size) for a, size in zip(at, shard.data.shape, strict=True)]
         part[tuple(box)] = _read(shard.data)
     return part
 
 
 def _is_numeric(dtype: Any) -> bool:
-    # Types such as bfloat16 are of kind V, and without fields.
+    # Types such as bfloat16 have kind V, without fields.
     return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.names is None)

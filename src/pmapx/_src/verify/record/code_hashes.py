@@ -1,4 +1,4 @@
-"""What a function does, as a hash that stays the same though its lines move."""
+"""A hash of a function's code that does not depend on its line numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def code_digest(fun: Callable[..., Any]) -> str:
-    """Returns a hash of a function's code, empty for what has none of its own, such as a class.
+    """Returns a hash of a function's code, empty for a callable without code, such as a class.
 
     >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 1) != code_digest(lambda x: -x)
     True
@@ -34,7 +34,6 @@ def code_digest(fun: Callable[..., Any]) -> str:
 
 
 def _text(code: types.CodeType) -> str:
-    """Returns all of a code object that is not its place in a file."""
     constants = [
         _text(each) if isinstance(each, types.CodeType) else f"{type(each).__name__} {each!r}"
         for each in code.co_consts

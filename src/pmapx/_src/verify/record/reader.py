@@ -1,4 +1,4 @@
-"""What a watched program wrote down, read again: one call at a time, whatever its size."""
+"""The records of a run, read one call at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pmapx._src.verify.record.array_record import Array
 
 @dataclasses.dataclass
 class Function:
-    """A function that was made, and where its recorded calls are in the file.
+    """A function that the program made, and where its recorded calls are in the file.
 
-    ``code`` is a hash of what it does, whatever its lines are, or empty if that is not known.
-    ``inside`` are the functions in which it was only traced, -1 for one that was not watched.
+    ``code`` is a hash of its code, or empty if there is none. ``inside`` are the functions in which
+    it was only traced, -1 for one that is not watched.
     """
 
     number: int
@@ -37,7 +37,7 @@ class Function:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its inputs and outputs as they were noted, or the error that it raised."""
+    """One call: its inputs and outputs as recorded, or the error that it raised."""
 
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
@@ -45,10 +45,9 @@ class Call:
 
 
 class Records:
-    """What one process wrote down."""
+    """The records of one process."""
 
     def __init__(self, path: Path) -> None:
-        """Reads which functions and calls there are."""
         self._path = path
         self.functions: dict[int, Function] = {}
         self.jax = ""
@@ -67,7 +66,7 @@ class Records:
                 try:
                     facts = json.loads(line)
                 except ValueError:
-                    return  # The program was stopped while it wrote.
+                    return  # The program was stopped while writing.
                 offset = lines.tell()
                 if facts["what"] == "call" and not lines.readline().endswith(b"\n"):
                     return
@@ -84,7 +83,7 @@ class Records:
             self.functions[facts["function"]].inside.add(facts["outer"])
         elif what == "devices":
             self.devices = facts["devices"]
-            # Processes that were launched together may each be a program of their own.
+            # Processes that are launched together may still be separate programs.
             if facts["processes"] > 1:
                 self.process, self.processes = facts["process"], facts["processes"]
         elif what == "call":
@@ -101,17 +100,16 @@ class Records:
 
     @property
     def has_calls(self) -> bool:
-        """Whether it called maps, or traced any."""
+        """Whether it called or traced mapped functions."""
         return any(function.calls or function.inside for function in self.functions.values())
 
     def call(self, function: Function, number: int) -> Call:
-        """Returns a recorded call of a function."""
         with open(self._path, "rb") as lines:
             lines.seek(function.calls[number])
             return Call(**json.loads(lines.readline()))
 
     def values(self, leaf: dict[str, Any], which: str = "values") -> Array | None:
-        """Returns the values that were kept of a leaf, or its ``sums``; None if there are none."""
+        """Returns the recorded values of a leaf, or its ``sums``; None if there are none."""
         if which not in leaf:
             return None
         offset, dtype, shape = leaf[which]

@@ -1,8 +1,8 @@
-"""The listener in a program that is verified: it records what each map took and returned.
+"""The listener in a program that is verified: it records the calls of mapped functions.
 
-A map is what ``jax.pmap`` or ``jax.shard_map`` made. Only the outermost watched function of a call
-has concrete arguments and results, since JAX traces what is inside it: a ``jit`` around a map, as
-migrated code has it, is therefore recorded like a map.
+Only the outermost watched function of a call has concrete arguments and results, since JAX traces
+what is inside it. A ``jit`` around a ``shard_map``, as migrated code has it, is therefore recorded
+like a mapped function.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Recording(Listener):
         return result
 
     def stage(self, function: MadeFunction, make: Callable[[], Any]) -> Any:
-        """Notes which maps are inside of a function that is traced ahead of time."""
+        """Notes which mapped functions are inside of one that is traced ahead of time."""
         with self._inside(function.state, is_recorded=True):
             return make()
 
@@ -229,7 +229,7 @@ class Recording(Listener):
             return self._groups[key]
 
     def _note_map(self, group: Group) -> None:
-        """Notes that a map is traced inside the functions that are active."""
+        """Notes that a mapped function is traced inside the active functions."""
         for active in self._active:
             active.group.has_map = True
         outermost = self._active[0] if self._active else None
@@ -240,7 +240,7 @@ class Recording(Listener):
                 self._recorder.write("inside", function=inner.number, outer=number)
 
     def _is_to_be_recorded(self, group: Group) -> bool:
-        # The first call of a jit shows whether it has a map inside.
+        # The first call of a jit shows whether a mapped function is inside.
         return group.calls < self._most_calls if group.has_map else group.calls == 0
 
     def _count(self, group: Group) -> int | None:
@@ -276,9 +276,9 @@ def _is_below(file: str, folders: list[str]) -> bool:
 
 
 def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
-    """Returns the function that the user wrote, and whether there is a map around it.
+    """Returns the function that the user wrote, and whether ``fun`` maps it.
 
-    JAX does not trace a function again that it knows, so that the map may not be noticed later.
+    JAX does not trace a known function again, so that this cannot be left to its first call.
     """
     is_map = False
     for _ in range(20):

@@ -1,8 +1,8 @@
-"""What a watched program writes down: its functions, their calls, and the values of these.
+"""The records of a running program: its functions, their calls, and the values of these.
 
-A process has two files. ``PID.calls`` has a line of JSON for each thing that happened, and is
-whole up to its last line however the program ends; ``PID.values`` has the values, at the places
-that the lines name. Both are bounded: values stop at a number of bytes, calls at a number.
+A process has two files. ``PID.calls`` has a line of JSON for each event, and is complete up to its
+last line however the program ends; ``PID.values`` has the values, at the offsets in the lines. Both
+are bounded: values by their bytes, calls by their number.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from pmapx._src.verify.record.array_record import Noted
 
 
 class Recorder:
-    """The two files of this process; lines and values are appended as they come."""
+    """The two files of this process."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the files."""
         self._pid = os.getpid()
         self._calls = open(folder / f"{self._pid}.calls", "w", encoding="utf-8")  # noqa: SIM115
         self._values = open(folder / f"{self._pid}.values", "wb")  # noqa: SIM115
         self._lock = threading.Lock()
 
     def write(self, what: str, **facts: Any) -> None:
-        """Appends a line; a process that was forked off writes nothing."""
+        """Appends a line; a forked process writes nothing."""
         if os.getpid() != self._pid:
             return
         line = json.dumps({"what": what, **facts})
@@ -39,7 +38,7 @@ class Recorder:
     def write_call(
         self, function: int, number: int, inputs: list[Any], outputs: list[Any], error: str
     ) -> None:
-        """Appends a call: one line that says which, and one with all that is known of it."""
+        """Appends a call: one line with its function and number, and one with the rest."""
         if os.getpid() != self._pid:
             return
         with self._lock:

@@ -31,7 +31,7 @@ def test_a_map_is_recorded_with_its_place(watched):
     f = watched.pmap(double)
     f(ROWS), f(ROWS)
     (function,) = watched.records.functions.values()
-    assert (function.name, function.file, len(function.calls)) == ("double", "test_functions.py", 2)
+    assert (function.name, function.file, len(function.calls)) == ("double", "test_recording.py", 2)
     assert function.scope == "test_a_map_is_recorded_with_its_place"
 
 

@@ -1,8 +1,8 @@
-"""A jitted function traced again with its mesh laid on other devices.
+"""A jitted function traced again, with its mesh replaced by one of other devices.
 
-The function has its mesh from somewhere: a closure, a global, a ``NamedSharding``, the
-``shard_map`` around its body. ``on_mesh`` copies the functions that lead to one, with the other
-mesh in its place; everything else is shared with the original.
+The function reaches its mesh through a closure, a global, a ``NamedSharding`` or the ``shard_map``
+around its body. ``on_mesh`` copies the functions that reach one, with the other mesh in its place;
+everything else is shared with the original.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
-from pmapx._src.audit.topology import jit_options
+from pmapx._src.audit.topology import jit_shardings
 from pmapx._src.replication.jaxprs import subjaxprs
 from pmapx._src.trees import names as describe
 
@@ -32,16 +32,17 @@ _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 def traced_on(
     jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: Sequence[jax.Device]
 ) -> tuple[jax.stages.Traced, Mesh, tuple[Any, ...], dict[str, Any]]:
-    """Traces a function of ``jax.jit`` for other devices, with its arguments grown to them.
+    """Traces a jitted function for other devices.
 
-    Returns the trace, the mesh, and the arguments' shapes and types there.
+    Returns the trace, the mesh, and the arguments' shapes and dtypes there.
     """
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
     dynamic = _dynamic_positions(args, infos)
-    asked = jit_options.shardings_asked_for(jitted, args, dynamic, kwargs)
-    old = _mesh_here(here, (args, kwargs), asked, function)
+    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    shardings = [*asked.arguments, *asked.outputs]
+    old = mesh_of(here, (args, kwargs), function, shardings, (Mesh, AbstractMesh))
     mesh = grown(old, devices, function)
     taken = tuple(args[position] for position in dynamic)
     leaves, tree = jax.tree.flatten((taken, kwargs))
@@ -88,25 +89,29 @@ def traced_on(
 
 
 def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
-    """Returns a context with ``mesh`` in the place of the one that is set around, if any is."""
+    """Returns a context with ``mesh`` in place of the context mesh, if there is one."""
     is_set = not jax.sharding.get_abstract_mesh().empty
     return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
 
 
-def mesh_of(traced: jax.stages.Traced, arguments: Any, function: str) -> Mesh:
-    """Returns the mesh of the ``shard_map`` that a trace holds, or that its arguments lie on."""
-    for mesh in _meshes(traced.jaxpr.jaxpr):
-        if isinstance(mesh, Mesh):
+def mesh_of(
+    traced: jax.stages.Traced,
+    arguments: Any,
+    function: str,
+    more_shardings: Sequence[Any] = (),
+    kinds: tuple[type, ...] = (Mesh,),
+) -> Any:
+    """Returns the mesh of a ``shard_map`` in a trace, of an argument, or of another sharding."""
+    passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    named = [s.mesh for s in [*passed, *more_shardings] if isinstance(s, NamedSharding)]
+    for mesh in [*_meshes(traced.jaxpr.jaxpr), *named]:
+        if isinstance(mesh, kinds):
             return mesh
-    for leaf in jax.tree.leaves(arguments):
-        sharding = getattr(leaf, "sharding", None)
-        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
-            return sharding.mesh
     raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
 
 
 def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str) -> Mesh:
-    """Returns a mesh of the same axes on other devices, of which the first takes what is left."""
+    """Returns a mesh of the same axes on other devices; the first axis grows."""
     names = old.axis_names
     inner = [old.shape[name] for name in names[1:]]
     if len(devices) % math.prod(inner):
@@ -117,7 +122,7 @@ def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str
 
 
 def on_mesh(value: Any, mesh: Mesh) -> Any:
-    """Returns a function, or what else may lead to a mesh, with ``mesh`` in the mesh's place.
+    """Returns a function, or another value that reaches a mesh, with ``mesh`` in its place.
 
     >>> here = Mesh(np.array(jax.devices()[:1]), ("i",))
     >>> there = Mesh(np.array(jax.devices("cpu")[:1])[None], ("j", "i"))
@@ -130,13 +135,13 @@ def on_mesh(value: Any, mesh: Mesh) -> Any:
 
 
 class _Copies:
-    """Copies of functions that lead to a mesh."""
+    """Copies of functions that reach a mesh."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._leads: dict[int, bool] = {}
+        self._reaching: dict[int, bool] = {}
         self._made: dict[int, Any] = {}
-        self._kept: list[Any] = []  # What an id stands for must not go away.
+        self._kept: list[Any] = []  # Keeps the ids valid.
 
     def of(self, value: Any) -> Any:
         if isinstance(value, Mesh):
@@ -145,15 +150,15 @@ class _Copies:
             return self._mesh.abstract_mesh
         if isinstance(value, NamedSharding):
             return NamedSharding(self._mesh, value.spec, memory_kind=value.memory_kind)
-        if not self._leads_to_mesh(value):
+        if not self._reaches_mesh(value):
             return value
         if id(value) not in self._made:
             self._made[id(value)] = self._copy(value)
         return self._made[id(value)]
 
-    def _leads_to_mesh(self, value: Any) -> bool:
-        """Says whether a mesh can be reached from a value, by a walk that meets each value once."""
-        known = self._leads.get(id(value))
+    def _reaches_mesh(self, value: Any) -> bool:
+        """Tells whether a mesh can be reached from a value; visits each value once."""
+        known = self._reaching.get(id(value))
         if known is not None:
             return known
         reached, seen, stack = {id(value): value}, {id(value)}, [value]
@@ -179,7 +184,7 @@ class _Copies:
             if holder not in leading:
                 leading.add(holder)
                 holders += parents.get(holder, [])
-        self._leads.update((key, key in leading) for key in reached)
+        self._reaching.update((key, key in leading) for key in reached)
         return id(value) in leading
 
     def _copy(self, value: Any) -> Any:
@@ -199,7 +204,7 @@ class _Copies:
             return type(value)(*map(self.of, value))
         if isinstance(value, tuple | list):
             return type(value)(map(self.of, value))
-        return self.of(value.__wrapped__)  # Of a jit: the program is the same without it.
+        return self.of(value.__wrapped__)  # A jit, without which the program is the same.
 
     def _copy_function(self, function: types.FunctionType) -> types.FunctionType:
         cells = tuple(types.CellType() for _ in function.__closure__ or ())
@@ -207,7 +212,7 @@ class _Copies:
         copied = types.FunctionType(
             function.__code__, own_globals, function.__name__, function.__defaults__, cells
         )
-        self._made[id(function)] = copied  # Before its parts: a function may know itself.
+        self._made[id(function)] = copied  # First, since a function may refer to itself.
         copied.__dict__.update(function.__dict__)
         copied.__qualname__, copied.__module__ = function.__qualname__, function.__module__
         copied.__doc__ = function.__doc__
@@ -229,7 +234,7 @@ def _is_jitted(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yields what a value may lead to a mesh by."""
+    """Yields the values through which a value may reach a mesh."""
     if isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
             if _is_filled(cell):
@@ -258,12 +263,12 @@ def _attributes(value: Any) -> dict[str, Any]:
 def _is_filled(cell: types.CellType) -> bool:
     try:
         return cell.cell_contents is not None
-    except ValueError:  # A name that has no value yet.
+    except ValueError:  # An unassigned variable.
         return False
 
 
 def _global_names(function: types.FunctionType) -> list[str]:
-    """Returns the globals that a function uses, and those inside it; none of JAX's own."""
+    """Returns the globals that a function and the functions inside it use; none for JAX's own."""
     if function.__code__.co_filename.startswith(_JAX):
         return []
     names: dict[str, None] = {}
@@ -275,21 +280,7 @@ def _global_names(function: types.FunctionType) -> list[str]:
     return [name for name in names if name in function.__globals__]
 
 
-def _mesh_here(
-    here: jax.stages.Traced, arguments: Any, asked: jit_options.Asked, function: str
-) -> Mesh | AbstractMesh:
-    """Returns the mesh that a function runs on here."""
-    for mesh in _meshes(here.jaxpr.jaxpr):
-        return mesh
-    passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
-    for sharding in [*passed, *asked.arguments, *asked.outputs]:
-        if isinstance(sharding, NamedSharding):
-            return sharding.mesh
-    raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
-
-
 def _dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:
-    """Returns the positions of the arguments that a jit does not take for static."""
     positions: list[int] = []
     for position, arg in enumerate(args):
         if len(positions) < len(infos) and _fits(arg, infos[len(positions)]):
@@ -307,11 +298,10 @@ def _fits(arg: Any, info: Any) -> bool:
 
 
 def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
-    """Returns a sharding on the other mesh."""
     try:
         return NamedSharding(mesh, spec)
     except ValueError:
-        problem = f"it has a sharding {spec}, whose axes its mesh {dict(mesh.shape)} has not"
+        problem = f"it has a sharding {spec}, with axes that its mesh {dict(mesh.shape)} lacks"
         raise errors.CannotRebuild(function, problem) from None
 
 
@@ -328,7 +318,7 @@ def _grown_leaf(
     mesh: Mesh,
     function: str,
 ) -> jax.ShapeDtypeStruct:
-    """Returns an argument's shape there: ``own`` is how it comes in, ``taken`` by a shard_map."""
+    """Returns an argument's shape there, from its own spec and that of the shard_map around."""
     aval = leaf if hasattr(leaf, "dtype") else jax.typeof(leaf)
     shape = list(aval.shape)
     for dimension, names in enumerate((own if taken is None else taken) or ()):

@@ -134,8 +134,8 @@ def ran(*, calls=(1,), strangers=(), status=0):
 def test_maps_in_processes_that_do_not_know_of_each_other_are_not_compared():
     (error,) = _errors(ran(calls=(1, 2)), ran())
     assert error == (
-        "the program calls its maps in 2 processes on the version before that do not know of each "
-        "other: start them with pmapx run -n"
+        "2 separate processes call mapped functions on the version before: start them with "
+        "pmapx run -n"
     )
 
 
@@ -145,7 +145,7 @@ def test_processes_that_call_no_map_do_not_count():
 
 def test_a_run_that_imports_the_other_version_is_an_error():
     (error,) = _errors(ran(), ran(strangers=["/old/lab/model.py"]))
-    assert error.startswith("the run of the version after imported /old/lab/model.py")
+    assert error.startswith("the version after imported /old/lab/model.py")
     assert "PYTHONPATH=src" in error
 
 

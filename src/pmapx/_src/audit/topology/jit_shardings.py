@@ -1,4 +1,4 @@
-"""What the options of a ``jax.jit`` say of where arrays lie, read off what it returned."""
+"""The ``in_shardings`` and ``out_shardings`` of a jitted function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 
 
 class Asked(NamedTuple):
-    """What the options of a ``jit`` say of each argument and output; None where they do not."""
+    """The sharding of each argument and output; None if the options of ``jit`` give none."""
 
     arguments: list[NamedSharding | None]
     outputs: list[NamedSharding | None]
@@ -23,8 +23,8 @@ def shardings_asked_for(
 
     >>> import numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
-    >>> split = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
-    >>> f = jax.jit(lambda x, y: (x, y), in_shardings=(split, None))
+    >>> sharded = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
+    >>> f = jax.jit(lambda x, y: (x, y), in_shardings=(sharded, None))
     >>> asked = shardings_asked_for(f, (np.ones(8), np.ones(8)), (0, 1), {})
     >>> asked.arguments[0].spec == P("i"), asked.arguments[1]
     (True, None)
@@ -39,7 +39,7 @@ def shardings_asked_for(
     taken = [args[position] for position in dynamic]
     closed = jax.make_jaxpr(call)(taken, kwargs)
     count = len(jax.tree.leaves((taken, kwargs)))
-    # The equation that calls it: all that the jaxpr returns comes out of it.
+    # The equation that calls it gives all outputs of the jaxpr.
     eqn = next((eqn for eqn in reversed(closed.jaxpr.eqns) if "in_shardings" in eqn.params), None)
     if eqn is None or list(eqn.outvars) != list(closed.jaxpr.outvars):
         return Asked([None] * count, [None] * len(closed.jaxpr.outvars))

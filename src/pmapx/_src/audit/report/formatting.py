@@ -1,4 +1,4 @@
-"""Bytes, times and places as people read them."""
+"""Bytes, times, lines of code and tables as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def in_bytes(count: int) -> str:
-    """Writes a number of bytes with three digits.
+    """Formats a number of bytes with three digits.
 
     >>> in_bytes(96), in_bytes(1536), in_bytes(5 * 2**30)
     ('96 B', '1.50 KiB', '5.00 GiB')
@@ -25,7 +25,7 @@ def in_bytes(count: int) -> str:
 
 
 def in_seconds(seconds: float | None) -> str:
-    """Writes a time with its unit; a dash where none is known.
+    """Formats a time with its unit; a dash if there is none.
 
     >>> in_seconds(0.00123), in_seconds(None)
     ('1.23 ms', '-')
@@ -40,7 +40,7 @@ def in_seconds(seconds: float | None) -> str:
 
 
 def place(path: str | None) -> str:
-    """Writes a line of code as seen from here: below this folder, or the file's name alone.
+    """Formats ``file:line`` relative to the current folder, or with the file's name alone.
 
     >>> place("/somewhere/else/train.py:12")
     'train.py:12'
@@ -55,7 +55,7 @@ def place(path: str | None) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Writes a count with its word.
+    """Formats a count with its noun.
 
     >>> counted(1, "call"), counted(1024, "call")
     ('1 call', '1,024 calls')
@@ -64,7 +64,7 @@ def counted(count: int, word: str) -> str:
 
 
 def arrays(paths: Sequence[str]) -> str:
-    """Names arrays by their paths, those of one argument together where they are many.
+    """Lists arrays by their paths; more than three of one argument are summed up.
 
     >>> arrays(["w", "s.stats['a']", "s.stats['b']", "s.stats['c']", "s.stats['d']"])
     'w, s.stats (4 arrays)'
@@ -73,20 +73,20 @@ def arrays(paths: Sequence[str]) -> str:
     for path in paths:
         keys = re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path)
         roots.setdefault(keys[0] if keys else path, []).append(keys or [path])
-    said = []
+    shown = []
     for together in roots.values():
         if len(together) <= 3:
-            said += ["".join(keys) for keys in together]
+            shown += ["".join(keys) for keys in together]
         else:
             same = itertools.takewhile(
                 lambda keys: len(set(keys)) == 1, zip(*together, strict=False)
             )
-            said.append(f"{''.join(keys[0] for keys in same)} ({len(together)} arrays)")
-    return listed(said)
+            shown.append(f"{''.join(keys[0] for keys in same)} ({len(together)} arrays)")
+    return listed(shown)
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:
-    """Writes a few of many.
+    """Lists the first of many.
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -97,7 +97,7 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Lays out rows under their heads; columns in ``right`` end in line.
+    """Aligns rows under their heads; columns in ``right`` to the right.
 
     >>> table(["a", "n"], [["x", "10"], ["yy", "5"]], right=(1,))
     ['a    n', 'x   10', 'yy   5']

@@ -260,7 +260,7 @@ def test_a_pod_without_its_compiler_is_told_with_the_way_to_get_it(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "v5e:4x4")
 
     assert done.returncode == 0
-    assert "none of what it maps could be audited" in done.stderr
+    assert "none of its mapped functions could be audited" in done.stderr
     [line] = report.skipped
     assert "pip install 'pmapx[tpu]'" in line
 
@@ -272,7 +272,7 @@ def test_the_scaling_table_is_made_in_the_program(tmp_path):
     [function] = report.functions[:1]
     assert [point.devices for point in function.scaling.points] == [2, 4]
     assert "pmapx audit: compiling for cpu:4: step" in done.stderr
-    assert "on more devices, a device:" in done.stderr
+    assert "on more devices, per device:" in done.stderr
 
 
 def test_a_scaling_table_of_nothing_known_is_one_line(tmp_path):

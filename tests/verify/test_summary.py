@@ -37,7 +37,7 @@ def test_a_map_that_is_only_traced_is_verified_through_what_is_around_it(summed)
 
     site = summed(program, program)["double"]
     assert (site.state, site.agreement) == ("verified", "equal to the bit")
-    assert site.detail.startswith("inside <lambda> (test_summing_up.py:")
+    assert site.detail.startswith("inside <lambda> (test_summary.py:")
 
 
 def test_a_map_inside_what_is_not_watched_is_unverified(summed):
@@ -46,7 +46,7 @@ def test_a_map_inside_what_is_not_watched_is_unverified(summed):
 
     site = summed(program, program)["double"]
     assert site.state == "unverified"
-    assert site.detail.startswith("called only while JAX traced something around it")
+    assert site.detail.startswith("called only while JAX traced a function around it")
 
 
 def test_a_map_that_is_gone_is_different(summed):
@@ -58,7 +58,7 @@ def test_a_map_that_a_failing_run_did_not_come_to_is_unverified(summed):
     called = lambda watched: watched.pmap(double)(ROWS)
     site = summed(called, lambda watched: None, status=1)["double"]
     assert site.state == "unverified"
-    assert site.detail == "the run on the version after ended before it was called"
+    assert site.detail == "the migrated version ended before it was called"
 
 
 def test_a_map_that_is_new_is_different(summed):
@@ -82,7 +82,7 @@ def test_an_input_that_differs_is_told_as_such(summed):
     site = summed(
         lambda watched: watched.pmap(double)(ROWS), lambda watched: watched.pmap(double)(ROWS + 1)
     )["double"]
-    assert site.detail.startswith("call 0: argument 0 'x' was given other values: by up to 1 ")
+    assert site.detail.startswith("call 0: argument 0 'x' got other values: by up to 1 ")
 
 
 def test_outputs_of_another_structure_are_told(summed):
@@ -96,7 +96,7 @@ def test_outputs_of_another_structure_are_told(summed):
 
 
 def test_a_pmap_that_is_passed_on_is_reached_through_what_it_makes(summed):
-    passed_on = Use("test_summing_up.py", 1, 1, 1, "partial", "")
+    passed_on = Use("test_summary.py", 1, 1, 1, "partial", "")
     other = Use("lab.py", 7, 7, 7, "call", "g")
     called = lambda watched: watched.pmap(double)(ROWS)
     found = summed(called, called, [passed_on, other])

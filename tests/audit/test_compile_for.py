@@ -14,8 +14,9 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from pmapx._src import errors, fastpath
 from pmapx._src.audit.hlo.collectives import collectives
-from pmapx._src.audit.topology import jit_on_topology, pmap_on_topology
-from pmapx._src.audit.topology.pmap_on_topology import compile_for
+from pmapx._src.audit.topology import retrace_jit
+from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology.devices import devices_of
 
 pytestmark = pytest.mark.skipif(
     fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
@@ -28,7 +29,7 @@ N = jax.device_count()
 
 @pytest.fixture(scope="module")
 def there():
-    return pmap_on_topology.devices_of(f"cpu:{THERE}")
+    return devices_of(f"cpu:{THERE}")
 
 
 def loss(weights, x):
@@ -63,7 +64,6 @@ def test_a_pmap_grows_to_the_devices_of_the_topology(there):
 
 def test_a_name_is_taken_for_the_devices():
     compiled = compile_for(pmapx.pmap(step, "i"), [STACKED, ROWS], f"cpu:{THERE}")
-    assert compiled.topology == f"cpu:{THERE}"
     assert len(compiled.devices) == THERE
     assert found(compiled) == ONE_ALL_REDUCE
 
@@ -244,7 +244,7 @@ def test_a_function_that_knows_itself_is_copied():
         return None if n == 0 else even(n - 1)
 
     other = Mesh(np.array(jax.devices()[:1])[None], ("j", "i"))
-    assert jit_on_topology.on_mesh(even, other)(4) is other
+    assert retrace_jit.on_mesh(even, other)(4) is other
     assert even(4) is MESH
 
 

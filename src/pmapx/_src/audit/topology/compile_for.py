@@ -1,8 +1,8 @@
-"""A mapped function built again for other devices, and compiled for them.
+"""Ahead-of-time compilation of a mapped function for a target topology.
 
-What each device holds stays as it is: the mapped axis grows with the number of devices, and the
-batch with it. A function of ``pmap`` is mapped again; one of ``jax.jit`` is traced again with its
-meshes laid on the other devices (``audit.meshes``).
+The shard of a device keeps its shape: the mapped axis grows with the number of devices, and the
+batch with it. A pmapped function is mapped again; a jitted one is traced again with its meshes
+replaced by meshes of the target devices (``retrace_jit``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx._src import errors, fastpath
-from pmapx._src.audit.topology import jit_on_topology
-from pmapx._src.audit.topology.target import devices_of
+from pmapx._src.audit.topology import retrace_jit
+from pmapx._src.audit.topology.devices import devices_of
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.pmap import PmapImpl
@@ -32,22 +32,12 @@ Build = Callable[[Sequence[jax.Device]], tuple[Any, Sequence[Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Elsewhere:
-    """A mapped function, compiled for devices that may not be there.
+class CompiledForTopology:
+    """A mapped function compiled for other devices, with the shapes of its arguments there.
 
-    Attributes:
-      topology: the name of the topology; None when devices were given.
-      devices: the devices that it is compiled for.
-      args: the shapes and types of its arguments there.
-      kwargs: those of its keyword arguments.
-      axis_sizes: the axes of its mesh, in order, by name.
-      traced: its trace, with ``traced.jaxpr``.
-      lowered: what was lowered from that.
-      compiled: what was compiled from that, with ``as_text`` and ``memory_analysis``.
-      compile_seconds: how long lowering and compiling took.
+    ``axis_sizes`` are the axes of its mesh, in order.
     """
 
-    topology: str | None
     devices: tuple[jax.Device, ...]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -65,22 +55,22 @@ def compile_for(
     *,
     kwargs: Mapping[str, Any] | None = None,
     build: Build | None = None,
-) -> Elsewhere:
-    """Compiles a mapped function for a topology, on a machine that has none of its devices.
+) -> CompiledForTopology:
+    """Compiles a mapped function ahead of time for a target topology.
 
-    What each device holds stays the same: an argument's mapped axis grows from the size that it
-    has to the number of devices, so 8 rows become 256, and a dimension that ``shard_map`` splits
-    over 8 devices becomes 32 times as large. In a mesh of several axes the first one grows, and
-    in nested pmaps the outermost.
+    The shard of a device keeps its shape: the mapped axis of an argument grows to the number of
+    devices, from 8 to 256 for example, and a dimension that ``shard_map`` shards over 8 devices
+    becomes 32 times as large. In a mesh of several axes the first one grows, and in nested pmaps
+    the outermost.
 
     Args:
       mapped: a function of ``pmapx.pmap`` or ``jax.pmap``, or of ``jax.jit`` with a ``shard_map``
         inside.
-      args: its arguments as it takes them here, or their shapes and types; nothing is run.
+      args: its arguments here, or their shapes and dtypes; nothing is run.
       topology: the topology's name, as ``devices_of`` takes it; or the devices.
       kwargs: its keyword arguments.
       build: a function that takes the devices and returns the mapped function and its arguments
-        for them; in place of ``mapped`` and ``args``, which may then be None and empty.
+        for them, in place of ``mapped`` and ``args``.
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -88,7 +78,6 @@ def compile_for(
     >>> there.args[0].shape, dict(there.axis_sizes)
     ((1, 4), {'i': 1})
     """
-    name = topology if isinstance(topology, str) else None
     devices = devices_of(topology) if isinstance(topology, str) else tuple(topology)
     named = dict(kwargs or {})
     start = time.perf_counter()
@@ -98,10 +87,10 @@ def compile_for(
     elif (programs := programs_of(mapped)) is not None:
         traced, mesh, args, named = _mapped_again(programs, tuple(args), named, devices)
     elif hasattr(mapped, "trace") and hasattr(mapped, "__wrapped__"):
-        traced, mesh, args, named = jit_on_topology.traced_on(mapped, tuple(args), named, devices)
+        traced, mesh, args, named = retrace_jit.traced_on(mapped, tuple(args), named, devices)
     else:
         problem = (
-            "it does not show as one of pmapx.pmap, jax.jit or jax.pmap (whose functions show from "
+            "it is not recognized as a function of pmapx.pmap, jax.jit or jax.pmap (the last from "
             "JAX 0.10 on, or under pmapx.install())"
         )
         raise errors.CannotRebuild(describe.function_name(mapped), problem)
@@ -110,21 +99,23 @@ def compile_for(
         compiled = lowered.compile()
     seconds = time.perf_counter() - start
     sizes = dict(mesh.shape)
-    return Elsewhere(name, devices, tuple(args), named, sizes, traced, lowered, compiled, seconds)
+    return CompiledForTopology(
+        devices, tuple(args), named, sizes, traced, lowered, compiled, seconds
+    )
 
 
 def programs_of(mapped: Any) -> ProgramBuilder | None:
-    """Returns what pmapx knows of a mapped function; that of ``jax.pmap`` is read as one."""
+    """Returns the programs of a pmapped function; one of ``jax.pmap`` is read as one of pmapx."""
     programs = getattr(mapped, "_pmapx", None)
     if isinstance(programs, ProgramBuilder):
-        # A wrapper of it has its attributes, but does something else.
+        # A wrapper has its attributes too.
         return programs if programs.user_function() is mapped else None
     options = fastpath.pmap_options(mapped)
     if options is None:
         return None
-    told = Options(**options, reshard="allow", oversubscribe=False, compiler_options=None)
+    read = Options(**options, reshard="allow", oversubscribe=False, compiler_options=None)
     fun, statistics = mapped.__wrapped__, CallStatistics(describe.parameter_names(mapped))
-    return ProgramBuilder(fun, told, statistics, unshared(fun))
+    return ProgramBuilder(fun, read, statistics, unshared(fun))
 
 
 def _mapped_again(
@@ -133,7 +124,7 @@ def _mapped_again(
     kwargs: dict[str, Any],
     devices: tuple[jax.Device, ...],
 ) -> tuple[jax.stages.Traced, Mesh, tuple[Any, ...], dict[str, Any]]:
-    """Traces a function of pmap for other devices, with its arguments grown to them."""
+    """Traces a pmapped function for other devices."""
     options = programs.options
     reader = Reader(programs.function, programs.parameters, options.static_argnums)
     call = reader.read(args, kwargs)
@@ -162,8 +153,8 @@ def _mapped_again(
 def _outer_size(
     programs: ProgramBuilder, signature: Signature, size: int, device_count: int
 ) -> int:
-    """Returns the size of the outermost axis that uses all devices, as many rows on each."""
-    # What is only looked at is not to be counted as a trace of the user's.
+    """Returns the size of the outermost axis on all devices."""
+    # Not counted as a trace of the user's function.
     statistics = CallStatistics(programs.parameters)
     programs = ProgramBuilder(programs.fun, programs.options, statistics, programs.cache)
     mapping = programs.resolve(signature)
@@ -173,10 +164,10 @@ def _outer_size(
     inner = max((math.prod(size for _, size in path) for path in paths), default=1)
     if device_count % inner:
         raise errors.UnevenTopology(programs.function, inner, device_count)
-    rows = 1
+    elements_a_device = 1
     if programs.options.oversubscribe:
-        rows = max(1, size * inner // len(programs.devices()))
-    return rows * device_count // inner
+        elements_a_device = max(1, size * inner // len(programs.devices()))
+    return elements_a_device * device_count // inner
 
 
 def _with_size(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
@@ -186,10 +177,9 @@ def _with_size(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 def _traced(
     mapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[jax.stages.Traced, Mesh]:
-    """Traces a function that was built for its devices."""
     programs = programs_of(mapped)
     if programs is not None:
         program, traced = PmapImpl(programs.fun, programs.options).traced(*args, **kwargs)
         return traced, program.mesh
     traced = mapped.trace(*args, **kwargs)
-    return traced, jit_on_topology.mesh_of(traced, (args, kwargs), describe.function_name(mapped))
+    return traced, retrace_jit.mesh_of(traced, (args, kwargs), describe.function_name(mapped))

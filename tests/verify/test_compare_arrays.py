@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pmapx._src.verify import limits
-from pmapx._src.verify.compare.compare_arrays import Grade, Noted, compare
+from pmapx._src.verify.compare.compare_arrays import Grade, RecordedLeaf, compare
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record import writer
 from pmapx._src.verify.record.array_record import note, note_object
@@ -25,7 +25,7 @@ def written(folder, *leaves, devices=8):
     recorder.write_call(0, 0, [], [({"path": ""}, leaf) for leaf in noted], "")
     (path,) = folder.glob("*.calls")
     records = Records(path)
-    return [Noted(records, leaf) for leaf in records.call(records.functions[0], 0).outputs]
+    return [RecordedLeaf(records, leaf) for leaf in records.call(records.functions[0], 0).outputs]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_equal_rows_may_become_one_replicated_array(compared):
     found = compared(np.stack([STATE] * 8), STATE)
     assert (found.grade, found.form) == (
         Grade.EQUAL,
-        "(8, 3, 4) of equal rows is one replicated (3, 4)",
+        "(8, 3, 4) of equal shards is one replicated (3, 4)",
     )
 
 
@@ -110,7 +110,7 @@ def test_rows_that_differ_cannot_become_one_array(compared):
     found = compared(np.arange(8.0), np.array(0.0))
     assert (found.grade, found.detail) == (
         Grade.DIFFERENT,
-        "shape (8,) became (), though its rows differ",
+        "shape (8,) became (), though its shards differ",
     )
 
 
@@ -131,7 +131,7 @@ def test_equal_rows_that_differ_by_little_are_no_tolerance(compared):
     after[3] += np.float32(1e-7)
     found = compared(rows, after)
     assert found.grade == Grade.DIFFERENT
-    assert found.detail.startswith("equal on all devices before, and no longer; by up to")
+    assert found.detail.startswith("equal on all devices before, and not after; by up to")
 
 
 @pytest.mark.parametrize(("after", "grade"), [("adam", Grade.EQUAL), ("sgd", Grade.DIFFERENT)])
@@ -179,4 +179,4 @@ def test_values_stop_at_a_bound_and_hashes_go_on(tmp_path, monkeypatch):
     assert compare(was[0], now[0], Tolerance()).grade == Grade.EQUAL
     found = compare(was[1], now[1], Tolerance())
     assert found.grade == Grade.DIFFERENT
-    assert "by how much is not known" in found.detail
+    assert "by an unknown amount" in found.detail

@@ -1,8 +1,7 @@
-"""Devices that are not there: a pod by its name, to compile for on a machine that has none.
+"""The devices of a target topology, by its name, for ahead-of-time compilation.
 
-JAX's compilers do not need the devices that they compile for, only a description of them. TPUs are
-described by the ``libtpu`` wheel of JAX's ``tpu`` extra, GPUs by its CUDA plugin, and CPU devices
-are virtual anyway.
+JAX's compilers need a description of the devices, not the devices themselves. The ``libtpu`` wheel
+of JAX's ``tpu`` extra describes TPUs, the CUDA plugin GPUs, and CPU devices are virtual.
 """
 
 from __future__ import annotations
@@ -24,24 +23,17 @@ from pmapx._src import errors, fastpath
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A kind of TPU.
-
-    Attributes:
-      shapes: slices that can be had of it, in chips, smallest first.
-      options: what libtpu has to be told.
-    """
+    """A kind of TPU: the shapes of its slices in chips, smallest first, and options of libtpu."""
 
     shapes: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
 
     @property
     def rank(self) -> int:
-        """How many dimensions a slice has."""
         return self.shapes[0].count("x") + 1
 
     @property
     def largest(self) -> int:
-        """How many chips its largest slice has."""
         return _chips(self.shapes[-1])
 
 
@@ -67,13 +59,13 @@ _NAME = re.compile(r"(?:(\d+)\s*x\s+)?([a-z][a-z0-9]*):(\d+(?:x\d+)*)", re.IGNOR
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A name, read.
+    """A topology by its parts.
 
     Attributes:
-      name: the name, in the one way to write it.
-      family: ``v5e``, say, or ``cpu`` or ``gpu``.
-      shape: the shape of a slice: chips, or machines and the GPUs of each.
-      slices: how many slices there are, connected by the data center's network.
+      name: its canonical name.
+      family: a kind of TPU, ``cpu`` or ``gpu``.
+      shape: the shape of a slice in chips, or the machines and the GPUs of each.
+      slices: the number of slices, which are connected by DCN.
     """
 
     name: str
@@ -81,14 +73,9 @@ class Topology:
     shape: tuple[int, ...]
     slices: int = 1
 
-    @property
-    def is_tpu(self) -> bool:
-        """Whether it is made of TPUs."""
-        return self.family not in ("cpu", "gpu")
-
 
 def parse(name: str) -> Topology:
-    """Reads a topology's name.
+    """Parses a topology's name.
 
     >>> parse("4x v5e:16x16")
     Topology(name='4x v5e:16x16', family='v5e', shape=(16, 16), slices=4)
@@ -113,10 +100,10 @@ def parse(name: str) -> Topology:
 
 
 def _problem(topology: Topology) -> str | None:
-    """Says what is wrong with a topology before a compiler is asked."""
+    """Returns what is wrong with a topology, as far as that is known without a compiler."""
     shape, slices = topology.shape, topology.slices
     if 0 in (*shape, slices):
-        return "there is nothing in it"
+        return "it has no devices"
     if topology.family == "cpu":
         return None if len(shape) == 1 and slices == 1 else "CPU devices are only counted, as cpu:8"
     if topology.family == "gpu":
@@ -138,7 +125,7 @@ def _problem(topology: Topology) -> str | None:
 
 
 def topology_of(device_count: int, family: str = "v5p") -> str:
-    """Returns the name of a topology with so many devices, several slices if one is too small.
+    """Returns the name of a topology with that many devices, in several slices if needed.
 
     >>> topology_of(256, "v5e"), topology_of(1024, "v5e"), topology_of(1024), topology_of(8, "cpu")
     ('v5e:16x16', '4x v5e:16x16', 'v5p:8x8x16', 'cpu:8')
@@ -162,7 +149,7 @@ def topology_of(device_count: int, family: str = "v5p") -> str:
 
 
 def several(names: str | Sequence[str]) -> list[str]:
-    """Reads the topologies of a scaling table, each by its name or by a number of devices.
+    """Parses the topologies of a scaling table, each a name or a number of devices.
 
     >>> several("v5e:8, 64, 256, 4x v5e:16x16")
     ['v5e:2x4', 'v5e:8x8', 'v5e:16x16', '4x v5e:16x16']
@@ -234,36 +221,36 @@ def _tpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
     if topology.slices > 1:
         options["num_slices"] = topology.slices
     if math.prod(topology.shape) < 4:
-        # A host has four chips unless told otherwise.
+        # By default a host has four chips.
         options["chips_per_host_bounds"] = [*topology.shape, *[1] * (3 - len(topology.shape))]
     try:
         with _alone_on_this_machine():
             found = topologies.get_topology_desc(name, platform="tpu", **options)
-    except Exception as error:  # Whatever the compiler raises; it is quoted.
-        said = str(error).splitlines()[0]
-        if "INVALID_ARGUMENT" in said or "NOT_FOUND" in said:
+    except Exception as error:  # Whatever the compiler raises is quoted.
+        message = str(error).splitlines()[0]
+        if "INVALID_ARGUMENT" in message or "NOT_FOUND" in message:
             shapes = FAMILIES[topology.family].shapes
             valid = [f"{topology.family}:{shape}" for shape in shapes]
-            raise errors.UnknownTopology(topology.name, f"libtpu said: {said}", valid) from None
+            raise errors.UnknownTopology(topology.name, f"libtpu said: {message}", valid) from None
         fix = "set ALLOW_MULTIPLE_LIBTPU_LOAD=1, or wait until the other process is done."
-        raise errors.NoTopologyFromCompiler(topology.name, said, fix) from error
+        raise errors.NoTopologyFromCompiler(topology.name, message, fix) from error
     return tuple(found.devices)
 
 
 _WITHOUT_TPU = {
-    # Else libtpu asks Google's metadata server who it is, and writes that nobody answered.
+    # Otherwise libtpu asks Google's metadata server for its identity, and logs the failure.
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    # Else a second process that describes a topology is turned away.
+    # Otherwise a second process that describes a topology is refused.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 
 @contextlib.contextmanager
 def _alone_on_this_machine() -> Iterator[None]:
-    """Tells libtpu, while it loads, that there is no TPU here, unless there may be one."""
-    # JAX sets this when it is imported where there is none.
+    """Sets the environment for libtpu on a machine without TPUs while it loads."""
+    # JAX sets this at its import on such a machine.
     if os.environ.get("TPU_SKIP_MDS_QUERY") != "1":
         yield
         return
@@ -285,7 +272,7 @@ def _gpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
         package = "JAX's CUDA plugin"
         raise errors.NoCompiler(topology.name, package, "pip install 'jax[cuda12]'") from None
     except Exception as error:
-        said = str(error).splitlines()[0]
-        fix = "run it where a GPU of that kind is."
-        raise errors.NoTopologyFromCompiler(topology.name, said, fix) from error
+        message = str(error).splitlines()[0]
+        fix = "run it on a machine with a GPU of that kind."
+        raise errors.NoTopologyFromCompiler(topology.name, message, fix) from error
     return tuple(found.devices)

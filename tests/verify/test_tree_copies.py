@@ -10,7 +10,7 @@ pytest.importorskip("click", reason="needs pmapx[tools]")
 from pmapx._src.verify import tree_copies
 from pmapx._src.verify.migrated import tree_around
 from pmapx._src.verify.runs import CannotRunError
-from pmapx._src.verify.verify import _moved
+from pmapx._src.verify.verify import _redirected
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_tree_that_is_the_whole_disk_is_refused():
 def test_paths_of_the_command_lead_to_the_copy(tree, tmp_path):
     copy = tmp_path / "copy"
     tree_copies.copy_tree(tree, copy, {})
-    moved = lambda text: _moved(text, tree, copy)
+    moved = lambda text: _redirected(text, tree, copy)
     assert moved(f"{tree}/lab/train.py") == f"{copy}/lab/train.py"
     assert moved(f"--config={tree}/lab") == f"--config={copy}/lab"
     assert moved(f"{tree}/venv/pyvenv.cfg") == f"{tree}/venv/pyvenv.cfg"

@@ -1,4 +1,4 @@
-"""Which donated arguments a program reuses, and why not the others."""
+"""Which donated arguments a program reuses, and which arguments are state."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 
-from pmapx._src.audit.report.data import Donation, Leaf
+from pmapx._src.audit.report.audit_report import Donation, Leaf
 
 
 def donations(
     donated: Sequence[bool], arguments: Sequence[Leaf], outputs: Sequence[Leaf]
 ) -> Iterator[Donation]:
-    """Pairs donated arguments with outputs that can lie in their place, as JAX does: in order.
+    """Pairs donated arguments with outputs that can reuse their memory, in order, as JAX does.
 
     >>> x = Leaf("x", (8, 4), "float32", (1, 4), (("i",), ()), 16)
     >>> y = Leaf("out", (8,), "float32", (1,), (("i",),), 4)
@@ -29,30 +29,27 @@ def donations(
         wanted = (leaf.dtype, leaf.shard_shape)
         if free[wanted] > 0:
             free[wanted] -= 1
-            yield Donation(leaf.path, leaf.bytes_a_device, True, _moved(leaf))
+            reason = None if leaf.moved is None else f"a copy of it is reused: {leaf.moved}"
+            yield Donation(leaf.path, leaf.bytes_a_device, True, reason)
         else:
             yield Donation(leaf.path, leaf.bytes_a_device, False, _reason(leaf, outputs, made))
 
 
-def _moved(leaf: Leaf) -> str | None:
-    return None if leaf.moved is None else f"a copy was: {leaf.moved}"
-
-
 def _reason(leaf: Leaf, outputs: Sequence[Leaf], made: frozenset[Any]) -> str:
     if (leaf.dtype, leaf.shard_shape) in made:
-        return f"every output of its type, {leaf.type}, has the place of another argument"
+        return f"every output of its type, {leaf.type}, reuses another argument"
     same_shape = next((out for out in outputs if out.shape == leaf.shape), None)
     if same_shape is None:
         return f"no output has its type, {leaf.type}"
     if same_shape.dtype != leaf.dtype:
         return f"the output of its shape, {same_shape.path}, is {same_shape.dtype}"
-    return f"the output of its type, {same_shape.path}, lies as {same_shape.spec}, not {leaf.spec}"
+    return f"the output of its type, {same_shape.path}, has {same_shape.spec}, not {leaf.spec}"
 
 
 def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
-    """Pairs the leaves of arguments with those of outputs that can take their place in a next call.
+    """Pairs the leaves of arguments with the outputs that can replace them in the next call.
 
-    An argument is carried when some part of the result has its structure, shapes and types.
+    An argument is carried if a part of the result has its structure, shapes and dtypes.
 
     >>> import numpy as np
     >>> state, batch = {"w": np.ones(2)}, np.ones(3)

@@ -1,6 +1,6 @@
-"""What an audit found, as data: printed, written as JSON or as a page, and read back.
+"""The report of an audit as data: printed, written as JSON or as a page, and read back.
 
-Nothing here needs JAX, so that a report can be shown where there is none.
+Nothing here needs JAX, so that a report can be shown without it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
-from pmapx._src.audit.topology.growth import Scaling
+from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.source import atomic_write
 
 FORMAT = 1
-"""The version of what ``to_dict`` gives; one is added when a name in it goes or changes."""
+"""The version of what ``to_dict`` returns, increased when a name in it is removed or changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Leaf:
     """One array among the arguments or outputs of a mapped function.
 
     Attributes:
-      path: what the caller calls it, e.g. ``state['w']``.
-      shape: its shape as the caller sees it.
-      dtype: its type.
-      shard_shape: the shape of what a device holds.
-      axes_by_dimension: for each dimension, the mesh axes that split it.
-      bytes_a_device: what a device holds of it.
-      varies_over: the mesh axes along which devices hold different values; empty when all are
-        proven to hold the same.
-      since: where that began, if it varies.
+      path: its name in the caller's terms, e.g. ``state['w']``.
+      shape: its global shape.
+      dtype: its dtype.
+      shard_shape: the shape of a shard.
+      axes_by_dimension: for each dimension, the mesh axes that shard it.
+      bytes_a_device: the size of a shard.
+      varies_over: the mesh axes along which devices hold different values; empty if all are proven
+        to hold the same.
+      since: what makes it vary, if it does.
       is_compared: whether the values that were passed were compared, not just the types.
-      stacked_copies: the bytes, over all devices, that repeat what another device's row holds.
-      moved: why it has to be moved before the program runs, if it has to.
+      stacked_copies: the bytes, over all devices, of shards that equal another device's.
+      moved: why it has to be transferred before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
-      is_kept_equal: whether that output is proven equal on all devices if this comes in so.
-      made_at: the line that made it, of an output that varies.
+      is_kept_equal: whether that output is proven equal on all devices if the argument is.
+      made_at: the line that computed it, for an output that varies.
     """
 
     path: str
@@ -61,27 +61,27 @@ class Leaf:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all devices hold the same values, in their rows of it or in the whole."""
+        """Whether all devices hold the same values, as shards or as replicas."""
         return not self.varies_over
 
     @property
     def lacks_a_reduction(self) -> bool:
-        """Whether it varies since an argument does, and nothing on the way made it equal."""
+        """Whether it varies because an argument does, and nothing in between reduced it."""
         return bool(self.varies_over and self.since) and not str(self.since).startswith("`")
 
     @property
     def is_split(self) -> bool:
-        """Whether devices hold different parts of it."""
+        """Whether it is sharded."""
         return any(self.axes_by_dimension)
 
     @property
     def is_stacked_copies(self) -> bool:
-        """Whether it has one row a device, all the same."""
+        """Whether it is sharded, and all shards are equal."""
         return self.is_split and self.is_equal
 
     @property
     def spec(self) -> str:
-        """How it lies on the mesh, as a partition spec is written.
+        """Its sharding, as a partition spec is written.
 
         >>> Leaf("x", (8, 4), "float32", (1, 4), (("i",), ()), 16).spec
         "P('i')"
@@ -96,22 +96,22 @@ class Leaf:
 
     @property
     def type(self) -> str:
-        """Its type and shape, e.g. ``float32[8,4]``."""
+        """Its dtype and shape, e.g. ``float32[8,4]``."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange(Collective):
-    """One collective of the compiled program, with what is known of it beside the program's text.
+    """One collective of the compiled program, with what the audit knows of it.
 
-    Its place and operation are those of what it sends, where XLA added it; the operation is JAX's
-    short name, e.g. ``psum``.
+    If XLA added it, its place and operation are those of the value that it sends; the operation is
+    JAX's short name, e.g. ``psum``.
 
     Attributes:
-      is_written: whether the user's code has this collective; XLA added it otherwise.
-      seconds: an estimate of its time, once; None where none is made.
-      argument: the argument that it sends as it came in, if it does.
-      merges_with: a number that it shares with collectives that could run as one with it.
+      is_written: whether the user's code has this collective; otherwise XLA added it.
+      seconds: an estimate of the time of one execution; None if there is none.
+      argument: the argument that it sends unchanged, if it does.
+      merges_with: a number that it shares with collectives that could be combined with it.
     """
 
     is_written: bool = False
@@ -121,7 +121,7 @@ class Exchange(Collective):
 
     @property
     def seconds_in_a_call(self) -> float | None:
-        """The estimate for all the times that it runs in one call."""
+        """The estimate for all its executions in one call."""
         return None if self.seconds is None else self.seconds * self.times_at_least
 
 
@@ -129,11 +129,7 @@ class Exchange(Collective):
 class Memory:
     """The bytes that a device needs for a call, as the compiler counts them.
 
-    Attributes:
-      arguments: what goes in.
-      outputs: what comes out.
-      temporaries: what is needed between.
-      aliases: outputs that lie where donated arguments were, counted in both of the first two.
+    ``aliases`` are outputs in the memory of donated arguments, counted as arguments and as outputs.
     """
 
     arguments: int
@@ -143,7 +139,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it, at most.
+        """The peak, at most.
 
         >>> Memory(arguments=100, outputs=60, temporaries=10, aliases=50).total
         120
@@ -163,7 +159,7 @@ class Donation:
 
 @dataclasses.dataclass(frozen=True)
 class MovedInput:
-    """An input that was moved before a call, why, and how often."""
+    """An input that was transferred before a call, why, and how often."""
 
     path: str
     reason: str
@@ -177,10 +173,10 @@ class History:
 
     Attributes:
       calls: how often it was called.
-      traces: how often it was traced; None where nobody counted.
+      traces: how often it was traced; None if that is not counted.
       compiles: how many programs were compiled.
       reasons: why each program was compiled.
-      moved: the inputs that were moved.
+      moved: the inputs that were transferred.
     """
 
     calls: int = 0
@@ -192,14 +188,14 @@ class History:
 
 @dataclasses.dataclass(frozen=True)
 class RowRead:
-    """A line that takes rows of arrays that lie on several devices.
+    """A line that indexes arrays along their sharded first axis.
 
     Attributes:
       place: the line.
-      index: what stands between the brackets, e.g. ``0``.
-      count: how often that happened.
-      bytes: what JAX's own indexing sends for it, over all devices, in all of these.
-      type: the type and shape of the first such array.
+      index: the index, e.g. ``0``.
+      count: how often it ran.
+      bytes: the bytes that JAX's own indexing sends, over all devices, in all of these.
+      type: the dtype and shape of the first such array.
     """
 
     place: str
@@ -211,15 +207,15 @@ class RowRead:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """A finding: what is costly or wrong, and how to mend it.
+    """A finding: what is costly or wrong, and how to fix it.
 
     Attributes:
-      code: its code, which ``pmapx explain`` expands.
+      code: its code, for ``pmapx explain``.
       name: the code's name in words.
-      message: what was found, with the arrays and lines that it is about.
+      message: what was found, with the arrays and lines.
       fix: what to do.
-      function: the mapped function that it is about, if it is about one.
-      place: the line that it is about, if it is about one.
+      function: the mapped function that it concerns, if any.
+      place: the line that it concerns, if any.
     """
 
     code: str
@@ -232,24 +228,24 @@ class Remark:
 
 @dataclasses.dataclass(frozen=True)
 class AuditedFunction:
-    """What was found about one mapped function and one signature of its arguments.
+    """The audit of one mapped function for one signature of its arguments.
 
     Attributes:
       name: the function's name.
-      kind: what mapped it, e.g. ``pmapx.pmap``.
+      kind: the transform, e.g. ``pmapx.pmap``.
       place: where it is defined.
       axis_sizes: the axes of its mesh.
-      device_kind: what its devices are, as JAX names it.
+      device_kind: the kind of its devices, as JAX names it.
       arguments: its arguments' leaves.
       outputs: its outputs' leaves.
       exchanges: the collectives of the compiled program.
-      memory: what a device needs for a call; None where the compiler does not tell.
+      memory: what a device needs for a call; None if the compiler does not report it.
       donations: its donated arguments.
       history: what it did up to the audit, or over the run.
-      compile_seconds: how long XLA took; None where it was not compiled for the audit.
-      findings: what to look at.
-      mapped_at: the line that mapped it, when a program was run.
-      scaling: what it costs a device on other numbers of devices, if that was asked for.
+      compile_seconds: how long XLA took; None if it was not compiled for the audit.
+      findings: what to fix.
+      mapped_at: the line that mapped it, if a program was run.
+      scaling: its cost a device on other numbers of devices, if requested.
     """
 
     name: str
@@ -280,19 +276,19 @@ class AuditedFunction:
 
     @property
     def between_in_a_call(self) -> int:
-        """The bytes among those that leave its slice."""
+        """Those among them that leave its slice."""
         return sum(exchange.between_in_a_call for exchange in self.exchanges)
 
     @property
     def seconds_in_a_call(self) -> float | None:
-        """The estimate for all its collectives, one after the other; None if one has none."""
+        """The estimate for all its collectives in sequence; None if one of them has none."""
         times = [exchange.seconds_in_a_call for exchange in self.exchanges]
         known = [seconds for seconds in times if seconds is not None]
         return sum(known) if len(known) == len(times) else None
 
     @property
     def stacked_copies(self) -> int:
-        """The bytes among arguments that repeat what another device's row holds."""
+        """The bytes of arguments in shards that equal another device's."""
         return sum(leaf.stacked_copies for leaf in self.arguments)
 
 
@@ -309,12 +305,12 @@ class AuditReport:
 
     Attributes:
       functions: each mapped function, once a signature.
-      row_reads: lines that take rows of arrays over several devices, when a program was run.
-      findings: what to look at, the functions' own findings among them.
-      assumptions: what the estimates rest on.
+      row_reads: lines that index arrays along their sharded axis, if a program was run.
+      findings: what to fix, with the functions' own findings.
+      assumptions: the assumptions of the estimates.
       jax_version: the release of JAX.
-      topology: the devices that it was compiled for, where they are not there.
-      command: the program that was run, if one was.
+      topology: the target topology, if it was compiled ahead of time for one.
+      command: the program that was run, if any.
       status: its exit status.
       skipped: functions that could not be audited, each with the reason.
     """
@@ -330,7 +326,7 @@ class AuditReport:
     skipped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Writes it as tables, for a terminal."""
+        """Formats it as tables for a terminal."""
         from pmapx._src.audit.report import as_text
 
         return as_text.render(self)
@@ -341,11 +337,11 @@ class AuditReport:
         return {"format": FORMAT, **content}
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes what ``to_dict`` returns to a file, whole or not at all."""
+        """Writes what ``to_dict`` returns to a file."""
         atomic_write.write_output(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes one page that needs nothing else, with pictures, whole or not at all."""
+        """Writes a self-contained page with pictures."""
         from pmapx._src.audit.report import as_html
 
         atomic_write.write_output(os.fspath(path), as_html.render(self))
@@ -362,7 +358,6 @@ class AuditReport:
 
 
 def _built(kind: Any, value: Any) -> Any:
-    """Returns what JSON gave as a value of type ``kind``."""
     if value is None:
         return None
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
