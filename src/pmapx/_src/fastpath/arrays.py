@@ -16,7 +16,6 @@ from pmapx._src.trees.names import Abstract
 
 
 def array_type() -> Any:
-    """Returns the class of JAX's concrete arrays."""
     found = getattr(jax_src.native, "ArrayImpl", None)
     return found if isinstance(found, type) else type(jax.device_put(0))
 

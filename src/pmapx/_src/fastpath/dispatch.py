@@ -75,7 +75,6 @@ class Dispatcher:
             DISPATCH.fail(error)
 
     def clear(self) -> None:
-        """Drops every signature."""
         self._programs.clear()
         if self._is_native:
             self.call._clear_cache()  # type: ignore[attr-defined]
@@ -243,11 +242,9 @@ class TransferringProgram:
 
     @property
     def piece(self) -> Piece:
-        """The piece that fails when ``data`` does."""
         return PROGRAMS
 
     def data(self, result: Any) -> Any:
-        """Returns what the dispatch needs to repeat a call that gave ``result``."""
         data = data_of(self.compiled, result)
         if data is None:
             return None

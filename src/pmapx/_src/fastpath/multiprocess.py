@@ -52,11 +52,9 @@ class LocalProgram:
 
     @property
     def piece(self) -> Piece:
-        """The piece that fails when ``data`` does."""
         return LOCAL_PROGRAMS
 
     def data(self, result: Any) -> Any:
-        """Returns what the dispatch needs to repeat a call that gave ``result``."""
         return data_of(self.compiled, result, self.in_shardings, lambda: self.executable)
 
 
@@ -136,11 +134,9 @@ class GlobalProgram:
 
     @property
     def piece(self) -> Piece:
-        """The piece that fails when ``data`` does."""
         return HOST_LOCAL
 
     def data(self, result: Any) -> Any:
-        """Returns what the dispatch needs to repeat a call that gave host-local ``result``."""
         leaves, tree = jax.tree.flatten(result)
         shardings = [leaf.sharding for leaf in leaves if isinstance(leaf, array_type())]
         if len(shardings) != len(leaves):

@@ -174,12 +174,10 @@ class CallStatistics:
         return "a setting of JAX that programs depend on changed"
 
     def note_transfer(self, argument: str, reason: str) -> None:
-        """Counts a transfer of an argument."""
         with self._lock:
             self._transfers[argument, reason] = self._transfers.get((argument, reason), 0) + 1
 
     def warn_once(self, warnings: Iterable[errors.PmapxWarning]) -> None:
-        """Issues those warnings that were not issued yet."""
         for warning in warnings:
             if str(warning) not in self._warned:
                 errors.warn(warning)  # Where warnings are errors, the next call has to raise too.

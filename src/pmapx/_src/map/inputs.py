@@ -15,6 +15,7 @@ from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Reshard
 from pmapx._src.map.program import Executable
 from pmapx._src.mesh import resharding
+from pmapx._src.mesh.context_mesh import mesh_in_types
 from pmapx._src.trees.signature import Call
 
 
@@ -140,4 +141,7 @@ class InputPlacer:
         if known is not None:
             self._statistics.note_transfer(known.argument, known.reason)
         # From one device the dispatch slices and sends the shards at less cost than a device_put.
-        return None if x.sharding.num_devices == 1 else resharding.reshard(x, wanted)
+        # JAX 0.8 cannot slice an array of one device whose type has a mesh of explicit axes.
+        if x.sharding.num_devices == 1 and mesh_in_types([x]) is None:
+            return None
+        return resharding.reshard(x, wanted)

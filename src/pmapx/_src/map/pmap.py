@@ -258,7 +258,6 @@ class PmapImpl:
         return executable
 
     def _compile(self, signature: Signature, context: Mesh | None) -> Executable:
-        """Traces and compiles the program of a signature."""
         builder = self._builder
         as_shards = builder.is_multi_process() and multiprocess_call.can_run_as_shards(
             builder, signature
@@ -322,7 +321,6 @@ class PmapImpl:
             return on_context_mesh(result)[0]
 
     def trace(self, /, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-        """Traces the function for these arguments, or their shapes."""
         try:
             return self.traced(*args, **kwargs)[1]
         except (errors.NotEnoughDevices, errors.NestingTooLarge):
@@ -350,12 +348,10 @@ class PmapImpl:
         return jax.jit(recorded, static_argnums=static_argnums).trace(*args, **kwargs)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """Lowers the function for these arguments, or their shapes."""
         with self._cache.building():
             return self.trace(*args, **kwargs).lower()
 
     def cache_info(self) -> CacheInfo:
-        """Returns what was traced, compiled, called and transferred so far."""
         return self._statistics.read()
 
     def cache_size(self) -> int:
@@ -363,7 +359,6 @@ class PmapImpl:
         return self._dispatcher.size()
 
     def clear_cache(self) -> None:
-        """Drops all programs and counts."""
         self._dispatcher.clear()
         self._cache.clear()
         self._statistics.clear()

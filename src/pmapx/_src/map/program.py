@@ -89,7 +89,6 @@ class Program:
         ]
 
     def lower(self, traced: jax.stages.Traced, **options: Any) -> jax.stages.Lowered:
-        """Lowers what ``trace`` returned."""
         with context_of(self.mesh):
             return traced.lower(**options)
 

@@ -57,7 +57,6 @@ class ProgramBuilder:
         self.user_function: Callable[[], Any] = lambda: None
 
     def devices(self) -> tuple[jax.Device, ...]:
-        """Returns the devices to choose from."""
         return device_mesh.candidate_devices(self.options.devices, self.options.backend)
 
     def is_multi_process(self) -> bool:
@@ -88,7 +87,6 @@ class ProgramBuilder:
     def program_for(
         self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
     ) -> Program:
-        """Returns the program of a signature, built if the cache has none."""
         key = (signature, context, self.cache.has_inner_pmaps, as_shards)
         return self.cache.program(key, lambda: self.build(signature, context, as_shards=as_shards))
 
@@ -287,7 +285,6 @@ class ProgramBuilder:
         )
 
     def donated(self, signature: Signature) -> list[bool]:
-        """Returns whether each leaf is donated."""
         args, kwargs = signature.tree.children()
         donated: list[bool] = []
         for position, argument in zip(signature.positions, args.children(), strict=True):

@@ -24,13 +24,11 @@ def is_global(x: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def local_sharding(sharding: NamedSharding) -> NamedSharding:
-    """Returns the host-local sharding of a global array."""
     assert isinstance(sharding.mesh, Mesh)
     return NamedSharding(process_shards.local_mesh(sharding.mesh), sharding.spec)
 
 
 def local_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
-    """Returns the host-local shape of a global array."""
     return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
 
 

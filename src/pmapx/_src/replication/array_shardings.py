@@ -20,7 +20,6 @@ COMPARED_AT_MOST = 256 * 2**20
 
 
 def shard_shape(shape: Sequence[int], sharding: Sharding | None) -> tuple[int, ...]:
-    """Returns the shape of an array's shards."""
     if sharding is None:
         return tuple(shape)
     try:

@@ -81,10 +81,9 @@ def shard_mapped(
             result, out_axes[:] = _result_and_axes(body, levels, per_device)
             out_leaves, out_tree = jax.tree.flatten(result)
             out_trees.append(out_tree)
-            out_specs[:] = [
-                PartitionSpec() if as_shards else axes.out_spec(levels, leaf_axes)
-                for leaf_axes in out_axes
-            ]
+            # One object for each distinct spec: JAX examines each new one.
+            specs = {each: axes.out_spec(levels, each) for each in set(out_axes)}
+            out_specs[:] = [PartitionSpec() if as_shards else specs[each] for each in out_axes]
             return [
                 _as_output(leaf, leaf_axes, levels)
                 for leaf, leaf_axes in zip(out_leaves, out_axes, strict=True)
