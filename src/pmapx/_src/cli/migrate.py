@@ -136,7 +136,7 @@ def command(
     done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            echo(_coloured(migration.diff(file)), color)
+            echo(_colored(migration.diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
@@ -227,7 +227,7 @@ def _write_report(ctx: click.Context, page: str, done: Migration, **outcome: Any
         fail(ctx, str(error))
 
 
-def _coloured(text: str) -> str:
+def _colored(text: str) -> str:
     lines = []
     # Only \n ends a line of a diff; splitlines splits at other characters too.
     for line in text.removesuffix("\n").split("\n"):
