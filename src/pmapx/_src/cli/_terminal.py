@@ -14,7 +14,7 @@ import click
 PATIENCE = 1.0
 
 
-def colour(wanted: bool | None) -> bool | None:
+def resolve_color(wanted: bool | None) -> bool | None:
     """Applies NO_COLOR and FORCE_COLOR if the option is not given; else click decides."""
     if wanted is None and os.environ.get("NO_COLOR"):
         return False
@@ -34,7 +34,7 @@ color_option = click.option(
 def echo(text: str, color: bool | None) -> None:
     """Prints text, if there is any; what is not UTF-8, as in file names, is replaced."""
     if text:
-        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=colour(color))
+        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=resolve_color(color))
 
 
 def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
             fail(ctx, f"no such file or directory: {path!r}")
 
 
-def coloured_diff(text: str) -> str:
+def colored_diff(text: str) -> str:
     """Returns a diff with colours for a terminal."""
     lines = []
     # Only \n ends a line of a diff; splitlines would split at more.

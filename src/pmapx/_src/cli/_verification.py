@@ -17,7 +17,7 @@ from pmapx._src.verify.compare.result import (
 
 # Lines of the output of a failed command.
 _SHOWN = 15
-_COLOURS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
+_COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
 def as_text(found: Verification) -> str:
@@ -44,7 +44,7 @@ def as_text(found: Verification) -> str:
             "that the other run wrote?"
         )
     counts = collections.Counter(site.state for site in found.sites)
-    lines.append(", ".join(f"{counts[state]} {state}" for state in _COLOURS))
+    lines.append(", ".join(f"{counts[state]} {state}" for state in _COLORS))
     if not found.sites and not found.errors:
         lines.append("No pmapped function was called: nothing was verified.")
     if any(site.agreement.startswith("equal within") for site in found.sites):
@@ -59,7 +59,7 @@ def _table(sites: tuple[SiteResult, ...]) -> list[str]:
     head = "  ".join(f"{word:<{width}}" for word, width in zip(heads, wide, strict=True))
     lines = [click.style(f"{head}  detail", bold=True)]
     for site, (place, function, state, calls) in zip(sites, rows, strict=True):
-        shown = click.style(f"{state:<{wide[2]}}", fg=_COLOURS[state])
+        shown = click.style(f"{state:<{wide[2]}}", fg=_COLORS[state])
         detail = "; ".join(part for part in (site.agreement, site.detail) if part)
         lines.append(
             f"{place:<{wide[0]}}  {function:<{wide[1]}}  {shown}  {calls:>{wide[3]}}  {detail}"

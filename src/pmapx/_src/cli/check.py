@@ -10,7 +10,7 @@ from pmapx._src.cli._terminal import (
     Bar,
     check_paths,
     color_option,
-    coloured_diff,
+    colored_diff,
     echo,
     exclude_option,
     fail,
@@ -109,7 +109,7 @@ def command(
         from pmapx._src.source.change import diff
 
         for file in fixed:
-            echo(coloured_diff(diff(file)), color)
+            echo(colored_diff(diff(file)), color)
         ctx.exit(1 if fixed and not exit_zero else 0)
     if fixed:
         _write(ctx, fixed)

@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 from pmapx._src import errors
 from pmapx._src.audit.findings import all_findings
-from pmapx._src.cli._terminal import colour, fail
+from pmapx._src.cli._terminal import echo, fail
 from pmapx._src.lint import rules
 
 # A code is PMX and three digits; less similar text is not a mistyped code.
@@ -47,7 +47,7 @@ def command(ctx: click.Context, code: str | None) -> None:
             fail(ctx, f"no code {code!r}; pmapx explain lists all codes")
         fail(ctx, f"no code {code!r}; the closest are {', '.join(closest)}")
     title, _, rest = pages[full].partition("\n")
-    click.echo(click.style(title, bold=True), color=colour(None))
+    echo(click.style(title, bold=True), None)
     click.echo(rest)
 
 

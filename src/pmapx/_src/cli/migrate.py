@@ -17,7 +17,7 @@ from pmapx._src.cli._terminal import (
     Seconds,
     check_paths,
     color_option,
-    coloured_diff,
+    colored_diff,
     echo,
     exclude_option,
     fail,
@@ -135,7 +135,7 @@ def command(
     done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
-            echo(coloured_diff(diff(file)), color)
+            echo(colored_diff(diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}

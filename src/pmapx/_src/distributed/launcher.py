@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from pmapx._src.distributed import failure_record
 
-COLOURS = (36, 33, 35, 32, 34, 31)
+COLORS = (36, 33, 35, 32, 34, 31)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 KEPT_LINES = 20
@@ -388,8 +388,8 @@ def _is_stopped(pid: int) -> bool:
 
 def _prefix(rank: int, n: int, target: IO[str]) -> str:
     text = f"[{rank:>{len(str(n - 1))}}] "
-    wants_colour = "NO_COLOR" not in os.environ and (target.isatty() or "FORCE_COLOR" in os.environ)
-    return f"\x1b[{COLOURS[rank % len(COLOURS)]}m{text}\x1b[0m" if wants_colour else text
+    wants_color = "NO_COLOR" not in os.environ and (target.isatty() or "FORCE_COLOR" in os.environ)
+    return f"\x1b[{COLORS[rank % len(COLORS)]}m{text}\x1b[0m" if wants_color else text
 
 
 def _signal_name(number: int) -> str:
