@@ -37,12 +37,10 @@ class Migration:
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
-        """The files that have something to write."""
         return tuple(file for file in self.files if file.is_changed)
 
     @property
     def left(self) -> tuple[Outcome, ...]:
-        """The places that stay as they are, with reasons."""
         return tuple(each for file in self.files for each in file.outcomes if each.reason)
 
 
@@ -236,7 +234,7 @@ def diff(file: Rewriting) -> str:
 
 
 def _decoded(data: bytes) -> list[str]:
-    # Only \n ends a line, as for diff; splitlines would cut at more.
+    # Only \n ends a line, as for diff; splitlines splits at more.
     text = data.decode("utf-8", "backslashreplace")
     return [line + "\n" for line in text.split("\n")[:-1]] + [
         last for last in text.split("\n")[-1:] if last
