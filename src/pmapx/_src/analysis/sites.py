@@ -1,7 +1,7 @@
-"""The places where a module uses ``jax.pmap``, and in which manner each does.
+"""The places where a module uses ``jax.pmap``, and how each does.
 
-A site is found once, where ``jax.pmap`` is written, however it got its name there. What goes
-through a wrapper or a partial is not a site of its own: the wrapper is.
+A site is where ``jax.pmap`` is written, under whatever name. A call through a wrapper or a partial
+is not a site of its own: the wrapper is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Site:
 
     @property
     def places(self) -> frozenset[Place]:
-        """Where it stands: its name, and the whole of it."""
+        """The place of its name, and of the whole expression."""
         return frozenset({self.name, self.whole})
 
     def option(self, name: str) -> str | None:
@@ -195,7 +195,7 @@ def _text(module: Module, node: ast.AST) -> str:
 
 
 def is_decorator(parent: ast.AST, node: ast.AST) -> bool:
-    """Tells whether a node is among the decorators of a definition."""
+    """Returns whether a node is among the decorators of a definition."""
     return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
         node is decorator for decorator in parent.decorator_list
     )

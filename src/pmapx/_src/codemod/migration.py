@@ -37,12 +37,10 @@ class Migration:
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
-        """The files that have something to write."""
         return tuple(file for file in self.files if file.is_changed)
 
     @property
     def left(self) -> tuple[Outcome, ...]:
-        """The places that stay as they are, with reasons."""
         return tuple(each for file in self.files for each in file.outcomes if each.reason)
 
 

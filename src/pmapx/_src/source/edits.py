@@ -24,27 +24,23 @@ class Edit:
     text: str = ""
 
     def place(self, path: str) -> Place:
-        """Returns the stretch as a place of a file."""
         return Place(path, self.line, self.column, self.end_line, self.end_column)
 
 
 def replacing(place: Place, text: str) -> Edit:
-    """Returns the edit that puts a text in a place."""
     return Edit(place.line, place.column, place.end_line, place.end_column, text)
 
 
 def between(start: tuple[int, int], end: tuple[int, int], text: str = "") -> Edit:
-    """Returns the edit of what lies between two points, each a line and a column."""
+    """Returns the edit of what is between two points, each a line and a column."""
     return Edit(*start, *end, text)
 
 
 def starts(place: Place) -> tuple[int, int]:
-    """Returns the point where a place begins."""
     return place.line, place.column
 
 
 def ends(place: Place) -> tuple[int, int]:
-    """Returns the point where a place ends."""
     return place.end_line, place.end_column
 
 
@@ -82,7 +78,6 @@ class Origins:
     """Where each point of a changed file was before."""
 
     def __init__(self, data: bytes, edits: Iterable[Edit]) -> None:
-        """Knows the file as it was, and what was changed."""
         _, text = _decoded(data)
         _, after = _decoded(applied(data, edits))
         found = re.search(_LINE_END, text)

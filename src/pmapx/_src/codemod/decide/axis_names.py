@@ -45,7 +45,7 @@ def with_name(text: str, name: str) -> str:
 
 
 def without_name(function: ast.AST) -> str:
-    """Returns a function as text in which that default is not told apart."""
+    """Returns a function as text that is the same for any such default."""
     plain = copy.deepcopy(function)
     if isinstance(plain, ast.FunctionDef) and plain.args.defaults:
         last = plain.args.args[-1:]

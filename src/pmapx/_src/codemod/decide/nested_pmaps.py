@@ -28,7 +28,7 @@ class Nesting:
         return self.outer is not None and self.inner.path == self.outer.path
 
     def has(self, site: Site) -> bool:
-        """Tells whether a site is one of the two."""
+        """Returns whether a site is one of the two."""
         return bool(site.places & {self.inner, self.outer})
 
 
@@ -75,7 +75,7 @@ def _nodes(known: Value) -> Iterator[ast.AST]:
 
 
 def _may_close(inner: ast.AST, outer: ast.AST) -> bool:
-    """Tells whether a function in another uses names that the other binds."""
+    """Returns whether a function in another uses names that the other binds."""
     if not any(node is inner for node in ast.walk(outer)):
         return False
     own = {id(node) for node in ast.walk(inner)}

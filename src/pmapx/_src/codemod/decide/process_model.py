@@ -1,4 +1,4 @@
-"""How a program is run, as far as the words of its files tell."""
+"""How a program is run, as far as the words of its files show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _JAX = b"jax"
 _OF_PROCESSES = re.compile(
     rb"\bjax\.distributed\b|\b(?:process|host)_(?:index|count|id)\(|\bmultihost_utils\b"
 )
-# What programs cut their rows by.
+# What programs derive the size of the leading device axis from.
 _OF_DEVICES = re.compile(
     rb"\b(?:local_)?device_count\b|\blocal_devices\b|\bjax\.devices\b|\bdevice_put_replicated\b"
     rb"|\bjax_utils\b|\bcommon_utils\b|\bbcast_local_devices\b"
@@ -24,7 +24,7 @@ _LATE_SETTING = re.compile(
     rb"|\bJAX_(?:PLATFORM|NUM_CPU_DEVICES)|\b(?:CUDA|HIP|TPU)_VISIBLE_)",
     re.MULTILINE,
 )
-# What an earlier run wrote tells nothing of the program.
+# What an earlier run wrote is no evidence.
 _EMITTED = re.compile(
     rf"^def (?:{'|'.join(emitted_functions.names())})\(.*?\n(?=[^\s)]|\Z)".encode(),
     re.DOTALL | re.MULTILINE,
@@ -35,10 +35,10 @@ _EMITTED = re.compile(
 class Surroundings:
     """What is known of the program that a file is part of.
 
-    ``in_processes`` if several processes may run it, each with rows of its own; ``counts_devices``
-    if it asks how many there are; ``takes_some`` if it may use only some of them;
-    ``is_set_late`` if it chooses them when its modules are imported already, so that none of these
-    may ask for devices.
+    ``in_processes`` if it may be multi-process, each process with host-local shards;
+    ``counts_devices`` if it asks how many there are; ``takes_some`` if it may use only some;
+    ``is_set_late`` if it chooses them after its modules are imported, so that none of these may
+    start the backend.
     """
 
     in_processes: bool = False
@@ -47,13 +47,13 @@ class Surroundings:
     is_set_late: bool = False
 
     @property
-    def has_row_a_device(self) -> bool:
-        """Whether its maps have a row for each device, as far as anybody can tell."""
+    def maps_all_devices(self) -> bool:
+        """Whether its maps have a shard for each device, as far as its words show."""
         return self.counts_devices and not self.takes_some
 
     @classmethod
     def of(cls, data: bytes) -> Surroundings:
-        """Returns what one file tells.
+        """Returns what one file shows.
 
         >>> Surroundings.of(b"import jax; n = jax.local_device_count()")
         Surroundings(in_processes=False, counts_devices=True, takes_some=False, is_set_late=False)
@@ -69,7 +69,6 @@ class Surroundings:
         )
 
     def __or__(self, other: Surroundings) -> Surroundings:
-        """Returns what two files tell together."""
         return Surroundings(
             self.in_processes or other.in_processes,
             self.counts_devices or other.counts_devices,

@@ -16,7 +16,7 @@ from pmapx._src.codemod.decide.nested_pmaps import bound
 
 
 def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
-    """Tells whether a function that outlives the site is mapped there more than once."""
+    """Returns whether a function that outlives the site is mapped there more than once."""
     if site.kind == "wrapper":
         return True
     if site.kind != "call" or not (
@@ -50,7 +50,7 @@ _USES: weakref.WeakKeyDictionary[Project, dict[str, list[_Use]]] = weakref.WeakK
 
 
 def _is_repeated(module: Module, node: ast.AST, inside: frozenset[ast.AST] = frozenset()) -> bool:
-    """Tells whether a place may be reached twice in one run of the program."""
+    """Returns whether a place may be reached twice in one run of the program."""
     while not isinstance(node, ast.Module):
         if isinstance(node, _REPEATING) or node in inside:
             return True
@@ -62,7 +62,7 @@ def _is_repeated(module: Module, node: ast.AST, inside: frozenset[ast.AST] = fro
 
 
 def _is_for_others(module: Module, site: Site, node: ast.AST) -> bool:
-    """Tells whether a map is made and called in a function that only others call, and often."""
+    """Returns whether a map is made and called in a function that only others call, and often."""
     return site.is_called_at_once and any(
         isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
         and not _uses(module.project).get(_called_by(module, each))

@@ -148,7 +148,7 @@ def _spec(axes: object, name: str) -> str:
 
 
 def _has_keyword_calls(module: Module, site: Site) -> bool:
-    """Tells whether something calls the map with keywords, which jax.shard_map does not take."""
+    """Returns whether something calls the map with keywords, which jax.shard_map does not take."""
     return any(
         isinstance(call, ast.Call)
         and call.keywords

@@ -68,7 +68,7 @@ def write(use: Use, editor: Editor) -> None:
 
 
 def _is_mapped_by_another(use: Use) -> bool:
-    """Tells whether a pmap is written as the function of another, with no option for jit."""
+    """Returns whether a pmap is written as the function of another, with no option for jit."""
     if any(use.site.option(name) for name in FOR_JIT):
         return False
     return any(

@@ -58,7 +58,7 @@ class Use:
             return "it is inside an f-string"
         if self.nestings:
             return "it is inside another map, or another is inside it"
-        if not around.has_row_a_device and site.option("devices") is None:
+        if not around.maps_all_devices and site.option("devices") is None:
             return "the program does not show that it maps over all of its devices"
         if site.is_called_at_once or self.is_made_again:
             return "it is made again for each call"

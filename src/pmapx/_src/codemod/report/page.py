@@ -37,7 +37,7 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a comparison of before and after says of a site: its state, and in which words."""
+    """The result of comparing a site before and after: its state, and a note."""
 
     state: State
     note: str = ""
@@ -91,13 +91,13 @@ def report(
     failed: Mapping[str, str] | None = None,
     verdicts: Mapping[tuple[str, int], Verdict] | None = None,
 ) -> MigrationReport:
-    """Returns what the page says of a migration.
+    """Returns what the page shows of a migration.
 
     Args:
       done: The files and what became of their sites.
       is_written: Whether the files were written.
       failed: Files that could not be written, and why.
-      verdicts: What a comparison says of a site, by its path and its line before. A rewritten site
+      verdicts: The result of a comparison, by the path and the line before. A rewritten site
         without one is unverified; None if nothing was compared.
     """
     failed = failed or {}
@@ -155,10 +155,9 @@ def render(shown: MigrationReport) -> str:
 
 
 class Replication:
-    """What the replicated style says of each site of a migration."""
+    """What the replicated style changes at each site of a migration."""
 
     def __init__(self, done: Migration) -> None:
-        """Finds the site of everything that became replicated or stays stacked."""
         self._outcomes = [
             each
             for file in done.files
@@ -178,7 +177,6 @@ class Replication:
                 self._stacked.setdefault(at, []).append((what, stay.reason))
 
     def added(self, site: SiteReport, outcome: Outcome) -> SiteReport:
-        """Returns a site with what is said of it."""
         if outcome not in self._outcomes:
             return site
         return dataclasses.replace(
@@ -245,7 +243,7 @@ def _text(file: Rewriting, data: bytes) -> str:
 
 
 def _first_lines(file: FileReport) -> list[str]:
-    """Returns the line that each site stands on, as far as a list shows it."""
+    """Returns the line of each site, as far as a list shows it."""
     lines = _lines(file.before)
     return [
         lines[site.line - 1].strip()[:WIDEST] if site.line <= len(lines) else ""
@@ -254,7 +252,7 @@ def _first_lines(file: FileReport) -> list[str]:
 
 
 def _file(file: FileReport) -> dict[str, object]:
-    """Returns the old lines, the new ones, and how they lie beside each other."""
+    """Returns the old lines, the new ones, and the steps that align them."""
     before, after = _lines(file.before), _lines(file.after)
     steps = aligned(before, after)
     new: list[str] = []

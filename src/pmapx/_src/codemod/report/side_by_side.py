@@ -1,4 +1,4 @@
-"""Two versions of a text side by side: which line of one stands beside which of the other."""
+"""Two versions of a text side by side: which line of one belongs to which of the other."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class _Token(NamedTuple):
 
 
 def is_at_its_place(source: Source, node: ast.expr) -> bool:
-    """Tells whether a node is where it says: in f-strings, not always before Python 3.12."""
+    """Returns whether a node has its real place: in f-strings, not always before Python 3.12."""
     try:
         found = ast.parse(f"({source.segment(source.place(node))}\n)", mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):

@@ -25,7 +25,7 @@ class _Line(NamedTuple):
 
 
 def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
-    """Tells whether a function is the one that an earlier run wrote."""
+    """Returns whether a function is the one that an earlier run wrote."""
     found = emitted_functions.find(name, manner).node
     return axis_names.without_name(found) == axis_names.without_name(node)
 
@@ -133,7 +133,7 @@ def _is_import(line: _Line) -> bool:
 
 
 def _is_imported(lines: Sequence[_Line], text: str) -> bool:
-    """Tells whether one of these lines binds what a line with one import binds."""
+    """Returns whether one of these lines binds what a line with one import binds."""
     wanted = ast.dump(ast.parse(text).body[0].names[0])  # type: ignore[attr-defined]
     module = getattr(ast.parse(text).body[0], "module", None)
     return any(

@@ -58,7 +58,7 @@ def taken_first(module: Module) -> list[ast.Subscript | ast.Call]:
 
 
 def _takes_first(module: Module, node: ast.Subscript | ast.Call) -> bool:
-    """Tells whether this is ``x[0]`` or ``tree_map(lambda x: x[0], x)``."""
+    """Returns whether this is ``x[0]`` or ``tree_map(lambda x: x[0], x)``."""
     if isinstance(node, ast.Subscript):
         index = node.slice
         return isinstance(index, ast.Constant) and index.value == 0 and type(index.value) is int

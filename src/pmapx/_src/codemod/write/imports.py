@@ -1,10 +1,10 @@
-"""Changes to the imports of a file: moved to pmapx, added, and dropped where nothing uses them."""
+"""Changes to a file's imports: taken from pmapx, added, and dropped where nothing uses them."""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -12,7 +12,6 @@ from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.write.call_tokens import words
 from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.source.edits import Edit, between, ends, replacing, starts
-from pmapx._src.source.location import Place
 
 
 def edits(
@@ -21,7 +20,7 @@ def edits(
     """Returns the changes to a file's imports.
 
     ``gone`` are the nodes whose text was replaced; ``moved`` the names in ``from ... import``
-    that are to come from pmapx, each with its name there; ``needs`` tells whether the new texts
+    that are to come from pmapx, each with its name there; ``needs`` is whether the new texts
     name pmapx itself.
     """
     found: list[Edit] = []
@@ -67,7 +66,7 @@ def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str])
 
 
 def is_of_jax(alias: ast.alias, module: Module) -> bool:
-    """Tells whether an import brings the function that JAX removed, whose place is taken."""
+    """Returns whether an import brings the function that JAX removed, whose place is taken."""
     reference = module.facts.references.get(alias)
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
@@ -87,26 +86,23 @@ def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
     }
     if not imported:
         return set()
-    uses = name_uses(module)
-    # Strings: __all__, getattr and annotations in quotes.
-    after = uses.strings | {word for edit in edits for word in words(edit.text)}
+    written = {word for edit in edits for word in words(edit.text)}
     stretches = [edit.place(module.path) for edit in edits]
+
+    def is_replaced(node: ast.Name) -> bool:
+        return any(module.place(node).is_inside(stretch) for stretch in stretches)
+
     return {
         alias
         for alias, name in imported.items()
-        if name in uses.names
-        and name not in after
-        and all(_is_in_any(module.place(node), stretches) for node in uses.names[name])
+        if name not in written
+        and _is_used_only(module, name, is_replaced)
         and not _is_taken_from(module, name)
     }
 
 
-def _is_in_any(place: Place, stretches: list[Place]) -> bool:
-    return any(place.is_inside(stretch) for stretch in stretches)
-
-
 def _is_taken_from(module: Module, name: str) -> bool:
-    """Tells whether another file may import a name from a module, or reach it as an attribute."""
+    """Returns whether another file may import a name from a module, or reach it as an attribute."""
     if "pmap" not in name:
         # A file that has no word of those that are looked for was not read.
         return True
@@ -144,7 +140,7 @@ def _changed(
     found = []
     kept = [alias for alias in node.names if alias not in taken]
     for alias, following in zip(node.names, node.names[1:], strict=False):
-        if alias in taken and any(later in kept for later in _after(node, alias)):
+        if alias in taken and node.names.index(alias) < node.names.index(kept[-1]):
             found.append(between(starts(module.place(alias)), starts(module.place(following))))
     if node.names[-1] in taken:
         found.append(between(ends(module.place(kept[-1])), ends(module.place(node.names[-1]))))
@@ -158,17 +154,13 @@ def _changed(
     return found
 
 
-def _after(node: ast.ImportFrom, alias: ast.alias) -> list[ast.alias]:
-    return node.names[node.names.index(alias) + 1 :]
-
-
 def _text(alias: ast.alias, ours: str) -> str:
     bound = alias.asname or alias.name
     return ours if bound == ours else f"{ours} as {bound}"
 
 
 def _stands_alone(module: Module, node: ast.stmt) -> bool:
-    """Tells whether nothing else is on a statement's lines but a comment."""
+    """Returns whether nothing else is on a statement's lines but a comment."""
     place = module.place(node)
     before = module.source.line(place.line)[: place.column]
     after = module.source.line(place.end_line)[place.end_column :].strip()
@@ -182,27 +174,24 @@ def _unused(
     # A notebook's magic lines may use what no statement does.
     if module.path.endswith("__init__.py") or module.source.cells:
         return set()
-    replaced = {
-        part.id
-        for node in gone
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and not isinstance(node, ast.Name)
-    }
     inside = {part for node in gone if isinstance(node, ast.Attribute) for part in ast.walk(node)}
     inside |= {part for node in gone if isinstance(node, ast.Call) for part in ast.walk(node.func)}
+    return {
+        alias
+        for node in module.source.tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if alias not in moved
+        and _is_used_only(module, alias.asname or alias.name, inside.__contains__)
+        and not _is_imported_elsewhere(module, alias.asname or alias.name)
+    }
+
+
+def _is_used_only(module: Module, name: str, where: Callable[[ast.Name], bool]) -> bool:
+    """Returns whether all uses of a name are in some places, and there are any."""
     uses = name_uses(module)
-    found = set()
-    for node in module.source.tree.body:
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        for alias in node.names:
-            bound = alias.asname or alias.name
-            if alias in moved or "." in bound or bound in uses.strings:
-                continue
-            is_used = any(node not in inside for node in uses.names.get(bound, ()))
-            if bound in replaced and not is_used and not _is_imported_elsewhere(module, bound):
-                found.add(alias)
-    return found
+    # Strings: __all__, getattr and annotations in quotes.
+    return name in uses.names and name not in uses.strings and all(map(where, uses.names[name]))
 
 
 def _is_imported_elsewhere(module: Module, name: str) -> bool:
@@ -219,7 +208,7 @@ def _added(module: Module) -> Edit:
     """Puts ``import pmapx`` behind the imports at the top of a file."""
     line = end_of_imports(module)
     if not line and module.source.cells:
-        # What stands above the first statement of a notebook may be magic for the whole cell.
+        # What is above the first statement of a notebook may be a magic for all of its cell.
         real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
         first = real[0].lineno if real else 1
         return between((first, 0), (first, 0), "import pmapx\n")

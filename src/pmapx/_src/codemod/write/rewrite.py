@@ -39,7 +39,7 @@ WRAPPED = "__wrapped__ is used in this file, which is another function after the
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one place; ``reason`` says why it is left, and is empty if it is not.
+    """What became of one place; ``reason`` is why it is left, and empty if it is not.
 
     ``cell`` is a notebook's cell, and the line in it.
     """
@@ -69,7 +69,6 @@ class Rewriting:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to write."""
         return self.before != self.after
 
 
@@ -193,7 +192,7 @@ def _placing_names(module: Module) -> dict[Place, str]:
     return {module.place(use.node): use.name for use in uses if use.name not in guarded}
 
 
-# What the shortest of the functions that map rows can do.
+# What the shortest of the functions that map can do.
 _SIMPLE_OPTIONS = frozenset({"axis_name", "devices", "backend", "donate_argnums"})
 
 
@@ -215,7 +214,7 @@ _MAPPING = {"one_row_each", "kept_one_row_each", "map_rows"}
 
 
 def _has_general(module: Module) -> bool:
-    """Tells whether an earlier run wrote the function that maps any axes, which stays."""
+    """Returns whether an earlier run wrote the function that maps any axes, which stays."""
     return any(
         isinstance(node, ast.FunctionDef)
         and node.name == "one_row_each"
