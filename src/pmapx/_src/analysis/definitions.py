@@ -43,6 +43,7 @@ class Definitions:
 
     def __init__(self) -> None:
         self.reaching: dict[ast.AST, Reaching] = {}
+        self._from_elsewhere: set[ast.AST] = set()
         self.assigned: dict[ast.AST, Definition] = {}
         # All that a function, class or module ever binds to a name.
         self.bound: dict[tuple[ast.AST, str], set[Definition]] = {}
@@ -51,6 +52,14 @@ class Definitions:
         # What an object's own methods leave in its attributes, by class and attribute.
         self.published: dict[tuple[ast.ClassDef, str], set[Definition]] = {}
 
-    def add_reaching(self, node: ast.AST, found: Reaching) -> None:
-        """Notes what reaches a use; one read again, as in a loop, keeps all."""
-        self.reaching[node] = self.reaching.get(node, frozenset()) | found
+    def add_reaching(self, node: ast.AST, found: Reaching | None) -> None:
+        """Notes what reaches a use; one read again, as in a loop, keeps all.
+
+        None is for a use of what is bound elsewhere: any binding may reach that.
+        """
+        if found is None:
+            self._from_elsewhere.add(node)
+        else:
+            self.reaching[node] = self.reaching.get(node, frozenset()) | found
+        if node in self._from_elsewhere:
+            self.reaching.pop(node, None)
