@@ -1,7 +1,7 @@
 """Which bindings reach each use of a name, so that a value can be followed from maker to use.
 
 Recorded for projects that ask for it: ``migrate`` edits every place that a value goes through, and
-must miss none. Within a function, the bindings that reach a use are those of the ways to it; from
+must miss none. Within a function, the bindings that reach a use are those on the paths to it; from
 outside, a name or an attribute has all that was ever bound to it.
 """
 
