@@ -33,8 +33,7 @@ def assign(
     """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
     held = frozenset(fact for fact in held if not isinstance(fact, Donated))
     if isinstance(target, ast.Name):
-        frame.env.bind(target.id, held)
-        frame.define(target.id, target, source, steps)
+        frame.bind(target.id, held, target, source, steps)
     elif isinstance(target, ast.Starred):
         assign(frame, target.value, UNKNOWN, source, (*steps, OPAQUE))
     elif isinstance(target, (ast.Tuple, ast.List)):

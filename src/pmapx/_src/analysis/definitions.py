@@ -1,7 +1,7 @@
 """Which bindings reach each use of a name, so that a value can be followed from maker to use.
 
 Recorded for projects that ask for it: ``migrate`` edits every place that a value goes through, and
-must miss none. Within a function, the bindings that reach a use are those of the ways to it; from
+must miss none. Within a function, the bindings that reach a use are those on the paths to it; from
 outside, a name or an attribute has all that was ever bound to it.
 """
 
@@ -43,6 +43,7 @@ class Definitions:
 
     def __init__(self) -> None:
         self.reaching: dict[ast.AST, Reaching] = {}
+        self._from_elsewhere: set[ast.AST] = set()
         self.assigned: dict[ast.AST, Definition] = {}
         # All that a function, class or module ever binds to a name.
         self.bound: dict[tuple[ast.AST, str], set[Definition]] = {}
@@ -51,6 +52,14 @@ class Definitions:
         # What an object's own methods leave in its attributes, by class and attribute.
         self.published: dict[tuple[ast.ClassDef, str], set[Definition]] = {}
 
-    def add_reaching(self, node: ast.AST, found: Reaching) -> None:
-        """Notes what reaches a use; one read again, as in a loop, keeps all."""
-        self.reaching[node] = self.reaching.get(node, frozenset()) | found
+    def add_reaching(self, node: ast.AST, found: Reaching | None) -> None:
+        """Notes what reaches a use; one read again, as in a loop, keeps all.
+
+        None is for a use of what is bound elsewhere: any binding may reach that.
+        """
+        if found is None:
+            self._from_elsewhere.add(node)
+        else:
+            self.reaching[node] = self.reaching.get(node, frozenset()) | found
+        if node in self._from_elsewhere:
+            self.reaching.pop(node, None)

@@ -47,6 +47,18 @@ class Frame:
     # The tree_map that is applying this function to leaves, and its module.
     tree_call: tuple[Module, ast.expr] | None = None
 
+    def bind(
+        self,
+        name: str,
+        held: Value,
+        node: ast.AST,
+        source: ast.expr | None = None,
+        steps: tuple[Step, ...] = (),
+    ) -> None:
+        """Binds a name to what is known of its value."""
+        self.env.bind(name, held)
+        self.define(name, node, source, steps)
+
     def define(
         self,
         name: str,

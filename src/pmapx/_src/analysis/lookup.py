@@ -85,9 +85,7 @@ def path_value(
         )
     held = looked_up(frame, held)
     if frame.module.project.has_definitions and path is not None:
-        reaching = frame.env.reaching(path)
-        if reaching is not None:
-            frame.module.facts.definitions.add_reaching(node, reaching)
+        frame.module.facts.definitions.add_reaching(node, frame.env.reaching(path))
     is_outside = False
     for fact in held:
         if isinstance(fact, Named):

@@ -29,7 +29,7 @@ class Environment:
         # The scopes of names that were declared ``global`` or ``nonlocal``.
         self.declared: dict[str, Environment] = {}
         self.parameters: frozenset[str] = frozenset()
-        # The first parameter of a method, and what its attributes held on the ways that ended.
+        # The first parameter of a method, and what its attributes held on the paths that ended.
         self.self_name = ""
         self.left: dict[str, set[Definition]] = {}
         # Whether what runs here is seen to be traced by jit, or mapped by pmap.
@@ -58,7 +58,7 @@ class Environment:
             held = [definitions.get(name) for _, definitions in states]
             found = frozenset().union(*filter(None, held))
             if "." in name and any(each != found for each in held):
-                # On some ways the attribute has what it had before.
+                # On some paths the attribute has what it had before.
                 self.left.setdefault(name, set()).update(found)
             else:
                 merged[name] = found
@@ -87,13 +87,10 @@ class Environment:
 
     def declare(self, name: str, *, is_global: bool) -> None:
         """Makes a name that of the module, or of the function around that binds it."""
-        scope = self.outermost
-        around = self.around
-        while not is_global and around is not None and around is not scope:
-            if name in around.names and not around.is_class:
-                scope = around
-            around = around.around
-        self.declared[name] = scope
+        scope = None if is_global else self.around
+        while scope is not None and (scope.is_class or name not in scope.names):
+            scope = scope.around
+        self.declared[name] = scope or self.outermost
 
     def find(self, name: str) -> Value | None:
         """Returns what the innermost scope that binds a name holds, or None."""

@@ -32,9 +32,8 @@ def _import(frame: Frame, node: ast.Import) -> None:
         _refer(frame, alias, alias.name)
         project = frame.module.project
         name = alias.asname or alias.name.partition(".")[0]
-        whole = alias.name if alias.asname is not None else name
-        frame.env.bind(name, project.imported(frame.module.path, whole))
-        frame.define(name, alias)
+        imported = alias.name if alias.asname is not None else name
+        frame.bind(name, project.imported(frame.module.path, imported), alias)
 
 
 def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
@@ -48,8 +47,7 @@ def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
         for fact in held:
             if isinstance(fact, Named):
                 _refer(frame, alias, fact.name)
-        frame.env.bind(alias.asname or alias.name, held)
-        frame.define(alias.asname or alias.name, alias)
+        frame.bind(alias.asname or alias.name, held, alias)
 
 
 def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
@@ -63,8 +61,7 @@ def _define_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef)
     held = value(function)
     for decorator, known in zip(reversed(node.decorator_list), reversed(decorators), strict=True):
         held = decorate(frame, decorator, known, held)
-    frame.env.bind(node.name, held)
-    frame.define(node.name, node)
+    frame.bind(node.name, held, node)
 
 
 def _define_class(frame: Frame, node: ast.ClassDef) -> None:
@@ -81,8 +78,7 @@ def _define_class(frame: Frame, node: ast.ClassDef) -> None:
     execute(inner, node.body)
     # The class keeps the dict that its body has become after branches.
     cls.body.update(env.names)
-    frame.env.bind(node.name, value(cls))
-    frame.define(node.name, node)
+    frame.bind(node.name, value(cls), node)
 
 
 def _return(frame: Frame, node: ast.Return) -> bool:
@@ -197,8 +193,7 @@ def _try(frame: Frame, node: ast.Try) -> bool:
         if handler.type is not None:
             evaluate(frame, handler.type)
         if handler.name is not None:
-            frame.env.bind(handler.name, UNKNOWN)
-            frame.define(handler.name, handler)
+            frame.bind(handler.name, UNKNOWN, handler)
         if execute(frame, handler.body):
             ends.append(frame.env.state)
     frame.guards -= is_guard
@@ -231,8 +226,7 @@ def _match(frame: Frame, node: ast.Match) -> bool:
         for part in ast.walk(case.pattern):
             name = getattr(part, "name", None)
             if isinstance(name, str):
-                frame.env.bind(name, UNKNOWN)
-                frame.define(name, part)
+                frame.bind(name, UNKNOWN, part)
         if case.guard is not None:
             evaluate(frame, case.guard)
     return _branches(frame, [*[case.body for case in node.cases], []])

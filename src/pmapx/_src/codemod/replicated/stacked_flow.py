@@ -62,6 +62,8 @@ class Flow(StackedCalls):
     def _statements(self, module: Module, parts: Sequence[ast.AST]) -> None:
         for part in parts:
             if part in self._traced:
+                for decorator in getattr(part, "decorator_list", ()):
+                    self.value(module, decorator)
                 self.read_traced(module, part)  # type: ignore[arg-type]
             else:
                 self._statement(module, part)
