@@ -29,7 +29,6 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology.devices import several
 from pmapx._src.audit.topology.scaling import scaling
-from pmapx._src.map.pmap import MappedFunction
 from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -63,13 +62,9 @@ class AuditListener(Listener):
     def made(self, function: MadeFunction) -> bool:
         """Audits every function."""
         if function.kind == "pmap":
-            mapped: MappedFunction = function.made._mapped
-            function.state = AuditedCalls(
-                mapped._programs.function,
-                mapped._record,
-                frames.line(),
-                mapped._options.static_argnums,
-            )
+            programs, record = function.made._pmapx, function.made._mapped._record
+            static_argnums = programs.options.static_argnums
+            function.state = AuditedCalls(programs.function, record, frames.line(), static_argnums)
         else:
             name = getattr(function.made, "__name__", "a function")
             function.state = AuditedCalls(name, None, frames.line())
@@ -160,8 +155,7 @@ class AuditListener(Listener):
         return dataclasses.replace(subject, scaling=found)
 
     def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
-        mapped: MappedFunction = f._mapped
-        programs = mapped._programs
+        mapped, programs = f._mapped, f._pmapx
         if self._topology is not None:
             return subjects.of_topology(f, args, kwargs, self._topology)
         if programs.spans_processes():
