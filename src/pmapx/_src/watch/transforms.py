@@ -166,8 +166,9 @@ def _watch_pmap(listener: Listener) -> None:
     make = PmapImpl.as_function
 
     def as_function(mapped: PmapImpl) -> Any:
-        options = {"donate_argnums": mapped._options.donated_argnums}
-        return _watched(listener, MadeFunction("pmap", mapped._builder.fun, make(mapped), options))
+        pmapped: Any = make(mapped)
+        options = {"donate_argnums": pmapped._pmapx.options.donated_argnums}
+        return _watched(listener, MadeFunction("pmap", pmapped.__wrapped__, pmapped, options))
 
     PmapImpl.as_function = as_function  # type: ignore[method-assign, assignment]
 

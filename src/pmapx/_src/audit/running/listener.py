@@ -29,7 +29,6 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology.devices import several
 from pmapx._src.audit.topology.scaling import scaling
-from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -63,13 +62,10 @@ class AuditListener(Listener):
     def made(self, function: MadeFunction) -> bool:
         """Audits every function."""
         if function.kind == "pmap":
-            mapped: PmapImpl = function.made._mapped
-            function.state = AuditedCalls(
-                mapped._builder.function,
-                mapped._statistics,
-                frames.line(),
-                mapped._options.static_argnums,
-            )
+            programs, statistics = function.made._pmapx, function.made._mapped._statistics
+            static_argnums = programs.options.static_argnums
+            line = frames.line()
+            function.state = AuditedCalls(programs.function, statistics, line, static_argnums)
         else:
             name = getattr(function.made, "__name__", "a function")
             function.state = AuditedCalls(name, None, frames.line())
@@ -160,8 +156,7 @@ class AuditListener(Listener):
         return dataclasses.replace(subject, scaling=found)
 
     def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
-        mapped: PmapImpl = f._mapped
-        programs = mapped._builder
+        mapped, programs = f._mapped, f._pmapx
         if self._topology is not None:
             return subjects.of_topology(f, args, kwargs, self._topology)
         if programs.is_multi_process():
