@@ -112,10 +112,11 @@ pictures: $(READY) ## Make the README's pictures again from real runs (needs Chr
 bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
 	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)
 
-lint: $(TEST_READY) ## Check style, formatting and types
+lint: $(TEST_READY) ## Check style, formatting, types and layers
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(TEST_READY) ## Format the code and mend what ruff can mend
 	$(RUN) -m ruff format .

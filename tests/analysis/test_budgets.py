@@ -2,7 +2,8 @@
 
 import pytest
 
-from pmapx._src.analysis import functions, module
+from pmapx._src.analysis import module
+from pmapx._src.analysis.interpreter import functions
 from pmapx._src.analysis.project import Project
 
 CHAIN = "".join(f"def f{i}(x): return f{i + 1}(x)\n" for i in range(20))

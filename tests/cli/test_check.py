@@ -209,7 +209,7 @@ def test_a_tree_without_jax_is_checked_without_importing_a_rule(tmp_path):
     )  # fmt: skip
     imported = set(done.stderr.split())
     assert "pmapx._src.lint.check" in imported
-    heavy = {"jax", "rich", "pmapx._src.lint.rules", "pmapx._src.analysis.statements"}
+    heavy = {"jax", "rich", "pmapx._src.lint.rules", "pmapx._src.analysis.interpreter.statements"}
     assert not imported & heavy
 
 
@@ -262,7 +262,7 @@ def test_unsafe_fixes_alone_are_an_error(removed):
 
 
 def test_a_file_that_cannot_be_written_is_one_line(removed, monkeypatch):
-    from pmapx._src.source import atomic_write
+    from pmapx._src.source.rewriting import atomic_write
 
     def refuse(file):
         raise OSError(28, "No space left on device")

@@ -11,7 +11,7 @@ pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 
 from migrating import migrate, written
 
-from pmapx._src.source import atomic_write
+from pmapx._src.source.rewriting import atomic_write
 
 PROGRAM = "import jax\nstep = jax.pmap(abs, axis_name='i')\n"
 CHANGED = "step = jax.jit(one_row_each(abs, axis_name='i'))\n"

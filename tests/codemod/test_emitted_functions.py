@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from pmapx._src.codemod.emitted import (
+from pmapx._src.emitted import (
+    functions,
     nested_rows,
     placing,
     process_rows,
@@ -12,8 +13,7 @@ from pmapx._src.codemod.emitted import (
     shards,
     simple_rows,
 )
-from pmapx._src.codemod.write import emitted_functions
-from pmapx._src.codemod.write.emitted_functions import Manner
+from pmapx._src.emitted.functions import Manner
 
 N = jax.device_count()
 ROWS = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
@@ -86,9 +86,9 @@ def test_a_shard_is_put_on_each_device():
 
 
 def test_every_function_is_found_in_each_manner():
-    assert len(emitted_functions.names()) == 14
+    assert len(functions.names()) == 14
     for manner in Manner:
-        for name in emitted_functions.names():
-            found = emitted_functions.find(name, manner)
+        for name in functions.names():
+            found = functions.find(name, manner)
             compile(found.text, name, "exec")
-            assert found.needs <= set(emitted_functions.names())
+            assert found.needs <= set(functions.names())

@@ -8,9 +8,9 @@ from migrated import rewritten
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import find_sites
 from pmapx._src.codemod import forms
-from pmapx._src.codemod.decide import plans
 from pmapx._src.codemod.decide.nested_pmaps import nestings
 from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.write import plans
 
 COUNTED = "N = jax.local_device_count()\n"
 OF_PROCESSES = COUNTED + "RANK = jax.process_index()\n"

@@ -14,7 +14,7 @@ import pytest
 from mutations import case
 
 from pmapx._src.lint.check import check
-from pmapx._src.source.settings import make
+from pmapx._src.lint.settings import make
 
 migration = pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 

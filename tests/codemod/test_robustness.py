@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from pmapx._src.lint.check import check
+from pmapx._src.lint.settings import make
 from pmapx._src.source import files
-from pmapx._src.source.settings import make
 from reading import findings
 
 USE = "import jax\nstep = jax.pmap(lambda x: x)\n"

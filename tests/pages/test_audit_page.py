@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from pmapx._src.audit.report import as_html
+from pmapx._src.audit import as_html
 from pmapx._src.audit.report.audit_report import (
     AuditedFunction,
     AuditReport,

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from pmapx._src.source import atomic_write
+from pmapx._src.source.rewriting import atomic_write
 
 
 def test_a_file_is_replaced_and_keeps_its_mode(tmp_path):

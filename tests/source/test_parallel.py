@@ -24,7 +24,7 @@ import json, sys
 from pmapx._src.lint import check as checking
 from pmapx._src.source import batches, parallel
 from pmapx._src.lint.check import check
-from pmapx._src.source.settings import make
+from pmapx._src.lint.settings import make
 if __name__ == "__main__":
     batches.SHARE, batches.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
     if sys.argv[3] == "spawn":

@@ -3,8 +3,8 @@
 import pytest
 
 from pmapx._src.analysis.values import Confidence
+from pmapx._src.lint import settings
 from pmapx._src.lint.rules import all_rules, selected
-from pmapx._src.source import settings
 from reading import codes, findings
 
 USE = "import jax\nstep = jax.pmap(lambda x: x)"

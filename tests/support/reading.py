@@ -3,7 +3,7 @@
 import textwrap
 
 from pmapx._src.lint.check import check
-from pmapx._src.source.settings import make
+from pmapx._src.lint.settings import make
 
 
 def findings(tmp_path, program=None, *, files=None, confidence="low", select=(), processes=1):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from watched_functions import Watched, double
 
-from pmapx._src.codemod.write.emitted_functions import find
+from pmapx._src.emitted.functions import find
 from pmapx._src.verify.record.recording import Recording
 from pmapx._src.verify.record.writer import Recorder
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
+from pmapx._src.codemod.verified import tree_around
 from pmapx._src.verify import tree_copies
-from pmapx._src.verify.migrated import tree_around
 from pmapx._src.verify.runs import CannotRunError
 from pmapx._src.verify.verify import _redirected
 

@@ -5,8 +5,8 @@ import pickle
 import subprocess
 import sys
 
+from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
-from pmapx._src.codemod.replicated.proving import prove
 
 RUNNER = """
 import pathlib, pickle, runpy, sys

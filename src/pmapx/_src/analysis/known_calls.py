@@ -6,11 +6,12 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from pmapx._src.analysis import known_names, mixed_devices
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Indexing, Making
-from pmapx._src.analysis.indexing import index_taken, iterate, record_shard
-from pmapx._src.analysis.interpreter import Arguments, Frame, call
-from pmapx._src.analysis.lookup import attribute
+from pmapx._src.analysis.interpreter import mixed_devices
+from pmapx._src.analysis.interpreter.frame import Arguments, Frame, call
+from pmapx._src.analysis.interpreter.indexing import index_taken, iterate, record_shard
+from pmapx._src.analysis.interpreter.lookup import attribute
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Bound,

@@ -8,17 +8,12 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import (
-    calls,
-    expressions,
-    interpreter,
-    known_calls,
-    known_names,
-    statements,
-)
+from pmapx._src.analysis import known_calls, known_names
 from pmapx._src.analysis.facts import Facts
-from pmapx._src.analysis.functions import call_function
-from pmapx._src.analysis.interpreter import Arguments, Frame
+from pmapx._src.analysis.interpreter import calls, expressions, statements
+from pmapx._src.analysis.interpreter import frame as interpreter
+from pmapx._src.analysis.interpreter.frame import Arguments, Frame
+from pmapx._src.analysis.interpreter.functions import call_function
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,

@@ -7,9 +7,9 @@ import tempfile
 
 import click
 
-from pmapx._src.audit.report import merge_reports
+from pmapx._src.audit.running import merge_reports
 from pmapx._src.cli._terminal import fail
-from pmapx._src.source import atomic_write
+from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.watch.command import INSTALL, run
 
 HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")

@@ -15,10 +15,11 @@ from pmapx._src.cli._terminal import (
     exclude_option,
     fail,
 )
+from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check
 from pmapx._src.lint.formats import FORMATS, render
-from pmapx._src.source import atomic_write, settings
 from pmapx._src.source.location import Confidence
+from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
     from pmapx._src.lint.fixing import FixedFile
@@ -106,7 +107,7 @@ def command(
 
         fixed = fix_reported(report, wanted, is_unsafe=unsafe_fixes)
     if is_diff:
-        from pmapx._src.source.change import diff
+        from pmapx._src.source.rewriting.change import diff
 
         for file in fixed:
             echo(colored_diff(diff(file)), color)
@@ -120,7 +121,7 @@ def command(
 
 
 def _write(ctx: click.Context, fixed: list[FixedFile]) -> None:
-    from pmapx._src.source import atomic_write
+    from pmapx._src.source.rewriting import atomic_write
 
     for file in fixed:
         try:

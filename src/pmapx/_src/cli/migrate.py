@@ -22,11 +22,12 @@ from pmapx._src.cli._terminal import (
     exclude_option,
     fail,
 )
-from pmapx._src.source import atomic_write, settings
+from pmapx._src.lint import settings
+from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
+    from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.migration import Migration
-    from pmapx._src.codemod.replicated.evidence import Evidence
     from pmapx._src.codemod.report.page import Verdict
 
 
@@ -114,7 +115,7 @@ def command(
       pmapx migrate . --style replicated -- python train.py --steps 3
       pmapx migrate . --style replicated --replicated train_step:state
     """
-    from pmapx._src.source.change import diff
+    from pmapx._src.source.rewriting.change import diff
 
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
@@ -166,7 +167,7 @@ def _prove(
     ctx: click.Context, command_line: Sequence[str], devices: int | None, timeout: float
 ) -> Evidence:
     """Runs the user's command on the unchanged code."""
-    from pmapx._src.codemod.replicated.proving import ProofError, prove
+    from pmapx._src.codemod.evidence.proof_run import ProofError, prove
     from pmapx._src.verify.runs import default_devices
 
     wanted = devices if devices is not None else default_devices(os.environ)
@@ -188,8 +189,8 @@ def _verify(
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Compares runs of the command; returns the verdicts for the report, and the exit code."""
     from pmapx._src.cli._verification import as_text
+    from pmapx._src.codemod.verified import verify_migration
     from pmapx._src.verify.compare.tolerance import Tolerance
-    from pmapx._src.verify.migrated import verify_migration
     from pmapx._src.verify.runs import CannotRunError
 
     options["tolerance"] = Tolerance(*tolerance)

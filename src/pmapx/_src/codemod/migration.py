@@ -11,13 +11,13 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import style as replicated
-from pmapx._src.codemod.replicated.evidence import Evidence
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, rewrite
 from pmapx._src.source import files as sources
 from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
-from pmapx._src.source.edits import Origins, applied
+from pmapx._src.source.rewriting.edits import Origins, applied
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40

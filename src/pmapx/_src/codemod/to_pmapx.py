@@ -9,12 +9,13 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.write import imports
+from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write.host_reads import taken_first
-from pmapx._src.codemod.write.name_uses import name_uses
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
-from pmapx._src.source import notebook_edits, suppressions
-from pmapx._src.source.edits import Edit, keeping, replacing, starts
+from pmapx._src.source import suppressions
+from pmapx._src.source.rewriting import notebook_edits
+from pmapx._src.source.rewriting.edits import Edit, keeping, replacing, starts
 
 # Each with the keywords that ours takes too.
 OURS: dict[str, tuple[str, tuple[str, ...] | None]] = {

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.searched_names import has_uses
+from pmapx._src.lint.settings import Settings
 from pmapx._src.source import batches, gc_paused, parallel, prefilter
 from pmapx._src.source.batches import Load
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.prefilter import Sifted
-from pmapx._src.source.settings import Settings
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project

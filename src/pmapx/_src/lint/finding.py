@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pmapx._src.source.edits import Edit
 from pmapx._src.source.location import Confidence, Place
+from pmapx._src.source.rewriting.edits import Edit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.lint import rules
 from pmapx._src.lint.finding import Finding, Fix
-from pmapx._src.source import files, notebook_edits, suppressions
+from pmapx._src.lint.settings import Settings
+from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
-from pmapx._src.source.edits import Edit
-from pmapx._src.source.settings import Settings
+from pmapx._src.source.rewriting import notebook_edits
+from pmapx._src.source.rewriting.edits import Edit
 
 if TYPE_CHECKING:
     from pmapx._src.lint.check import Report

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from pmapx._src.analysis import lookup
 from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Fix
-from pmapx._src.source import import_edits
+from pmapx._src.source.rewriting import import_edits
 
 
 def uses_of(module: Module, names: Collection[str]) -> Iterator[tuple[Reference, str]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from pmapx._src.analysis import lookup
 from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named, value
 from pmapx._src.lint.finding import Fix
-from pmapx._src.source import import_edits
-from pmapx._src.source.edits import Edit, replacing
+from pmapx._src.source.rewriting import import_edits
+from pmapx._src.source.rewriting.edits import Edit, replacing
 
 # ``import jax`` does not import these.
 _NEED_AN_IMPORT = ("jax.extend.", "jax.example_libraries.")

@@ -94,7 +94,7 @@ class PmappedFunction:
         options = dataclasses.replace(self._pmapx.options, devices=None)
         ids = devices and [(device.platform, device.id) for device in devices]
         attributes = {name: value for name, value in vars(self).items() if name[:2] != "__"}
-        return _pmapped_again, (self.__wrapped__, options, ids), attributes
+        return _pmapped_again, (type(self._mapped), self.__wrapped__, options, ids), attributes
 
 
 _METHODS = frozenset(name for name in vars(PmappedFunction) if not name.startswith("__"))
@@ -115,11 +115,12 @@ def _is_pickled_by_value(function: PmappedFunction) -> bool:
 
 
 def _pmapped_again(
-    fun: Callable[..., Any], options: Options, ids: list[tuple[str, int]] | None
+    impl: type[PmapImpl],
+    fun: Callable[..., Any],
+    options: Options,
+    ids: list[tuple[str, int]] | None,
 ) -> PmappedFunction:
     """Recreates a pickled function, on the devices of these platforms and ids if any."""
-    from pmapx._src.map.pmap import PmapImpl
-
     if ids is not None:
         by_id = {
             (d.platform, d.id): d for name in {name for name, _ in ids} for d in jax.devices(name)
@@ -128,4 +129,4 @@ def _pmapped_again(
         if missing:
             raise errors.UnknownOption("devices", missing, "devices that this process has")
         options = dataclasses.replace(options, devices=tuple(by_id[each] for each in ids))
-    return PmapImpl(fun, options).as_function()
+    return impl(fun, options).as_function()

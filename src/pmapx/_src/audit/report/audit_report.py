@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
 from pmapx._src.audit.report.scaling_table import Scaling
-from pmapx._src.source import atomic_write
+from pmapx._src.source.rewriting import atomic_write
 
 FORMAT = 1
 """The version of what ``to_dict`` returns, increased when a name in it is removed or changes."""
@@ -342,7 +342,7 @@ class AuditReport:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes a self-contained page with pictures."""
-        from pmapx._src.audit.report import as_html
+        from pmapx._src.audit import as_html
 
         atomic_write.write_output(os.fspath(path), as_html.render(self))
 

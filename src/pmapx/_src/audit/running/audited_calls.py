@@ -11,7 +11,7 @@ import jax
 from pmapx._src import errors
 from pmapx._src.audit import examine, findings
 from pmapx._src.audit.report.audit_report import AuditedFunction, History, MovedInput
-from pmapx._src.audit.report.merge_reports import once_each_move
+from pmapx._src.audit.running.merge_reports import once_each_move
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.map.cache_info import CallStatistics

@@ -23,8 +23,8 @@ import numpy as np
 from pmapx._src import fastpath
 from pmapx._src.audit import examine
 from pmapx._src.audit import subject as subjects
-from pmapx._src.audit.report import merge_reports
 from pmapx._src.audit.report.audit_report import RowRead
+from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology.devices import several

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from pmapx._src.codemod.write import emitted_functions
+from pmapx._src.emitted import functions
 
 _JAX = b"jax"
 _OF_PROCESSES = re.compile(
@@ -26,7 +26,7 @@ _LATE_SETTING = re.compile(
 )
 # What an earlier run wrote is no evidence.
 _EMITTED = re.compile(
-    rf"^def (?:{'|'.join(emitted_functions.names())})\(.*?\n(?=[^\s)]|\Z)".encode(),
+    rf"^def (?:{'|'.join(functions.names())})\(.*?\n(?=[^\s)]|\Z)".encode(),
     re.DOTALL | re.MULTILINE,
 )
 

@@ -19,7 +19,7 @@ import pkgutil
 from typing import Protocol
 
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 
 class Form(Protocol):

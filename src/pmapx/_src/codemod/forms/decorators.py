@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 _BEFORE = re.compile(r"\s*@[\s(]*")
 

@@ -6,7 +6,7 @@ For what is kept, passed on, has options that cannot be seen at the site, or com
 from __future__ import annotations
 
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 60
 

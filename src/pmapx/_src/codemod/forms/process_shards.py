@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pmapx._src.codemod.forms.shard_map_call import body_on_a_shard, replace_call
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 30
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 40
 # Options of pmap that ``one_row_each`` has.

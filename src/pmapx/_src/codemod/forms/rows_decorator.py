@@ -10,7 +10,7 @@ import ast
 from pmapx._src.codemod.forms import decorators
 from pmapx._src.codemod.forms.rows_call import FOR_ROWS, obstacle_to_rows
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 50
 

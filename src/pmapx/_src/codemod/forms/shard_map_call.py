@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 10
 # The last argument of jax.shard_map, with its comma and the reason for it.

@@ -10,7 +10,7 @@ import ast
 from pmapx._src.codemod.forms import decorators
 from pmapx._src.codemod.forms.shard_map_call import UNCHECKED
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 20
 

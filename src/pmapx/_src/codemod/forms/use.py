@@ -14,8 +14,8 @@ from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
 from pmapx._src.codemod.decide.specs import Layout
-from pmapx._src.codemod.write import call_tokens
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.text import call_tokens
+from pmapx._src.codemod.text.editor import Editor
 
 # Options of pmap that ``jax.jit`` has.
 FOR_JIT = {"static_broadcasted_argnums": "static_argnums", "donate_argnums": "donate_argnums"}

@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.replicated import copies, keywords, one_liners, wrappers
+from pmapx._src.codemod.decide import axis_names, copies
+from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
-from pmapx._src.codemod.write import imports as pmapx_imports
-from pmapx._src.source.edits import Edit, between, ends, keeping, replacing, starts
+from pmapx._src.codemod.text import imports as pmapx_imports
+from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"
 TEXT = '''\

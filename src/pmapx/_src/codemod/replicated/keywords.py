@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.replicated.mapped_functions import functions
-from pmapx._src.source.edits import Edit, between, replacing, starts
+from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.replicated.maps import Map

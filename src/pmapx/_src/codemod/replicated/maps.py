@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Mapped, Place, Value, constant, integers
+from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
-from pmapx._src.codemod.replicated.evidence import Evidence, Record
 from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Function
-from pmapx._src.codemod.replicated import copies
+from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import Change
 
 

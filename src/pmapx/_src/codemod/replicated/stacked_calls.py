@@ -9,7 +9,7 @@ from typing import Any
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Named
-from pmapx._src.codemod.replicated import copies
+from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
     WHOLE,

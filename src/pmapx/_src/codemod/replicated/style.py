@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import decisions, editing, naming
 from pmapx._src.codemod.replicated.decisions import Stay
-from pmapx._src.codemod.replicated.evidence import Evidence
 from pmapx._src.codemod.replicated.groups import Position
 from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
-from pmapx._src.source.edits import Edit, applied
+from pmapx._src.source.rewriting.edits import Edit, applied
 
 __all__ = ["Gain", "Restyled", "Stay", "restyle"]
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.write import emitted_functions
-from pmapx._src.codemod.write.editor import Editor
-from pmapx._src.codemod.write.emitted_functions import Manner
-from pmapx._src.codemod.write.imports import inserted
-from pmapx._src.source.edits import Edit, between
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.imports import inserted
+from pmapx._src.emitted import functions
+from pmapx._src.emitted.functions import Manner
+from pmapx._src.source.rewriting.edits import Edit, between
 
 
 class _Line(NamedTuple):
@@ -26,7 +26,7 @@ class _Line(NamedTuple):
 
 def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
     """Returns whether a function is the one that an earlier run wrote."""
-    found = emitted_functions.find(name, manner).node
+    found = functions.find(name, manner).node
     return axis_names.without_name(found) == axis_names.without_name(node)
 
 
@@ -37,20 +37,20 @@ def added(module: Module, editor: Editor, used: Collection[str], manner: Manner)
         for node in module.source.tree.body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))
     }
-    wanted = [name for name in emitted_functions.with_needs(used, manner) if name not in here]
+    wanted = [name for name in functions.with_needs(used, manner) if name not in here]
     changed = {line for edit in editor.edits for line in range(edit.line, edit.end_line + 1)}
     lines = _lines(module, min(changed))
     at = _end_of_imports(lines, used, changed)
     imported = [
         f"{line}\n"
-        for line in emitted_functions.imports(wanted, manner)
+        for line in functions.imports(wanted, manner)
         if not _is_imported(lines[:at], line)
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         imported.append("import jax\n")
     axis_name = axis_names.of_maps(module)
     texts = [
-        axis_names.with_name(emitted_functions.text(name, editor.step, manner), axis_name)
+        axis_names.with_name(functions.text(name, editor.step, manner), axis_name)
         for name in wanted
     ]
     if not imported and not texts:
@@ -111,7 +111,7 @@ def _end_of_imports(lines: Sequence[_Line], used: Collection[str], changed: set[
     written = [
         position
         for position, line in enumerate(lines, start=1)
-        if getattr(line.nodes[0], "name", "") in emitted_functions.names()
+        if getattr(line.nodes[0], "name", "") in functions.names()
     ]
     return max([end, *written])
 

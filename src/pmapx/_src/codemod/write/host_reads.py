@@ -12,9 +12,9 @@ import ast
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
-from pmapx._src.codemod.replicated.copies import takes_first
-from pmapx._src.codemod.write import call_tokens
-from pmapx._src.codemod.write.editor import Editor
+from pmapx._src.codemod.decide.copies import takes_first
+from pmapx._src.codemod.text import call_tokens
+from pmapx._src.codemod.text.editor import Editor
 
 _TO_HOST = frozenset(
     {

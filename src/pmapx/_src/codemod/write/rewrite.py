@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide import plans
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
-from pmapx._src.codemod.decide.plans import Plan
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import pmap_options
-from pmapx._src.codemod.write import emitted_functions, file_head, host_reads, imports
-from pmapx._src.codemod.write.call_tokens import is_at_its_place
-from pmapx._src.codemod.write.editor import Editor
-from pmapx._src.codemod.write.emitted_functions import Manner
-from pmapx._src.codemod.write.name_uses import name_uses
-from pmapx._src.source import files, notebook_edits, suppressions
+from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.text.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.codemod.write import file_head, host_reads, plans
+from pmapx._src.codemod.write.plans import Plan
+from pmapx._src.emitted import functions as emitted_functions
+from pmapx._src.emitted.functions import Manner
+from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
-from pmapx._src.source.edits import starts
 from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting import notebook_edits
+from pmapx._src.source.rewriting.edits import starts
 
 # Functions that put one shard on each device, and what takes their place: those that JAX removed,
 # and one of Flax, whose mesh has an axis name of its own, so that a step would be compiled for what

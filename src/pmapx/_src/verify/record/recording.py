@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 import pmapx
-from pmapx._src.codemod.write import emitted_functions
+from pmapx._src.emitted import functions
 from pmapx._src.map.pmapped_function import PmappedFunction
 from pmapx._src.trees import names as describe
 from pmapx._src.verify.record.call_record import note_deleted, note_inputs, note_outputs
@@ -138,7 +138,7 @@ class Recording(Listener):
                 return helper
             name = frame.f_code.co_qualname
             here = Place(file[len(self._root) :], frame.f_lineno, name, frame.f_lasti)
-            if name.partition(".")[0] not in emitted_functions.names():
+            if name.partition(".")[0] not in functions.names():
                 return here if helper is None or helper.file == here.file else helper
             helper = helper or here
         return helper
@@ -291,7 +291,7 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
             continue
         code, closure = getattr(fun, "__code__", None), getattr(fun, "__closure__", None) or ()
         helper = code.co_qualname.partition(".")[0] if code is not None else ""
-        if code is None or helper not in emitted_functions.names() or "fun" not in code.co_freevars:
+        if code is None or helper not in functions.names() or "fun" not in code.co_freevars:
             break
         fun, is_map = closure[code.co_freevars.index("fun")].cell_contents, True
     return fun, is_map

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import known_names, mixed_devices
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.interpreter import mixed_devices
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx._src.analysis.facts import Reference
-from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.edits import replacing
+from pmapx._src.source.rewriting.edits import replacing
 
 
 class DevicePutSharded(Rule):

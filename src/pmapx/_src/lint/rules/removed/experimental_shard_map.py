@@ -13,8 +13,8 @@ from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.renames import spelled
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source import call_edits, import_edits
-from pmapx._src.source.edits import Edit, between, replacing, starts
+from pmapx._src.source.rewriting import call_edits, import_edits
+from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
 _MODULE = "jax.experimental.shard_map"
 _FUNCTION = "jax.experimental.shard_map.shard_map"

@@ -11,7 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source import call_edits
+from pmapx._src.source.rewriting import call_edits
 
 
 class GradientReducedTwice(Rule):

@@ -11,7 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.edits import replacing
+from pmapx._src.source.rewriting.edits import replacing
 
 _LOOPS = (ast.For, ast.comprehension)
 

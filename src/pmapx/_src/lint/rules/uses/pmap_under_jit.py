@@ -10,7 +10,7 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.edits import keeping
+from pmapx._src.source.rewriting.edits import keeping
 
 
 class PmapUnderJit(Rule):

@@ -6,9 +6,9 @@ import ast
 import functools
 from collections.abc import Sequence
 
-from pmapx._src.source.edits import Edit, between, ends, replacing, starts
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
 # Where formatters end a line; a file's own is the least that holds nearly all of its lines.
 WIDTHS = (80, 88, 100)

@@ -7,8 +7,8 @@ import dataclasses
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Indexing
-from pmapx._src.analysis.interpreter import Frame, evaluate
-from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.interpreter.frame import Frame, evaluate
+from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Confidence,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Invocation
-from pmapx._src.analysis.functions import call_function
-from pmapx._src.analysis.interpreter import Arguments, Caller, Frame, call
-from pmapx._src.analysis.lookup import attribute, dotted
+from pmapx._src.analysis.interpreter.frame import Arguments, Caller, Frame, call
+from pmapx._src.analysis.interpreter.functions import call_function
+from pmapx._src.analysis.interpreter.lookup import attribute, dotted
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Bound,

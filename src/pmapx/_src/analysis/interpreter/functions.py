@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.analysis import interpreter
-from pmapx._src.analysis.interpreter import Arguments, Frame
+from pmapx._src.analysis.interpreter import frame as interpreter
+from pmapx._src.analysis.interpreter.frame import Arguments, Frame
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,

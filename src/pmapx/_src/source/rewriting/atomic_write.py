@@ -30,7 +30,7 @@ def write_output(path: str, text: str) -> None:
     >>> write_output(tempfile.mkdtemp() + "/missing/page.html", "<p>")
     Traceback (most recent call last):
     ...
-    pmapx._src.source.atomic_write.UnwritableError: cannot write ...: no such file or directory
+    pmapx..._write.UnwritableError: cannot write ...: no such file or directory
     """
     data = text.encode("utf-8", "replace")
     try:

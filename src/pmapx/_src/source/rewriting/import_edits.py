@@ -6,8 +6,8 @@ import ast
 import itertools
 from collections.abc import Mapping
 
-from pmapx._src.source.edits import Edit, between, ends, replacing, starts
 from pmapx._src.source.files import Source
+from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
 
 def moved(source: Source, statement: ast.ImportFrom, moves: Mapping[ast.alias, str]) -> list[Edit]:

@@ -6,9 +6,10 @@ import ast
 import builtins
 import dataclasses
 
-from pmapx._src.analysis import functions, known_names
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
-from pmapx._src.analysis.interpreter import Frame, evaluate, note_holder
+from pmapx._src.analysis.interpreter import functions
+from pmapx._src.analysis.interpreter.frame import Frame, evaluate, note_holder
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Bound,

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pmapx._src.codemod.replicated.evidence import Evidence
+from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.watch.command import INSTALL, run
 
 # By name: to import the listener here would import JAX.
-HOOKS = (INSTALL, "pmapx._src.codemod.replicated.proof_listener:start")
+HOOKS = (INSTALL, "pmapx._src.codemod.evidence.proof_listener:start")
 
 
 class ProofError(Exception):

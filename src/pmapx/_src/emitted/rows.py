@@ -1,51 +1,17 @@
-"""``jax.pmap`` on ``shard_map`` where one map is inside another."""
+"""``jax.pmap`` on ``shard_map`` for any axes and options."""
+
+import functools
 
 import jax
-import numpy
 
-from pmapx._src.codemod.emitted.shards import each_leaf
-
-
-class InnerAxisMet(Exception):
-    """Another map was met inside: name and size of the axis that the mesh needs for it."""
-
-
-def over_one_mesh(body, rows, name, size, devices, in_specs, out_specs):
-    """Maps body over an axis of the mesh that it shares with the maps around and inside it."""
-
-    def shard_map(name, mesh=None):
-        return jax.shard_map(
-            body,
-            mesh=mesh,
-            axis_names={name},
-            in_specs=in_specs,
-            out_specs=out_specs,
-            check_vma=False,  # body reduces its gradients over the axis itself, as under pmap
-        )(rows)
-
-    around = jax.sharding.get_abstract_mesh()
-    if jax.sharding.AxisType.Manual in around.axis_types:
-        if around.shape.get(name) != size:
-            raise InnerAxisMet(name, size)
-        return shard_map(name)
-    inner = {}
-    while True:
-        shape = (size, *inner.values())
-        used = numpy.array(devices[: numpy.prod(shape)]).reshape(shape)
-        try:
-            return shard_map(name, jax.sharding.Mesh(used, (name, *inner)))
-        except InnerAxisMet as met:
-            name_met, size_met = met.args
-            if name_met in (name, *inner):
-                raise ValueError(f"two maps, one in the other, over axis {name_met!r}") from None
-            inner[name_met] = size_met
+from pmapx._src.emitted.shards import each_leaf
 
 
 def one_row_each(
     fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
 ):
     """Returns fun mapped over rows, one a device, for jax.jit: what jax.pmap did, on shard_map."""
-    name = f"rows {id(fun)}" if axis_name is None else axis_name
+    name = "rows" if axis_name is None else axis_name
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     def specs(axes):
@@ -86,7 +52,15 @@ def one_row_each(
             whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
             return each_leaf(put_back, out, fun(*whole, **named))
 
-        results = over_one_mesh(body, rows, name, size, chosen, (specs(axes),), specs(out))
+        if jax.device_count() > jax.local_device_count() and size != len(chosen):
+            raise ValueError(f"{size} rows for the {len(chosen)} devices of all processes")
+        results = jax.shard_map(
+            body,
+            mesh=jax.sharding.Mesh(chosen[:size], (name,)),
+            in_specs=(specs(axes),),
+            out_specs=specs(out),
+            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
+        )(rows)
         return each_leaf(
             lambda x, axis: jax.numpy.moveaxis(x, 0, axis) if (axis or 0) < 0 else x,
             out_axes,
@@ -95,3 +69,44 @@ def one_row_each(
 
     mapped.__name__ = getattr(fun, "__name__", "mapped")
     return mapped
+
+
+@functools.lru_cache
+def remembered_rows(fun, options, tree):
+    return one_row_each(fun, **jax.tree.unflatten(tree, options))
+
+
+def kept_one_row_each(fun, **options):
+    """Returns one function for the same fun and options, so that jax.jit compiles it once."""
+    leaves, tree = jax.tree.flatten(options, is_leaf=lambda option: option is None)
+    try:
+        return remembered_rows(fun, tuple(leaves), tree)
+    except TypeError:  # something that cannot be a key
+        return one_row_each(fun, **options)
+
+
+def map_rows(
+    fun,
+    axis_name=None,
+    *,
+    in_axes=0,
+    out_axes=0,
+    static_broadcasted_argnums=(),
+    devices=None,
+    backend=None,
+    axis_size=None,
+    donate_argnums=(),
+):
+    """Returns jax.jit of one_row_each, with the options of jax.pmap."""
+    del axis_size  # the arguments tell it
+    static = static_broadcasted_argnums
+    mapped = kept_one_row_each(
+        fun,
+        axis_name=axis_name,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        static_argnums=static,
+        devices=devices,
+        backend=backend,
+    )
+    return jax.jit(mapped, static_argnums=static, donate_argnums=donate_argnums)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
-from pmapx._src.codemod.write.call_tokens import words
-from pmapx._src.codemod.write.name_uses import name_uses
-from pmapx._src.source.edits import Edit, between, ends, replacing, starts
+from pmapx._src.codemod.text.call_tokens import words
+from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
 
 def edits(

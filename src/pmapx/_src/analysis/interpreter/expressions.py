@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.analysis import mixed_devices
-from pmapx._src.analysis.assignment import assign
 from pmapx._src.analysis.definitions import EACH
-from pmapx._src.analysis.functions import make_function
-from pmapx._src.analysis.indexing import iterate, subscript
-from pmapx._src.analysis.interpreter import (
+from pmapx._src.analysis.interpreter import mixed_devices
+from pmapx._src.analysis.interpreter.assignment import assign
+from pmapx._src.analysis.interpreter.frame import (
     Arguments,
     ExpressionReader,
     Frame,
@@ -17,7 +15,9 @@ from pmapx._src.analysis.interpreter import (
     call,
     evaluate,
 )
-from pmapx._src.analysis.lookup import path_value
+from pmapx._src.analysis.interpreter.functions import make_function
+from pmapx._src.analysis.interpreter.indexing import iterate, subscript
+from pmapx._src.analysis.interpreter.lookup import path_value
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.analysis import known_names
-from pmapx._src.analysis.indexing import index_taken
+from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.module import Module
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}

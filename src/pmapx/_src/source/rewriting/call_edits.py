@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.source.edits import Edit, between, ends
 from pmapx._src.source.files import Source
+from pmapx._src.source.rewriting.edits import Edit, between, ends
 
 
 def with_keyword(source: Source, call: ast.Call, text: str) -> list[Edit]:

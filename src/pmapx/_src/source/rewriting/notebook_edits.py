@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from pmapx._src.source import edits as spans
-from pmapx._src.source import notebook_cells
-from pmapx._src.source.edits import Edit
 from pmapx._src.source.files import Source
 from pmapx._src.source.notebooks import Cell
+from pmapx._src.source.rewriting import edits as spans
+from pmapx._src.source.rewriting import notebook_cells
+from pmapx._src.source.rewriting.edits import Edit
 
 
 def applied(source: Source, data: bytes, edits: Iterable[Edit]) -> bytes:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from pmapx._src.analysis import known_names
-from pmapx._src.analysis.interpreter import Arguments, Frame, evaluate
+from pmapx._src.analysis.interpreter.frame import Arguments, Frame, evaluate
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Confidence,

@@ -14,7 +14,7 @@ from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import Form
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.write.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.call_tokens import is_at_its_place
 
 NESTED = (
     "nested in a pmap of another file: both have to share one mesh of two axes, which takes both "

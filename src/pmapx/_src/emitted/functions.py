@@ -46,7 +46,7 @@ class Emitted:
 @functools.cache
 def _files() -> dict[str, dict[str, Emitted]]:
     """Returns the functions of each file by name."""
-    folder = importlib.resources.files("pmapx._src.codemod.emitted")
+    folder = importlib.resources.files("pmapx._src.emitted")
     texts = {file: (folder / f"{file}.py").read_text("utf-8") for file in _FILES}
     trees = {file: ast.parse(text) for file, text in texts.items()}
     defined = {

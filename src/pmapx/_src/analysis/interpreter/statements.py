@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from pmapx._src.analysis import mixed_devices
-from pmapx._src.analysis.assignment import assign
 from pmapx._src.analysis.definitions import EACH, OPAQUE
-from pmapx._src.analysis.expressions import asks_for_a_version
 from pmapx._src.analysis.facts import Reference
-from pmapx._src.analysis.functions import make_function
-from pmapx._src.analysis.indexing import iterate
-from pmapx._src.analysis.interpreter import (
+from pmapx._src.analysis.interpreter import mixed_devices
+from pmapx._src.analysis.interpreter.assignment import assign
+from pmapx._src.analysis.interpreter.expressions import asks_for_a_version
+from pmapx._src.analysis.interpreter.frame import (
     Arguments,
     Frame,
     StatementReader,
@@ -20,7 +18,9 @@ from pmapx._src.analysis.interpreter import (
     evaluate,
     execute,
 )
-from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.interpreter.functions import make_function
+from pmapx._src.analysis.interpreter.indexing import iterate
+from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.scopes import Environment, State
 from pmapx._src.analysis.values import UNKNOWN, Class, Elements, Named, Value, join, value
 

@@ -5,8 +5,8 @@ import functools
 import jax
 from jax.experimental import multihost_utils
 
-from pmapx._src.codemod.emitted.rows import kept_one_row_each
-from pmapx._src.codemod.emitted.shards import each_leaf
+from pmapx._src.emitted.rows import kept_one_row_each
+from pmapx._src.emitted.shards import each_leaf
 
 
 def map_rows(

@@ -8,9 +8,9 @@ import re
 import tokenize
 from typing import NamedTuple
 
-from pmapx._src.source.edits import ends, starts
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import ends, starts
 
 _BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE)
 

@@ -6,9 +6,9 @@ import ast
 import dataclasses
 
 from pmapx._src.analysis.definitions import OPAQUE, Step
-from pmapx._src.analysis.indexing import store_item
-from pmapx._src.analysis.interpreter import Frame, evaluate
-from pmapx._src.analysis.lookup import dotted
+from pmapx._src.analysis.interpreter.frame import Frame, evaluate
+from pmapx._src.analysis.interpreter.indexing import store_item
+from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Confidence,

@@ -1,0 +1,1 @@
+"""The text of a file: its tokens, names and imports, and the editor that forms write with."""
