@@ -23,13 +23,21 @@ def functions(tree):
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
+def lines_of_code(function):
+    """The lines of a function, its docstring aside."""
+    first = function.body[0]
+    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = first.end_lineno - first.lineno + 1 if is_docstring else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
 def test_a_file_ends_at_450_lines_and_a_function_at_80():
     long = {}
     for file in FILES:
         text = file.read_text("utf-8")
         long |= {name(file): text.count("\n")} if text.count("\n") > 450 else {}
         for f in functions(ast.parse(text)):
-            if (lines := f.end_lineno - f.lineno + 1) > 80:
+            if (lines := lines_of_code(f)) > 80:
                 long[f"{name(file)}: {f.name}"] = lines
 
     assert long == {}
