@@ -18,7 +18,17 @@ import pmapx
 import pmapx._src.cli
 
 # As a newcomer meets them; one that is not named here comes after.
-_ORDER = ("run", "check", "migrate", "verify", "audit", "explain", "info", "completion")
+_ORDER = (
+    "run",
+    "check",
+    "migrate",
+    "verify",
+    "checkpoint",
+    "audit",
+    "explain",
+    "info",
+    "completion",
+)
 
 
 class _CommandPerFile(click.Group):
