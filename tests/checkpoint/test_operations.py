@@ -1,6 +1,7 @@
 """What unstack and stack decide for each leaf, and what they leave on the disk."""
 
 import os
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -150,7 +151,7 @@ def test_a_dry_run_compares_and_writes_nothing(old, new, tmp_path):
 
 
 def test_old_is_never_changed_and_new_not_overwritten_unasked(old, new, tmp_path):
-    before = open(old, "rb").read()
+    before = Path(old).read_bytes()
     linked = str(tmp_path / "linked.npz")
     os.link(old, linked)
     os.symlink(old, str(tmp_path / "symlink.npz"))
@@ -163,17 +164,17 @@ def test_old_is_never_changed_and_new_not_overwritten_unasked(old, new, tmp_path
         unstack(old, new, keep=["rng"])
     with pytest.raises(LeavesDifferError):
         unstack(old, new, force=True)
-    assert open(new).read() == "mine"
+    assert Path(new).read_text() == "mine"
     unstack(old, new, keep=["rng"], force=True)
     assert np.load(new)["w"].shape == (2, 3)
-    assert open(old, "rb").read() == before
+    assert Path(old).read_bytes() == before
 
 
 def test_new_must_be_a_place_to_write(old, tmp_path):
     with pytest.raises(CheckpointError, match="there is no folder"):
         unstack(old, str(tmp_path / "nosuch" / "new.npz"))
-    with pytest.raises(CheckpointError, match="is a folder and .* is not"):
-        (tmp_path / "folder").mkdir()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CheckpointError, match=r"is a folder and .* is not"):
         unstack(old, str(tmp_path / "folder"), force=True)
     with pytest.raises(CheckpointError, match="no such file or folder"):
         unstack(str(tmp_path / "nosuch"), str(tmp_path / "new"))
@@ -193,7 +194,7 @@ def test_nothing_is_left_when_writing_stops(old, new, tmp_path, raised, monkeypa
     with pytest.raises((KeyboardInterrupt, OSError)):
         unstack(old, new, keep=["rng"], force=True)
     assert only(tmp_path) == ["new.npz", "old.npz"]
-    assert open(new).read() == "mine"
+    assert Path(new).read_text() == "mine"
 
 
 def test_a_folder_is_replaced_or_stays(tmp_path, monkeypatch):
@@ -201,9 +202,14 @@ def test_a_folder_is_replaced_or_stays(tmp_path, monkeypatch):
     for folder in (old, new):
         folder.mkdir()
         (folder / "file").write_text(folder.name)
-    with pytest.raises(KeyboardInterrupt), new_path.written(str(old), str(new)) as made:
-        os.mkdir(made)
-        raise KeyboardInterrupt
+
+    def stop():
+        with new_path.written(str(old), str(new)) as made:
+            os.mkdir(made)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
     assert (new / "file").read_text() == "new"
     with new_path.written(str(old), str(new)) as made:
         os.mkdir(made)

@@ -76,7 +76,8 @@ class OrbaxFolder:
         def how(leaf: Any) -> Any:
             if getattr(leaf, "name", None) in keys:
                 return self._ocp.ArrayRestoreArgs(restore_type=jax.Array, sharding=here)
-            is_stored_array = isinstance(leaf, self._ocp.metadata.ArrayMetadata)
+            # Not by isinstance: the metadata of a Python scalar is a subclass.
+            is_stored_array = type(leaf) is self._ocp.metadata.ArrayMetadata
             return self._ocp.RestoreArgs(restore_type=np.ndarray if is_stored_array else None)
 
         try:
