@@ -113,9 +113,7 @@ def test_npz_holds_one_array_in_memory_at_a_time(paths, monkeypatch):
 def test_npz_with_python_objects_is_refused_without_loading_them(paths):
     old, new = paths("a.npz")
     np.savez(old, params=np.array({"w": 1}, dtype=object), allow_pickle=True)
-    with pytest.raises(
-        CheckpointError, match=r"params in old_a\.npz is an array of Python objects"
-    ):
+    with pytest.raises(CheckpointError, match=r"params in .* is an array of Python objects"):
         unstack(old, new)
 
 
@@ -274,7 +272,7 @@ def test_a_class_of_the_main_script_is_explained(paths):
     old, new = paths()
     with open(old, "wb") as file:
         file.write(b"\x80\x04c__main__\nNoSuchState\n.")
-    with pytest.raises(CheckpointError, match="main script: move it to a module"):
+    with pytest.raises(CheckpointError, match="is in the script that saved it: unstack there"):
         unstack(old, new, trust_pickle=True)
 
 

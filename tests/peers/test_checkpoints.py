@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ pytest.importorskip("flax", reason=NOT_HERE)
 pytest.importorskip("optax", reason=NOT_HERE)
 pytest.importorskip("orbax.checkpoint", reason=NOT_HERE)
 
+import flax.core
 import flax.serialization
 import optax
 import orbax.checkpoint as ocp
@@ -74,6 +76,18 @@ def test_flax_splits_large_arrays_as_we_do(paths, monkeypatch):
     unstack(new, back)
     with open(back, "rb") as first, open(old, "rb") as second:
         assert first.read() == second.read()
+
+
+def test_a_pickle_of_optax_states_and_frozen_dicts_keeps_them(paths):
+    old, new, _ = paths
+    state = make_state()
+    tree = {"params": flax.core.freeze(state.params), "opt_state": state.opt_state}
+    with open(old, "wb") as file:
+        pickle.dump(pmapx.replicate(tree), file)
+    done = unstack(old, new, trust_pickle=True)
+    assert "opt_state[0].mu['dense']['kernel']" in done.changed
+    with open(new, "rb") as file:
+        assert_same(pickle.load(file), tree)
 
 
 def tree_with_all_kinds():

@@ -3,5 +3,5 @@
 In the order in which a checkpoint goes through them: ``formats`` detects the format and opens the
 file with ``npz_file``, ``pickle_file``, ``flax_msgpack`` or ``orbax_folder``; ``object_tree`` finds
 leaves, ``leaf_paths`` names them; ``unstack`` and ``stack`` decide what happens to each with
-``device_axis``, and ``conversion`` writes and reports, through ``new_path``. All of them use ``base``.
+``device_axis``, and ``conversion`` writes and reports, through ``new_path``. All use ``base``.
 """

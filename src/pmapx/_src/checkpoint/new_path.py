@@ -34,7 +34,9 @@ def check(old: str, new: str, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def written(old: str, new: str) -> Iterator[str]:
-    """Gives a path to write; what is there in the end becomes ``new``; a file has the mode of ``old``.
+    """Gives a path to write; what is there in the end becomes ``new``.
+
+    A file gets the mode of ``old``: a checkpoint that only its owner reads stays so.
 
     On any exception, Ctrl-C included, nothing is left behind and ``new`` is what it was.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -36,8 +37,6 @@ class OrbaxFolder:
             raise CheckpointError(
                 f"{path} is an Orbax checkpoint: pip install orbax-checkpoint to read it"
             ) from error
-        # Orbax warns about files that only the top of a checkpoint has.
-        logging.getLogger("absl").setLevel(logging.ERROR)
         self._ocp = ocp
         self._path = os.path.abspath(path)
         self._folders = _pytree_folders(path)
@@ -81,7 +80,7 @@ class OrbaxFolder:
             return self._ocp.RestoreArgs(restore_type=np.ndarray if is_stored_array else None)
 
         try:
-            with self._checkpointer(_facts(source)) as checkpointer:
+            with _quiet(), self._checkpointer(_facts(source)) as checkpointer:
                 metadata = checkpointer.metadata(source)
                 metadata = getattr(metadata, "item_metadata", metadata)
                 wanted = jax.tree.map(how, getattr(metadata, "tree", metadata))
@@ -96,13 +95,25 @@ class OrbaxFolder:
         facts = _facts(source)
         custom = facts.get("custom_metadata")
         options = {} if custom is None else {"custom_metadata": custom}
-        with self._checkpointer(facts) as checkpointer:
+        with _quiet(), self._checkpointer(facts) as checkpointer:
             checkpointer.save(path, args=self._ocp.args.PyTreeSave(tree, **options))
         # The top names the handlers that restore the parts: as it was, also where there is none.
         if os.path.exists(os.path.join(source, _TOP)):
             shutil.copy2(os.path.join(source, _TOP), path)
         elif os.path.exists(os.path.join(path, _TOP)):
             os.unlink(os.path.join(path, _TOP))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Orbax warns about files that only the top of a checkpoint has."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _pytree_folders(path: str) -> list[str]:

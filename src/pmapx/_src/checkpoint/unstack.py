@@ -104,8 +104,8 @@ def _compare(leaves: list[tuple[str, Any]], actions: dict[str, Action], step: An
         return
     path = differing[0][0]
     advice = f'Keep one stacked with --keep "{path}", or take device 0\'s with --first "{path}"'
-    if len(differing) > compared / 2:
-        advice = f"Most leaves differ: the checkpoint may not be stacked. {advice}"
+    if len(differing) == compared:
+        advice = f"All leaves differ: the checkpoint may not be stacked. {advice}"
     raise LeavesDifferError(
         f"{len(differing)} of {compared} leaves are not equal on all devices",
         [f"{path}: {found}" for path, found in differing],

@@ -92,8 +92,8 @@ def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options:
     _show(done, "unstacked", f"from {done.n} copies to one", dry_run)
     if not dry_run:
         click.echo(
-            f"Wrote {new} ({done.kind}). Restore it where the program restored {old}: leaves are "
-            "what x[0] was.\nPlace them on all devices: "
+            f"Wrote {new} ({done.kind}): restore it in place of {old}, "
+            "without unreplicate or x[0].\nThen place it on all devices: "
             "jax.device_put(state, NamedSharding(mesh, P()))"
         )
 
