@@ -49,6 +49,26 @@ class Registered:
         return cls(*children, name)
 
 
+@jax.tree_util.register_pytree_node_class
+class Frozen(dict):
+    def __setitem__(self, key, value):
+        raise TypeError("frozen")
+
+    def tree_flatten(self):
+        return tuple(self.values()), tuple(self)
+
+    @classmethod
+    def tree_unflatten(cls, keys, children):
+        return cls(zip(keys, children, strict=True))
+
+    def __reduce__(self):
+        return Frozen, (dict(self),)
+
+
+class Titled(dict):
+    title = "untitled"
+
+
 class Opaque:
     def __init__(self, hidden):
         self.hidden = hidden
@@ -199,6 +219,17 @@ def test_a_pickle_keeps_jax_arrays_types_of_64_bits_and_typed_keys(paths):
     assert again["key"].dtype == key.dtype
 
 
+def test_subclasses_of_dict_are_walked_as_they_are_registered_or_as_dicts(paths):
+    old, new = paths()
+    titled = Titled({"b": copies(1.0), 1: copies(2.0)})
+    titled.title = "run 7"
+    pickled(old, [Frozen({"w": copies(np.ones(2))}), titled])
+    assert unstack(old, new, trust_pickle=True).changed == ("[0][0]", "[1]['b']", "[1][1]")
+    frozen, found = unpickled(new)
+    assert (type(frozen), frozen["w"].shape) == (Frozen, (2,))
+    assert (type(found), found.title, list(found)) == (Titled, "run 7", ["b", 1])
+
+
 def test_an_array_that_is_shared_stays_shared(paths):
     old, new = paths()
     array = copies(np.ones(3))
@@ -272,7 +303,7 @@ def test_a_class_of_the_main_script_is_explained(paths):
     old, new = paths()
     with open(old, "wb") as file:
         file.write(b"\x80\x04c__main__\nNoSuchState\n.")
-    with pytest.raises(CheckpointError, match="is in the script that saved it: unstack there"):
+    with pytest.raises(CheckpointError, match="in the script that saved it: take x"):
         unstack(old, new, trust_pickle=True)
 
 

@@ -164,6 +164,7 @@ def test_a_step_of_a_manager_keeps_its_other_items(paths):
     assert "params['dense']['bias']" in unstack(one, new, force=True, dry_run=True).changed
 
 
+@pytest.mark.needs_devices(2)
 def test_orbax_leaves_that_differ_are_named(paths):
     old, new, _ = paths
     keys = jax.random.split(jax.random.key(0), jax.device_count())

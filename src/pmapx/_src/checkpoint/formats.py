@@ -20,7 +20,8 @@ def opened(path: str, *, trust_pickle: bool) -> Checkpoint:
         if is_orbax(path):
             return OrbaxFolder(path)
         raise CheckpointError(
-            f"{path} is a folder without an Orbax checkpoint (there is no _METADATA below it)"
+            f"{path} is a folder without an Orbax checkpoint (no _METADATA below it); to convert a "
+            "file in it, name the file"
         )
     with open(path, "rb") as file:
         head = file.read(2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 
 from pmapx._src.checkpoint.base import CheckpointError
@@ -41,22 +42,25 @@ def written(old: str, new: str) -> Iterator[str]:
     On any exception, Ctrl-C included, nothing is left behind and ``new`` is what it was.
     """
     new = os.path.realpath(new)
-    with tempfile.TemporaryDirectory(
-        dir=os.path.dirname(new), prefix=".pmapx-", ignore_cleanup_errors=True
-    ) as beside:
-        made, replaced = os.path.join(beside, "new"), os.path.join(beside, "replaced")
+    beside = os.path.join(os.path.dirname(new), f".pmapx-{secrets.token_hex(8)}")
+    made, replaced = os.path.join(beside, "new"), os.path.join(beside, "replaced")
+    try:
+        os.mkdir(beside, 0o700)  # Not by tempfile: Ctrl-C may come before its name is known here.
         yield made
         _flush(made)
         if os.path.isfile(made):
             shutil.copymode(old, made)
-        try:
-            if os.path.isdir(new):  # A folder cannot replace one that has files in it.
-                os.rename(new, replaced)
-            os.replace(made, new)
-        except BaseException:
-            if os.path.exists(replaced) and not os.path.exists(new):
-                os.rename(replaced, new)
-            raise
+        if os.path.isdir(new):  # A folder cannot replace one that has files in it.
+            os.rename(new, replaced)
+        os.replace(made, new)
+    except BaseException:
+        if os.path.exists(replaced) and not os.path.exists(new):
+            os.rename(replaced, new)
+        # Threads of Orbax may still write there; at exit they have ended.
+        atexit.register(shutil.rmtree, beside, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _flush(path: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import gc
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -63,11 +64,9 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
     go = lambda key, value: _map(change, value, leaf_paths.item(path, key), inside)
     at = lambda name: _map(change, getattr(tree, name), leaf_paths.attribute(path, name), inside)
     new: Any
-    if isinstance(tree, dict):
-        new = copy.copy(tree)
-        for key, value in tree.items():
-            new[key] = go(key, value)
-        return new
+    # Not through JAX, which sorts the keys of dictionaries, and refuses some.
+    if type(tree) in (dict, collections.OrderedDict, collections.defaultdict):
+        return _with_items(tree, go)
     if type(tree) in (list, tuple):
         return type(tree)([go(index, value) for index, value in enumerate(tree)])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -80,6 +79,8 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
     if not jax.tree_util.treedef_is_leaf(structure):
         children = ((leaf_paths.child(path, *key), value) for key, value in keyed)
         return structure.unflatten([_map(change, value, at, inside) for at, value in children])
+    if isinstance(tree, dict):
+        return _with_items(tree, go)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         new = copy.copy(tree)
         for field in dataclasses.fields(tree):
@@ -87,3 +88,10 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
                 object.__setattr__(new, field.name, at(field.name))
         return new
     return change(path or leaf_paths.ROOT, tree)
+
+
+def _with_items(tree: dict[Any, Any], go: Callable[[Any, Any], Any]) -> dict[Any, Any]:
+    new = copy.copy(tree)
+    for key, value in tree.items():
+        new[key] = go(key, value)
+    return new

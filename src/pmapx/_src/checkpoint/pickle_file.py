@@ -80,9 +80,7 @@ def _load(file: Any, path: str) -> Any:
     except AttributeError as error:
         hint = ""
         if "__main__" in str(error):
-            hint = (
-                "; the class is in the script that saved it: unstack there, with x[0] of each leaf"
-            )
+            hint = "; the class is in the script that saved it: take x[0] of its leaves there"
         raise CheckpointError(f"cannot load {path}: {error}{hint}") from error
     except Exception as error:  # Whatever the code in it raises.
         reason = f"{type(error).__name__}: {error}"
