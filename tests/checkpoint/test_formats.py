@@ -295,7 +295,7 @@ def test_a_pickle_whose_module_is_missing_says_where_to_run(paths):
     old, new = paths()
     with open(old, "wb") as file:
         file.write(b"\x80\x04cno_such_module\nState\n.")
-    with pytest.raises(CheckpointError, match="needs the module 'no_such_module': run pmapx where"):
+    with pytest.raises(CheckpointError, match="needs the module 'no_such_module': run pmapx in"):
         unstack(old, new, trust_pickle=True)
 
 

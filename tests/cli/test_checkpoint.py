@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 from click.testing import CliRunner
 
+import pmapx
 from pmapx._src.cli._group import group
 
 N = 8
@@ -17,6 +20,7 @@ N = 8
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
 
@@ -94,6 +98,27 @@ def test_a_pickle_is_not_loaded_unless_it_is_trusted():
     assert os.listdir() == ["old.pkl"]
     assert run("unstack", "old.pkl", "new.pkl", "--trust-pickle").exit_code == 0
     assert "it_ran" in os.listdir()
+
+
+def test_the_modules_of_a_pickle_are_found_in_the_current_folder(tmp_path):
+    (tmp_path / "lab.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass\nclass State:\n    w: object\n"
+    )
+    save = "import lab, numpy, pickle; print(pickle.dumps(lab.State(numpy.ones((8, 2)))).hex())"
+    made = subprocess.run([sys.executable, "-c", save], capture_output=True, text=True, check=True)
+    (tmp_path / "old.pkl").write_bytes(bytes.fromhex(made.stdout))
+    script = "from pmapx._src.cli import main; import sys; sys.path.remove(''); main()"
+    args = ["checkpoint", "unstack", "old.pkl", "new.pkl", "--trust-pickle"]
+    root = os.path.dirname(os.path.dirname(pmapx.__file__))
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 leaf unstacked")
 
 
 def test_ctrl_c_leaves_nothing_and_ends_with_130(monkeypatch):

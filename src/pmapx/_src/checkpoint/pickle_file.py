@@ -74,8 +74,8 @@ def _load(file: Any, path: str) -> Any:
         return pickle.load(file)
     except ModuleNotFoundError as error:
         raise CheckpointError(
-            f"{path} needs the module {error.name!r}: run pmapx where your program runs, or set "
-            "PYTHONPATH"
+            f"{path} needs the module {error.name!r}: run pmapx in the folder of your program, or "
+            "set PYTHONPATH"
         ) from error
     except AttributeError as error:
         hint = ""

@@ -126,6 +126,9 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     if "jax" not in sys.modules:
         # Arrays go from disk to disk: an accelerator has nothing to do, and may not hold them.
         os.environ["JAX_PLATFORMS"] = "cpu"
+    if options["trust_pickle"]:
+        # As under python -m: the classes in a pickle are often in modules of the current folder.
+        sys.path.append(os.getcwd())
     from pmapx._src.checkpoint.base import CheckpointError, LeavesDifferError
 
     convert: Any
