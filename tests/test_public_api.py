@@ -56,7 +56,17 @@ MEMBERS = {
     "Move": {"argument", "reason", "count"},
     "Pmapped": {"cache_info", "clear_cache", "eval_shape", "lower", "trace"},
 }
-COMMANDS = {"audit", "check", "completion", "explain", "info", "migrate", "run", "verify"}
+COMMANDS = {
+    "audit",
+    "check",
+    "checkpoint",
+    "completion",
+    "explain",
+    "info",
+    "migrate",
+    "run",
+    "verify",
+}
 
 
 def signature(function):

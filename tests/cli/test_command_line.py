@@ -87,7 +87,7 @@ def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
 
 
 def test_commands_are_listed_as_a_newcomer_meets_them():
-    assert COMMANDS[:5] == ["run", "check", "migrate", "verify", "audit"]
+    assert COMMANDS[:6] == ["run", "check", "migrate", "verify", "checkpoint", "audit"]
 
 
 def test_nobody_reading_on_is_no_error(tmp_path):

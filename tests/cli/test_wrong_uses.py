@@ -1,5 +1,8 @@
 """Wrong uses of each command: one line that says what is wrong and what to do, and status 2."""
 
+import pickle
+
+import numpy as np
 import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
@@ -101,6 +104,25 @@ WRONG = {
         ("--before code --after code --format xml -- python", "'xml' is not one of 'text', 'json'"),
         ("--before code --after code -- no_such_command", "no such command: no_such_command"),
     ],
+    "checkpoint": [
+        ("unstak old.npz new.npz", "No such command 'unstak'"),
+        ("unstack", "Missing argument 'OLD'"),
+        ("unstack old.npz", "Missing argument 'NEW'"),
+        ("unstack nosuch new.npz", "no such file or folder: nosuch"),
+        ("unstack code/train.py new", "unknown format: code/train.py is not a pickle"),
+        ("unstack code new", "code is a folder without an Orbax checkpoint"),
+        ("unstack code code/new", "are inside one another"),
+        ("unstack old.npz ./old.npz --force", "is the old checkpoint, which is never changed"),
+        ("unstack old.npz code/train.py", "code/train.py exists; --force overwrites it"),
+        ("unstack old.npz nosuch/new.npz", "cannot write nosuch/new.npz: there is no folder"),
+        ("unstack old.npz new.npz -n 0", "0 is not in the range x>=1"),
+        ("unstack old.npz new.npz -n 3", "no array has a leading axis of size 3"),
+        ("unstack old.npz new.npz --keep v", "--keep 'v' matches no leaf"),
+        ("unstack old.pkl new.pkl", "a pickle runs code when it is loaded: add --trust-pickle"),
+        ("stack old.npz new.npz", "Missing option '-n'"),
+        ("stack old.pkl new.pkl -n 2", "a pickle runs code when it is loaded: add --trust-pickle"),
+        ("stack old.npz new.npz -n 2 --first w", "No such option '--first'"),
+    ],
     "audit": [
         ("", "Missing argument 'PROGRAM...'"),
         ("--", "Missing argument 'PROGRAM...'"),
@@ -127,6 +149,8 @@ def folder(tmp_path_factory):
     for name in ("code", "mistyped"):
         (made / name).mkdir()
         (made / name / "train.py").write_text("import jax\nf = jax.pmap(lambda x: x)\n")
+    np.savez(made / "old.npz", w=np.ones((8, 2)))
+    (made / "old.pkl").write_bytes(pickle.dumps({"w": np.ones((8, 2))}))
     (made / "mistyped" / "pyproject.toml").write_text("[tool.pmapx]\nignroe = []\n")
     return made
 

@@ -18,7 +18,17 @@ import pmapx
 import pmapx._src.cli
 
 # In the order in which a newcomer needs them; other commands follow.
-_ORDER = ("run", "check", "migrate", "verify", "audit", "explain", "info", "completion")
+_ORDER = (
+    "run",
+    "check",
+    "migrate",
+    "verify",
+    "checkpoint",
+    "audit",
+    "explain",
+    "info",
+    "completion",
+)
 
 
 class _CommandPerFile(click.Group):
