@@ -35,7 +35,7 @@ def _device_count(function: str, size: int, devices: Sequence[jax.Device]) -> in
     counts = process_shards.by_process(devices)
     rows, rest = divmod(size, len(counts))
     if rest:
-        raise errors.UnevenProcessShards(function, "the map", size, rows, dict(counts))
+        raise errors.UnevenProcessShards(function, "the global array", size, rows, dict(counts))
     return usable_device_count(rows, min(counts.values())) * len(counts)
 
 
