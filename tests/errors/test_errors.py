@@ -89,7 +89,7 @@ DIFFERENCE = Difference(0, {0: "this", 1: "that", 2: "this"})
 ACROSS_PROCESSES = [
     (
         errors.UnevenProcessShards("step", "argument 0 'x'", 3, 4, {0: 4, 1: 2}),
-        ("argument 0 'x'", "local size 3", "process 1 has 2", axis("")),
+        ("argument 0 'x'", "size 3", "process 1 has 2", axis("")),
         ValueError,
     ),
     (errors.NoLocalDevices(2, [0, 1]), ("process 2", r"\[0, 1\]"), ValueError),

@@ -21,9 +21,8 @@ class UnevenProcessShards(PmapxError, ValueError, code="PMX401"):
     ) -> None:
         devices = ", ".join(f"process {i} has {count}" for i, count in sorted(counts.items()))
         super().__init__(
-            f"{function}: {argument} has local size {size} along the mapped axis, which does not "
-            f"fit {available} devices per process; of the devices of this pmapped function, "
-            f"{devices}.",
+            f"{function}: {argument} has size {size} along the mapped axis, which does not fit "
+            f"{available} devices per process; of the devices of this pmapped function, {devices}.",
             fix="pass one shard for each of jax.local_devices(), or pass the same number of "
             "devices of each process in the argument 'devices'.",
         )

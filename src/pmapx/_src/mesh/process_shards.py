@@ -56,7 +56,7 @@ def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
     counts = by_process(devices)
     share, rest = divmod(count, len(counts))
     if rest or share > min(counts.values()):
-        raise errors.UnevenProcessShards("pmap", "the mapped axis", count, share, dict(counts))
+        raise errors.UnevenProcessShards("pmap", "the global array", count, share, dict(counts))
     taken: Counter[int] = Counter()
     chosen = []
     for device in devices:

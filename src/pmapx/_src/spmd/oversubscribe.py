@@ -36,7 +36,7 @@ def _device_count(function: str, size: int, devices: Sequence[jax.Device]) -> in
     local_size, rest = divmod(size, len(counts))
     if rest:
         raise errors.UnevenProcessShards(
-            function, "the mapped axis", size, local_size, dict(counts)
+            function, "the global array", size, local_size, dict(counts)
         )
     return usable_device_count(local_size, min(counts.values())) * len(counts)
 
