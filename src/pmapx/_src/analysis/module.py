@@ -77,6 +77,8 @@ class Module:
         # Attributes that hold something worth following.
         self.telling_attributes: set[str] = set(project.words) or {"jax"}
         self.is_read = False
+        # Whether calls were no longer followed at some point.
+        self.is_exhausted = False
 
     @property
     def path(self) -> str:
@@ -101,8 +103,12 @@ class Module:
             # A function may have been read before it was seen to be mapped, or a method before
             # what it uses was assigned.
             self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
-                held for attributes in self.attributes.values() for held in attributes.values()
+                not project.words or self._is_telling(fact, set())
+                for attributes in self.attributes.values()
+                for held in attributes.values()
+                for fact in held
             )
+            self.is_exhausted |= self.is_followed and project.statements_left <= 0
         project.statements_left, project.readings = before
         self.is_read = True
 
