@@ -648,3 +648,13 @@ def test_names_in_the_table_are_gone_from_jax_and_their_replacements_are_there()
     ]
     assert [old for old in REPLACEMENTS if exists(old)] == []
     assert [new for new in is_plain if not exists(new)] == []
+
+
+def test_a_file_whose_calls_are_not_all_followed_is_reported(tmp_path, monkeypatch):
+    from pmapx._src.analysis import module
+
+    monkeypatch.setattr(module, "STATEMENTS", 5)
+    text = "import jax\nstep = jax.pmap(f)\ndef same(y):\n    return y\n"
+    text += "x = same(step(x))\nx = same(1)\n" * 10
+    found = findings(tmp_path, program=text, select=("PMX500",))
+    assert [f.message.partition(":")[0] for f in found] == ["checked in part"]

@@ -110,7 +110,10 @@ class Module:
             # A function may have been read before it was seen to be mapped, or a method before
             # what it uses was assigned.
             self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
-                held for attributes in self.attributes.values() for held in attributes.values()
+                not project.words or self._is_telling(fact, set())
+                for attributes in self.attributes.values()
+                for held in attributes.values()
+                for fact in held
             )
         project.statements_left, project.readings, project.is_following = before
         self.is_read = True

@@ -14,7 +14,7 @@ from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 
-_PART_OF_JAX = os.path.join("jax", "_src", "api.py")
+_PART_OF_JAX = os.path.join("", "jax", "_src", "")
 
 
 class Project:
@@ -263,7 +263,7 @@ class Project:
     @functools.cached_property
     def _has_jax(self) -> bool:
         """Whether JAX itself is checked: what its functions do is known, and not read there."""
-        return any(path.endswith(_PART_OF_JAX) for path in self.paths)
+        return any(_PART_OF_JAX in os.sep + path for path in self.paths)
 
     @functools.cached_property
     def _words(self) -> frozenset[str]:

@@ -10,17 +10,17 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.shards._rows import HINT, origin
+from pmapx._src.lint.rules.shards._origin import HINT, origin
 
 
 class FirstOfTree(Rule):
-    """The first row is taken of every leaf of what came out of a pmap.
+    """The first shard of every leaf of a result of a pmapped function is read.
 
     **What.** ``jax.tree.map(lambda x: x[0], tree)`` in all its spellings: the older names of
     ``tree_map``, ``operator.itemgetter(0)``, a named function that does it. Confidence is low
-    where nothing is known of the tree.
+    where nothing is known about the tree.
 
-    **Why.** As PMX521, once for each leaf: a train state of 1,000 leaves costs 1,000 programs.
+    **Why.** As PMX521, once for each leaf: a train state of 1,000 leaves costs 1,000 collectives.
 
     **Before**
 
@@ -50,7 +50,7 @@ class FirstOfTree(Rule):
     names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each tree_map that takes rows."""
+        """Gives each tree_map that reads one shard."""
         for node, indexing in module.facts.indexings.items():
             if indexing.how != "tree":
                 continue
@@ -61,7 +61,7 @@ class FirstOfTree(Rule):
             )
             yield self.finding(
                 module.place(node),
-                f"one row is taken of {what}, each by a program of all devices",
+                f"one shard is read of {what}, each by a collective of all devices",
                 confidence=indexing.stacked.confidence,
                 hint=HINT,
                 because=indexing.stacked.place,

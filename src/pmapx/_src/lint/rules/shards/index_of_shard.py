@@ -9,21 +9,21 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.shards._rows import HINT, origin
+from pmapx._src.lint.rules.shards._origin import HINT, origin
 
 
 class IndexOfShard(Rule):
-    """One row is taken of what came out of a pmap.
+    """One shard of a result of a pmapped function is read by an index.
 
     **What.** ``x[0]``, ``x[0, ...]``, ``jnp.take(x, 0, axis=0)`` and their like, where ``x`` was
     returned by a pmapped function or stacked by ``replicate``. Values are followed through
     assignments, tuples, dicts, attributes and functions of the same package. Confidence is low
     where ``x`` may be a tuple, so that ``[0]`` may choose from it.
 
-    **Why.** The rows lie on different devices. The original pmap handed out the first device's
-    row at once; today the index is a program in which all devices take part: 12.8 ms in place
-    of 0.39 ms for an array of 8 x 2**20 floats, from several threads the process aborts, and
-    with several processes it fails with ``CopyArrays only supports destination device list of
+    **Why.** The shards are on different devices. With the original pmap, ``x[0]`` read the first
+    device's shard; today the index is a collective of all devices: 12.8 ms instead of 0.39 ms
+    for an array of 8 x 2**20 floats, the process aborts when several threads do it, and with
+    several processes it fails with ``CopyArrays only supports destination device list of
     the same size``.
 
     **Before**
@@ -45,8 +45,8 @@ class IndexOfShard(Rule):
     print(pmapx.unreplicate(losses))
     ```
 
-    **Safety.** The same number, on one device. Better still, give the output ``out_axes=None``,
-    and there is nothing to take a row of.
+    **Safety.** The same value, on one device. Better still, return it with ``out_axes=None``: it is
+    then replicated, and there is no axis to index.
 
     **Guide.** "``int`` indexing into sharded arrays" and "Appendix A".
     """
@@ -60,8 +60,8 @@ class IndexOfShard(Rule):
             if indexing.how == "index":
                 yield self.finding(
                     module.place(node),
-                    f"one row is taken of {origin(indexing.stacked, module)}: "
-                    "all devices take part in that",
+                    f"one shard is read of {origin(indexing.stacked, module)}: "
+                    "a collective of all devices",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
                     because=indexing.stacked.place,

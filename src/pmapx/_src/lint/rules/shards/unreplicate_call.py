@@ -9,11 +9,11 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
-from pmapx._src.lint.rules.shards._rows import HINT, origin
+from pmapx._src.lint.rules.shards._origin import HINT, origin
 
 
 class UnreplicateCall(Rule):
-    """``unreplicate`` takes the first row of every leaf.
+    """``unreplicate`` reads the first shard of every leaf.
 
     **What.** ``flax.jax_utils.unreplicate``, ``common_utils.get_metrics`` and the functions of
     Acme, Jaxline and KFAC-JAX that do the same. ``jnp.take`` and ``next(iter(x))`` of a stacked
@@ -47,15 +47,15 @@ class UnreplicateCall(Rule):
     names = known_names.UNREPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each call that takes a row."""
+        """Gives each call that reads one shard."""
         for node, indexing in module.facts.indexings.items():
             if indexing.how == "call":
                 known = f" of {origin(indexing.stacked, module)}"
                 yield self.finding(
                     module.place(node),
-                    "the first row is taken"
+                    "the first shard is read"
                     + (known if indexing.stacked.from_map else " of each leaf")
-                    + ": all devices take part in that",
+                    + ": a collective of all devices",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
                     because=indexing.stacked.place,

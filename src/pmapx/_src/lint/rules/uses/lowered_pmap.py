@@ -13,14 +13,14 @@ from pmapx._src.lint.rules import Rule
 
 
 class LoweredPmap(Rule):
-    """A pmapped function is lowered and compiled by hand in a program of several processes.
+    """A pmapped function is lowered and compiled by hand in a multi-process program.
 
-    **What.** ``jax.pmap(f).lower(*args).compile()`` in code that also asks for its process index
-    or count. Without such a sign the finding has low confidence.
+    **What.** ``jax.pmap(f).lower(*args).compile()`` in code that also reads its process index or
+    count. Without such a sign the finding has low confidence.
 
-    **Why.** What ``.compile()`` returns takes and gives *global* arrays, while the pmapped
-    function itself takes and gives each process's own rows. With several processes the results
-    are wrong or the call fails.
+    **Why.** What ``.compile()`` returns takes and returns *global* arrays, while the pmapped
+    function itself takes and returns each process's host-local arrays. With several processes the
+    results are wrong or the call fails.
 
     **Before**
 
@@ -52,7 +52,7 @@ class LoweredPmap(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each compile of a lowered map."""
+        """Gives each compile of a lowered pmap."""
         has_processes = any(
             reference.name in known_names.PROCESSES
             for reference in module.facts.references.values()
@@ -64,7 +64,7 @@ class LoweredPmap(Rule):
             yield self.finding(
                 module.place(node),
                 f"the pmap of line {site.line} is lowered and compiled: the result takes global "
-                "arrays where the pmapped function takes this process's rows",
+                "arrays where the pmapped function takes host-local ones",
                 confidence=confidence,
                 hint="use pmapx.pmap(...).lower(...), or convert with multihost_utils around it",
             )

@@ -19,11 +19,11 @@ class NestedPmap(Rule):
     """A pmap is inside another.
 
     **What.** ``pmap(pmap(f))``, or a pmapped function that is called from a function that is
-    itself mapped.
+    itself pmapped.
 
     **Why.** Today's ``jax.pmap`` does not nest: it raises ``ValueError: The context mesh ...
-    should match the mesh passed to shard_map``. The original did. ``pmapx.pmap`` nests, and by
-    hand it is one ``shard_map`` over a mesh with an axis for each map.
+    should match the mesh passed to shard_map``. The original did. ``pmapx.pmap`` nests; by
+    hand it is one ``shard_map`` over a mesh with an axis for each pmap.
 
     **Before**
 
@@ -51,7 +51,7 @@ class NestedPmap(Rule):
     )
     ```
 
-    **Safety.** The same values; the sizes of both axes have to be known where the mesh is made.
+    **Safety.** The same values; the sizes of both axes must be known where the mesh is made.
 
     **Guide.** "``ValueError: The context mesh ... should match the mesh passed to shard_map``"
     and "Multiple axes of parallelism".
@@ -61,7 +61,7 @@ class NestedPmap(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the maps that are handed to a map, and the calls of maps inside mapped code."""
+        """Gives pmaps of pmapped functions, and calls of these inside mapped code."""
         for making in module.facts.makings.values():
             if making.is_nested:
                 yield self.finding(

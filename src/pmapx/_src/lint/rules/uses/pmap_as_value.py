@@ -16,12 +16,12 @@ from pmapx._src.lint.rules import Rule
 class PmapAsValue(Rule):
     """``jax.pmap`` is used as a value.
 
-    **What.** ``jax.pmap`` handed to a function (``map_fn=jax.pmap``), chosen
+    **What.** ``jax.pmap`` passed to a function (``map_fn=jax.pmap``), chosen
     (``jax.pmap if many else jax.jit``) or stored in an attribute, a dict or a default.
 
-    **Why.** What is mapped, and with which axes, is decided elsewhere, so the use cannot be
-    rewritten where it stands. Put one function in its place that does what your code needs of
-    ``pmap``, and rewrite that once.
+    **Why.** What is mapped, and over which axes, is decided elsewhere, so the use cannot be
+    rewritten in place. Replace it by one function that does what your code needs of ``pmap``, and
+    rewrite that once.
 
     **Before**
 
@@ -67,9 +67,9 @@ def _manner(module: Module, node: ast.AST) -> str:
     if isinstance(parent, ast.IfExp):
         return "one of two choices"
     if isinstance(parent, ast.keyword):
-        return f"handed over as `{parent.arg}`" if parent.arg else "handed over"
+        return f"passed as `{parent.arg}`" if parent.arg else "passed on"
     if isinstance(parent, ast.Call):
-        return "handed to a function"
+        return "passed to a function"
     if isinstance(parent, ast.arguments):
         return "a default"
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Dict)):

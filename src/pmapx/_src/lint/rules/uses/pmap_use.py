@@ -16,13 +16,13 @@ class PmapUse(Rule):
     """``jax.pmap`` is used.
 
     **What.** Each place where ``jax.pmap`` is written, under whatever name it was imported. The
-    message says what it becomes with ``shard_map``. A wrapper or a partial that is used all over
+    message shows what it becomes with ``shard_map``. A wrapper or a partial that is used all over
     a package is one place: it is rewritten once, and the code that uses it stays.
 
     **Why.** Since JAX 0.8 ``jax.pmap`` is itself ``jit`` of ``shard_map``, in maintenance, and
-    differs from the original: it refuses inputs that lie elsewhere, does not nest, compiles
-    again for the same layout under another name, and reading ``x[0]`` of its results costs a
-    gather. Written out, mesh and layout are yours to see and to change.
+    differs from the original: it refuses inputs that are committed to other devices, does not
+    nest, compiles again for an equivalent sharding under another name, and reading ``x[0]`` of its
+    results is a gather. Written out, the mesh and the specs are yours to see and to change.
 
     **Before**
 
@@ -56,9 +56,9 @@ class PmapUse(Rule):
     )
     ```
 
-    **Safety.** The rewrite keeps shapes and values if the body takes its mapped axis off and puts
-    it back, which ``shard_map`` does not do by itself. Until then ``pmapx.pmap`` is a drop-in with
-    the original's behaviour.
+    **Safety.** The rewrite keeps shapes and values if the body drops the mapped axis and adds it
+    again, which ``shard_map`` does not do by itself. Until then ``pmapx.pmap`` is a drop-in
+    replacement with the original's behaviour.
 
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """
@@ -67,7 +67,7 @@ class PmapUse(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives one finding a site; a value is said by the rule for values."""
+        """Gives one finding a site; PMX505 has those that are values."""
         for site in find_sites(module):
             if site.kind != "value":
                 yield self.finding(site.name, _message(site), hint=_becomes(site))
@@ -77,7 +77,7 @@ def _message(site: Site) -> str:
     what = f"`{_short(site.function)}`" if site.function else "a function"
     if site.kind == "wrapper":
         return (
-            f"jax.pmap of {what}, which the caller of this function hands in: "
+            f"jax.pmap of {what}, which the caller of this function passes: "
             "rewrite this wrapper once, its callers stay"
         )
     if site.kind == "partial":

@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from pmapx._src.analysis import known_names
-from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.module import STATEMENTS, Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.rules import Rule
 
 
 class UnreadFile(Rule):
-    """A file could not be checked.
+    """A file could not be checked, or only in part.
 
     **What.** A file that cannot be opened or is too large, or one that mentions what the rules
     look for and is binary, wrongly encoded, nested too deeply or not valid Python. Also a
-    notebook's cell that does not parse; the other cells are checked.
+    notebook's cell that does not parse, while the other cells are checked, and a file whose calls
+    lead through so much code that not all of them are followed.
 
-    **Why.** What is not read is not found, and you should know.
+    **Why.** What is not read is not reported, and you should know.
 
     **Before**
 
@@ -44,7 +45,13 @@ class UnreadFile(Rule):
     names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the cells of a notebook that do not parse."""
+        """Gives the cells of a notebook that do not parse, and files that are read in part."""
+        if place := module.facts.exhausted.get("statements"):
+            yield self.finding(
+                place,
+                f"checked in part: calls lead through more than {STATEMENTS:,} statements, and "
+                "those from here on are not followed",
+            )
         problems = module.source.problems
         # The names that led here may be in a picture or in prose.
         texts = [module.source.text, *(text for _, _, text in problems)] if problems else []

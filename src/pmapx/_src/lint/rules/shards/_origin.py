@@ -1,4 +1,4 @@
-"""Words for a row that is taken of a stacked value."""
+"""Where a value with a leading device axis comes from, in the words of a finding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HINT = (
 
 
 def origin(stacked: Stacked, module: Module) -> str:
-    """Says where a stacked value came from, and on which line."""
+    """Describes where a stacked value comes from, with its line."""
     where = f"line {stacked.place.line}"
     if stacked.place.path != module.path:
         where += f" of {stacked.place.path}"
