@@ -240,7 +240,7 @@
   }
 
   function memory(made) {
-    if (!made.memory) return [element("h3", {}, "Memory a device"), element("p", { class: "words" }, "Not reported by this backend.")];
+    if (!made.memory) return [element("h3", {}, "Memory a device"), element("p", { class: "words" }, "Not told by this backend.")];
     const parts = pictures.memoryParts(made.memory);
     const said = pictures.MEMORY.map(([key, name]) => element("span", {}, swatch(`memory ${key}`), `${name} ${bytes(parts[key])}`));
     return [
@@ -264,8 +264,8 @@
     );
     const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX alone sends", "number"]];
     return section(
-      "Arrays indexed along their sharded axis",
-      "JAX's own indexing is a collective; pmapx.unreplicate reads the shard from its device.",
+      "Rows taken of arrays over several devices",
+      "With JAX alone each of these is a program on all devices; pmapx.unreplicate reads the row where it lies.",
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
     );
   }
