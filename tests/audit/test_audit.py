@@ -267,7 +267,7 @@ def test_what_is_printed_has_every_part():
     assert "train_step" in text.splitlines()[0]
     for part in ("state['w']", "equal shards: 224 B of copies", "varies since batch['x']"):
         assert part in text
-    for part in ("all-reduce", "memory a device", "donated and reused", "PMX601", "no time is"):
+    for part in ("all-reduce", "memory per device", "donated and reused", "PMX601", "no time is"):
         assert part in text
 
 
@@ -343,7 +343,7 @@ def test_the_network_between_slices_decides_where_it_is_slower():
     assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.2e-4)
     assert slices.seconds("all-gather", 15 * megabyte + 100, 32, 100, 2) == pytest.approx(within)
     assert slices.seconds("all-reduce", megabyte, 2, megabyte, 2) == pytest.approx(3.2e-4)
-    assert "3.12 GB/s a device" in " ".join(slices.assumptions())
+    assert "3.12 GB/s per device" in " ".join(slices.assumptions())
 
 
 def test_without_a_figure_of_the_network_there_is_no_estimate_over_slices():

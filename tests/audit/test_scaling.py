@@ -48,7 +48,7 @@ def test_a_gather_is_named_with_its_line():
     assert "test_scaling.py:" in gather.what
     assert (gather.few, gather.many) == (4 * 64 * 32 * 4, 16 * 64 * 32 * 4)
     assert "temporaries" in [growth.what for growth in found.growing]
-    assert "32.0 KiB -> 128 KiB a device" in str(found)
+    assert "32.0 KiB -> 128 KiB per device" in str(found)
 
 
 def point(devices, **changed):
@@ -84,7 +84,7 @@ def test_one_device_is_not_compared_with_many():
 def test_the_table_has_a_row_for_each_number_of_devices():
     table = str(Scaling("step", (point(8), point(4096)), (Growth("outputs", 4, 2048),)))
     assert [line.split()[0] for line in table.splitlines()[2:4]] == ["8", "4,096"]
-    assert "outputs: 4 B -> 2.00 KiB a device" in table
+    assert "outputs: 4 B -> 2.00 KiB per device" in table
 
 
 def test_it_is_plain_numbers_too():

@@ -264,8 +264,8 @@
     );
     const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX alone sends", "number"]];
     return section(
-      "Arrays indexed along their sharded axis",
-      "JAX's own indexing is a collective; pmapx.unreplicate reads the shard from its device.",
+      "Rows taken of arrays over several devices",
+      "With JAX alone each of these is a program on all devices; pmapx.unreplicate reads the row where it lies.",
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
     );
   }

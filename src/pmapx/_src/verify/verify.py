@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pmapx._src.verify import runs
 from pmapx._src.verify.compare.result import Verification
@@ -85,26 +86,15 @@ def verify(
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude)
-    versions = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
+    options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
+    options |= {"below": below, "env": environment, "progress": progress}
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
-        return runs.run(
-            [_redirected(argument, stands_for, roots[side]) for argument in command],
-            roots[side],
-            folder,
-            cwd=roots[side] / below,
-            elsewhere=[each for each in versions if not _overlap(each, roots[side])],
-            is_legacy=is_legacy,
-            devices=devices,
-            calls=calls,
-            timeout=timeout,
-            env=_redirected_environment(environment, stands_for, roots[side]),
-            progress=None if progress is None else functools.partial(progress, side),
-        )
+        return _run(command, roots, stands_for, side, folder, is_legacy=is_legacy, **options)
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), is_legacy=True)
-        new = run("after", Path(kept, "after"), needs_legacy)
+        new = run("after", Path(kept, "after"), is_legacy=needs_legacy)
         name = "" if needs_legacy or not new.status else removed_name(new.output, roots["after"])
         if name:
             new = run("after", Path(kept, "again"), is_legacy=True)
@@ -112,11 +102,35 @@ def verify(
     return dataclasses.replace(found, notes=(NEEDED.format(name=name),)) if name else found
 
 
-def _redirected_environment(
-    env: dict[str, str], old: str | os.PathLike[str] | None, new: Path
-) -> dict[str, str]:
-    paths = env.get("PYTHONPATH", "").split(os.pathsep)
-    return {**env, "PYTHONPATH": os.pathsep.join(_redirected(path, old, new) for path in paths)}
+def _run(
+    command: Sequence[str],
+    roots: Mapping[str, Path],
+    stands_for: str | os.PathLike[str] | None,
+    side: str,
+    folder: Path,
+    *,
+    is_legacy: bool,
+    below: str,
+    env: Mapping[str, str],
+    progress: Progress | None,
+    **limits: Any,
+) -> Run:
+    """Runs the command on one side, ``before`` or ``after``."""
+    root = roots[side]
+    redirect = functools.partial(_redirected, old=stands_for, new=root)
+    paths = map(redirect, env.get("PYTHONPATH", "").split(os.pathsep))
+    versions = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
+    return runs.run(
+        list(map(redirect, command)),
+        root,
+        folder,
+        cwd=root / below,
+        elsewhere=[each for each in versions if not _overlap(each, root)],
+        is_legacy=is_legacy,
+        env={**env, "PYTHONPATH": os.pathsep.join(paths)},
+        progress=None if progress is None else functools.partial(progress, side),
+        **limits,
+    )
 
 
 def _overlap(one: Path, other: Path) -> bool:

@@ -24,7 +24,9 @@ class DonationWasted(Finding):
         for donation in function.donations:
             if donation.reason is None:
                 continue
-            donated = f"{donation.path} ({in_bytes(donation.bytes_a_device)} a device) was donated"
+            donated = (
+                f"{donation.path} ({in_bytes(donation.bytes_a_device)} per device) was donated"
+            )
             if donation.is_used:
                 message, fix = f"{donated}, but {donation.reason}", "place it before the call"
             else:

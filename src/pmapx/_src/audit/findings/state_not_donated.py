@@ -27,7 +27,7 @@ class StateNotDonated(Finding):
         size = sum(leaf.bytes_a_device for leaf in kept)
         if size >= _LEAST_BYTES_A_DEVICE:
             yield self.remark(
-                f"{arrays([leaf.path for leaf in kept])}: {in_bytes(size)} a device held twice "
+                f"{arrays([leaf.path for leaf in kept])}: {in_bytes(size)} per device held twice "
                 "during the call",
                 "donate it, with donate_argnums, if the old value is not used after the call",
                 function,

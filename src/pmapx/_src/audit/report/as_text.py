@@ -86,7 +86,7 @@ def _leaf_table(kind: str, leaves: Sequence[Leaf]) -> list[str]:
         rest = [leaf for k, leaf in enumerate(leaves) if k not in shown]
         size = sum(leaf.bytes_a_device for leaf in rest)
         rows.append([f"{len(rest)} more", "", "", in_bytes(size), ""])
-    return table([kind, "type", "spec", "a device", "across devices"], rows, right=(3,))
+    return table([kind, "type", "spec", "per device", "across devices"], rows, right=(3,))
 
 
 def across(leaf: Leaf) -> str:
@@ -131,18 +131,19 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
         sums = [in_bytes(sent), *([in_bytes(between)] if crosses else [])]
         rows.append([f"{len(left)} more", "", "", "", *sums, "", ""])
     to_others = ["to other slices"] if crosses else []
-    head = ["collective", "axis", "bytes", "times", "a device sends", *to_others, "time", "from"]
+    head = ["collective", "axis", "bytes", "times", "sent per device", *to_others, "time", "from"]
     return table(head, rows, right=range(2, len(head) - 1))
 
 
 def _memory(function: AuditedFunction) -> Iterator[str]:
     memory = function.memory
     if memory is None:
-        yield "memory a device: not reported by this backend"
+        yield "memory per device: not reported by this backend"
     else:
         yield (
-            f"memory a device: {in_bytes(memory.total)} = {in_bytes(memory.arguments)} arguments + "
-            f"{in_bytes(memory.outputs)} outputs + {in_bytes(memory.temporaries)} temporaries - "
+            f"memory per device: {in_bytes(memory.total)} = "
+            f"{in_bytes(memory.arguments)} arguments + {in_bytes(memory.outputs)} outputs + "
+            f"{in_bytes(memory.temporaries)} temporaries - "
             f"{in_bytes(memory.aliases)} reused"
         )
     used = [donation.path for donation in function.donations if donation.is_used]

@@ -60,7 +60,7 @@ class Growth:
 
     def __str__(self) -> str:
         write = in_bytes if self.unit == "bytes" else str
-        return f"{self.what}: {write(self.few)} -> {write(self.many)} a device"
+        return f"{self.what}: {write(self.few)} -> {write(self.many)} per device"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -165,8 +165,8 @@ class Fabric:
             return [f"{self.kind}: no time is estimated; {why}"]
         rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
         assumed = [
-            f"{self.kind}: {link.name} sends {rate} a device along a ring, both directions in use "
-            f"({link.figure}: {link.source})."
+            f"{self.kind}: {link.name} sends {rate} per device along a ring, both directions in "
+            f"use ({link.figure}: {link.source})."
         ]
         if link.hop_seconds:
             assumed.append(f"{link.hop_seconds * 1e6:.0f} us for each hop of a ring.")
@@ -193,7 +193,7 @@ class Fabric:
             return [f"The {self.slices} slices are connected by DCN, of unknown rate: no estimate."]
         rate = f"{link.dcn_bytes_a_second / 1e9:.3g} GB/s"
         return [
-            f"The {self.slices} slices are connected by DCN, {rate} a device (its share of its "
+            f"The {self.slices} slices are connected by DCN, {rate} per device (its share of its "
             f"host's network cards: {link.source}), without latency.",
             "In TPU programs, the part of a collective within a slice and the part over DCN run in "
             "sequence; a collective that XLA did not split runs on both at once, and takes as long "
