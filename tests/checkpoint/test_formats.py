@@ -314,7 +314,7 @@ def test_a_class_of_the_main_script_is_explained(paths):
         (b"", "is empty"),
         (b"hello, world.", "unknown format"),
         (b"I am a text that ends like a pickle.", "unknown format"),
-        (gzip.compress(b"anything"), "compressed with gzip: decompress it first"),
+        (gzip.compress(b"anything", mtime=0), "compressed with gzip: decompress it first"),
         (b"\x7fELF\x02\x01\x01", "unknown format"),
         (b"PK\x03\x04 cut short", "unknown format"),
     ],
