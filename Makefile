@@ -87,7 +87,7 @@ test-wheel: $(TEST_READY) ## Build the wheel and the sdist, and try each in an e
 	$(WHEEL_PIP) install --quiet --no-deps dist/*.tar.gz
 	cd / && $(CURDIR)/$(WHEEL_RUN) -I $(CURDIR)/tests/release/smoke.py sdist
 
-test-tpu: $(TPU_READY) ## Compile for pods of TPUs that are not there
+test-tpu: $(TPU_READY) ## Compile ahead of time for TPU pods
 	$(TPU_VENV)/bin/python -m pytest --verbose --durations 5 tests/audit/test_topology.py \
 	  tests/audit/test_pods.py $(ARGS)
 

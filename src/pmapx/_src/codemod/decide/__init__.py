@@ -1,6 +1,6 @@
-"""What becomes of each use of pmap, and why.
+"""What must be known of a use of pmap before a form is chosen.
 
-``sites`` finds the uses; ``process_model`` reads from its words how the program is run;
-``nested_pmaps``, ``repeated_maps``, ``specs`` and ``axis_names`` answer what a form asks;
-``plans`` picks the form.
+``process_model`` reads from the program's words how it is run; ``nested_pmaps`` which pmap is met
+inside which; ``repeated_maps`` whether a function is mapped again and again; ``specs`` the mesh and
+the specs; ``axis_names`` the name of the mesh axis; ``copies`` which calls stack copies of a tree.
 """

@@ -1,1 +1,5 @@
-"""The text of a file: its tokens, names and imports, and the editor that forms write with."""
+"""The text of a file, as forms edit it.
+
+``editor`` collects the edits of the forms; ``call_tokens`` finds the comments and parentheses that
+an AST does not have; ``name_uses`` has the names of a file; ``imports`` drops and adds imports.
+"""
