@@ -113,8 +113,9 @@ def _jit(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value
     if not arguments.has(0, "fun"):
         return value(Partial(value(Named(name)), (), (), frame.module.place(node)))
     function = arguments.get(0, "fun")
-    for mapped in of_kind(function, Mapped):
-        frame.module.facts.jitted_maps[node] = mapped
+    # Sets have no order, and a report must not change from run to run.
+    for mapped in sorted(of_kind(function, Mapped), key=lambda m: (m.site.path, m.site.line)):
+        frame.module.facts.jitted_maps.setdefault(node, mapped)
     for inner in _functions(function):
         frame.module.project.jitted.add(inner.node)
     return function

@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from pmapx._src.analysis import known_names as names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
-from pmapx._src.source import files
+from pmapx._src.source import discovery, files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
-
-_PART_OF_JAX = os.path.join("", "jax", "_src", "")
 
 
 class Project:
@@ -263,7 +261,7 @@ class Project:
     @functools.cached_property
     def _has_jax(self) -> bool:
         """Whether JAX itself is checked: what its functions do is known, and not read there."""
-        return any(_PART_OF_JAX in os.sep + path for path in self.paths)
+        return any(discovery.is_part_of_jax(path) for path in self.paths)
 
     @functools.cached_property
     def _words(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from pmapx._src.lint.searched_names import has_uses
 from pmapx._src.lint.settings import Settings
 from pmapx._src.source import batches, gc_paused, parallel, prefilter
 from pmapx._src.source.batches import Load
-from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.discovery import Unreadable, files_below, is_part_of_jax
 from pmapx._src.source.prefilter import Sifted
 
 if TYPE_CHECKING:
@@ -88,9 +88,10 @@ def check(
 
 def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:
     """Looks at every file, in copies of this process where that pays."""
-    count = processes or _count_that_pays(len(given) // FILES_WORTH_A_COPY)
-    size = max(SMALLEST_PART, len(given) // PARTS)
-    parts = [given[start : start + size] for start in range(0, len(given), size)]
+    own = [path for path in given if not is_part_of_jax(path)]
+    count = processes or _count_that_pays(len(own) // FILES_WORTH_A_COPY)
+    size = max(SMALLEST_PART, len(own) // PARTS)
+    parts = [own[start : start + size] for start in range(0, len(own), size)]
     look = functools.partial(prefilter.sift, has_uses, prefilter.module_names(given))
     # Telling another process of the files costs more than it takes off this one.
     count = count if parallel.can_fork() else 1

@@ -17,6 +17,8 @@ NEVER = frozenset(
     }
 )  # fmt: skip
 
+_JAX = os.path.join(os.sep, "jax", "_src", "")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -85,6 +87,15 @@ def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
         or fnmatch.fnmatch(shown, "*/" + pattern)
         for pattern in (pattern.rstrip("/") for pattern in exclude)
     )
+
+
+def is_part_of_jax(path: str) -> bool:
+    """Tells whether a file is part of JAX's own implementation: it makes pmap, and uses none.
+
+    >>> is_part_of_jax("jax/_src/api.py"), is_part_of_jax("jax/tests/pmap_test.py")
+    (True, False)
+    """
+    return _JAX in os.sep + path
 
 
 def _is_environment(folder: str) -> bool:

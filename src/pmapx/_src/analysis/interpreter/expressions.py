@@ -40,11 +40,14 @@ _GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax
 
 def asks_for_a_version(test: ast.expr) -> bool:
     """Tells whether a condition asks which JAX is there, so that both sides are meant."""
-    return any(
-        (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
-        or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
-        for part in ast.walk(test)
-    )
+    known = vars(test)
+    if "asks_for_a_version" not in known:
+        known["asks_for_a_version"] = any(
+            (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
+            or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
+            for part in ast.walk(test)
+        )
+    return bool(known["asks_for_a_version"])
 
 
 def _call(frame: Frame, node: ast.Call) -> Value:
