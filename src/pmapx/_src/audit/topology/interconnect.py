@@ -173,7 +173,9 @@ class Fabric:
         else:
             assumed.append("No latency is added; small messages take longer than their estimate.")
         if link.reach is not None:
-            assumed.append(f"Groups of more than {link.reach} devices span machines: no estimate.")
+            assumed.append(
+                f"Groups of more than {link.reach} devices need several hosts: no estimate."
+            )
         elif len(self.torus) > 1:
             shape = " x ".join(map(str, self.torus))
             members = self.count // self.slices
