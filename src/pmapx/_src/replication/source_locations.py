@@ -8,9 +8,7 @@ import re
 from jax.extend import source_info_util
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
-import pmapx
-
-_PACKAGE = os.path.dirname(os.path.abspath(pmapx.__file__)) + os.sep
+_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 _LIBRARIES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)? \(")
 _DEPTH = 100
