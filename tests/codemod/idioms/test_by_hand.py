@@ -10,7 +10,7 @@ import pytest
 from example_programs import HERE, SRC
 from yardstick import PROGRAMS
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from migrated_programs import differences
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("libcst", reason="needs pmapx[tools]")
+pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from pmapx._src.codemod.migration import migrate
 
