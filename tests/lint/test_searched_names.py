@@ -7,7 +7,7 @@ from pmapx._src.lint.rules import all_rules
 from pmapx._src.lint.rules.removed.host_names import RENAMED as HOSTS
 from pmapx._src.lint.rules.removed.removed_names import REPLACEMENTS
 from pmapx._src.lint.searched_names import has_uses
-from reading import codes
+from reading import codes, findings
 
 NAMES = sorted({name for rule in all_rules().values() for name in rule.names if "." in name})
 
@@ -71,9 +71,16 @@ def test_other_names_are_not_searched_for(text):
     assert not has_uses(text.encode())
 
 
-def test_a_file_that_another_imports_first_is_still_checked(tmp_path):
-    from reading import findings
+def test_a_count_of_devices_is_known_where_it_is_imported(tmp_path):
+    files = {
+        "a.py": "import jax, numpy as np\nfrom b import n\njax.devices()\ny = np.stack([x] * n)\n",
+        "b.py": "import jax\nn = jax.local_device_count()\n",
+    }
+    found = findings(tmp_path, files=files, select=("PMX534",))
+    assert [(f.place.path.rpartition("/")[2], f.place.line) for f in found] == [("a.py", 4)]
 
+
+def test_a_file_that_another_imports_first_is_still_checked(tmp_path):
     files = {
         "a.py": "import jax\nimport compat\nf = jax.pmap(compat.tree_map)\n",
         "compat.py": "from jax import jit, tree_map\n",

@@ -64,6 +64,15 @@ def is_followed(data: bytes) -> bool:
     return any(word in data for word in _WORDS)
 
 
+def may_pass_on(data: bytes) -> bool:
+    """Tells whether names of a file can hold something for those that import them.
+
+    That is what is followed, or a number of devices or processes.
+    """
+    has_counts = b"jax" in data and any(word in data for word in (b"_count", b"devices"))
+    return has_counts or is_followed(data)
+
+
 # The result is the first argument's, for what is followed here.
 IDENTITY = frozenset(
     {

@@ -99,7 +99,7 @@ class Project:
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            is_telling = names.is_followed(data) or os.path.basename(path) == "__init__.py"
+            is_telling = names.may_pass_on(data) or os.path.basename(path) == "__init__.py"
             if not is_telling and not self.others_left:
                 # The file itself may still be checked.
                 del self.modules[path]
@@ -108,7 +108,7 @@ class Project:
             self.others_left -= not is_telling
         source = self._parse(path, data)
         if isinstance(source, Unreadable):
-            if must_report or names.is_followed(data):
+            if must_report or names.may_pass_on(data):
                 self.unreadable[shown] = source.reason
             return None
         module = Module(source, self, is_followed=is_followed)
