@@ -264,7 +264,7 @@ def test_unsafe_fixes_alone_are_an_error(removed):
 def test_a_file_that_cannot_be_written_is_one_line(removed, monkeypatch):
     from pmapx._src.source.rewriting import atomic_write
 
-    def refuse(file):
+    def refuse(path, data, *, expected):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(atomic_write, "write", refuse)

@@ -136,7 +136,7 @@ WRONG = {
         ("--devices x -- python x.py", "'x' is not a number"),
         ("--topology pod -- python x.py", "a topology is written as family:shape"),
         ("--topology v5e -- python x.py", "a topology is written as family:shape"),
-        ("--topology v5e:0x0 -- python x.py", "there is nothing in it"),
+        ("--topology v5e:0x0 -- python x.py", "it has no devices"),
         ("--topology v9z:2x2 -- python x.py", "v9z is no kind of device known here"),
         ("--topology", "Option '--topology' requires an argument"),
     ],
