@@ -34,7 +34,7 @@ class FlaxMsgpack:
 
     def __init__(self, path: str) -> None:
         try:
-            import msgpack  # type: ignore[import-not-found]
+            import msgpack  # type: ignore[import-not-found, import-untyped]
         except ModuleNotFoundError as error:
             raise CheckpointError(f"{path} is msgpack: pip install msgpack to read it") from error
         self._msgpack = msgpack
