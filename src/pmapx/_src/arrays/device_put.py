@@ -25,7 +25,7 @@ def device_put_replicated(x: Any, devices: Devices) -> Any:
     single one. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: do
     not write to it afterwards.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> devices = jax.devices()
       >>> params = pmapx.device_put_replicated({"w": np.ones(3, np.float32)}, devices)
@@ -45,7 +45,7 @@ def device_put_replicated(x: Any, devices: Devices) -> Any:
 def replicate(tree: Any, devices: Devices | None = None) -> Any:
     """Places a copy of every leaf on each device, by default on all local devices.
 
-    Example:
+    Examples:
       >>> import jax, pmapx
       >>> state = pmapx.replicate({"step": 0})
       >>> state["step"].shape == (jax.local_device_count(),)
@@ -64,7 +64,7 @@ def replicate(tree: Any, devices: Devices | None = None) -> Any:
 def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
     """Stacks the shards into one array along a leading axis, with shard ``i`` on device ``i``.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> devices = jax.devices()
       >>> shards = [np.full(3, i, np.float32) for i in range(len(devices))]
@@ -95,7 +95,7 @@ def device_put_sharded(shards: Sequence[Any], devices: Devices) -> Any:
 def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
     """Shards a batch over the devices: ``(n * b, ...)`` becomes ``(n, b, ...)``.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> n = jax.local_device_count()
       >>> batch = pmapx.shard_batch({"image": np.zeros((4 * n, 28, 28), np.float32)})

@@ -26,7 +26,7 @@ def unreplicate(tree: Any) -> Any:
     result stays on its device, uncommitted, like ``x[0]`` of the original pmap's outputs. There is
     no communication, whereas ``x[0]`` of such an array in today's JAX is a collective.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> state = pmapx.replicate({"w": np.ones(3, np.float32)})
       >>> pmapx.unreplicate(state)["w"]
@@ -44,7 +44,7 @@ def local_slice(x: Any, i: int) -> Any:
 
     Unlike ``x[i]``, it is safe to call from any thread. Negative indices count from the end.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> doubled = pmapx.pmap(lambda x: 2 * x)(np.arange(jax.device_count()))
       >>> int(pmapx.local_slice(doubled, -1)) == 2 * (jax.device_count() - 1)
@@ -77,7 +77,7 @@ def to_host(tree: Any) -> Any:
     Only the first local shard is read. On a CPU device it is not copied: the result may be
     read-only and keeps the device buffer alive. Typed PRNG keys stay JAX arrays.
 
-    Example:
+    Examples:
       >>> import numpy as np, pmapx
       >>> pmapx.to_host(pmapx.replicate({"w": np.ones(3, np.float32)}))["w"]
       array([1., 1., 1.], dtype=float32)

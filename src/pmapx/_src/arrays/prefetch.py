@@ -26,7 +26,7 @@ def prefetch(
     before it. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: yield
     a new one each time.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> batches = ({"x": np.full((jax.local_device_count(), 2), k)} for k in range(3))
       >>> sum(int(batch["x"].max()) for batch in pmapx.prefetch(batches))

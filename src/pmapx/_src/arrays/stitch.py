@@ -25,7 +25,7 @@ def stitch(
     No data is sent between processes. Unless ``check=False``, they compare shapes and dtypes, so
     that an error names the process that differs.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> batch = {"image": np.zeros((jax.local_device_count(), 28, 28))}
       >>> global_batch = pmapx.stitch(batch, jax.devices())
@@ -68,7 +68,7 @@ def stitch(
 def unstitch(global_tree: Any) -> Any:
     """Returns this process's part of global arrays as host-local arrays, without a copy.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> x = pmapx.stitch(np.zeros((jax.local_device_count(), 3)), jax.devices())
       >>> pmapx.unstitch(x).shape == (jax.local_device_count(), 3)

@@ -27,7 +27,7 @@ def audit(
     It is traced and compiled for the arguments. Its jaxpr shows which values are equal on all
     devices, and the compiled program its collectives and its memory.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> def step(w, x):
       ...     return w - jax.lax.pmean(x.mean() * w, "i")

@@ -56,7 +56,7 @@ def migrate(
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is imported, run or written.
 
-    Example:
+    Examples:
       >>> import pathlib, tempfile, pmapx
       >>> folder = pathlib.Path(tempfile.mkdtemp())
       >>> _ = (folder / "train.py").write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")

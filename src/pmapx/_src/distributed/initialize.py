@@ -89,7 +89,7 @@ def initialize(
     Without arguments, the cluster is detected as JAX does: Open MPI, Slurm, TPU pods and
     Kubernetes. The detected cluster is logged and returned; an error names what is missing.
 
-    Example:
+    Examples:
       >>> import pmapx
       >>> pmapx.initialize("127.0.0.1:12345", num_processes=1, process_id=0)  # doctest: +SKIP
       Cluster(kind='arguments', ...)
@@ -211,7 +211,7 @@ _waiting: dict[str, threading.Thread] = {}
 def barrier(name: str, timeout: float = 300) -> None:
     """Waits until all processes have reached the barrier of this name.
 
-    Example:
+    Examples:
       >>> import pmapx
       >>> pmapx.barrier("data is prepared", timeout=60)
 

@@ -49,7 +49,7 @@ def launch(
 ) -> int:
     """Runs ``n`` processes of a command until all have ended; returns a single exit status.
 
-    Example:
+    Examples:
       >>> import sys
       >>> launch(2, 1, [sys.executable, "-c", "print('hello')"])  # doctest: +SKIP
       [0] hello

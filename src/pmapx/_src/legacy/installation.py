@@ -33,7 +33,7 @@ def install(*, indexing: bool = True, oversubscribe: bool = False) -> Installati
     again, and arithmetic between a pmap output and an array on one device runs on that device.
     Functions that are already pmapped do not change. Calling ``install`` again has no effect.
 
-    Example:
+    Examples:
       >>> import jax, pmapx
       >>> with pmapx.install():
       ...     x = jax.device_put_replicated(1.0, jax.devices())
@@ -59,7 +59,7 @@ def install(*, indexing: bool = True, oversubscribe: bool = False) -> Installati
 def uninstall() -> None:
     """Undoes ``install``: restores JAX and all patched modules; does nothing if not installed.
 
-    Example:
+    Examples:
       >>> import jax, pmapx
       >>> before = jax.pmap
       >>> _ = pmapx.install()
@@ -75,7 +75,7 @@ def uninstall() -> None:
 class Installation:
     """A handle to what ``install`` replaced.
 
-    Example:
+    Examples:
       >>> import pmapx
       >>> with pmapx.install() as installed:
       ...     "jax.pmap" in installed.patched

@@ -53,7 +53,7 @@ def check(
 ) -> Report:
     r"""Returns the findings in all files below the paths; nothing is imported, run or written.
 
-    Example:
+    Examples:
       >>> import pathlib, tempfile, pmapx
       >>> folder = pathlib.Path(tempfile.mkdtemp())
       >>> _ = (folder / "train.py").write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")

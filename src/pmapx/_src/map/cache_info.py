@@ -39,7 +39,7 @@ class CacheInfo:
       moved: the inputs that were transferred, with the reason and a count.
       reasons: why each program was compiled.
 
-    Example:
+    Examples:
       >>> import numpy as np, pmapx
       >>> double = pmapx.pmap(lambda x: 2 * x)
       >>> for dtype in (np.float32, np.float32, np.int32):

@@ -50,7 +50,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Pmapped(Protocol[P, R_co]):
     """What ``pmap`` returns: the pmapped function, and its stages.
 
-    Example:
+    Examples:
       >>> import numpy as np, pmapx
       >>> negate = pmapx.pmap(lambda x: -x)
       >>> negate.eval_shape(np.ones((1, 3), np.float32)).shape
@@ -106,7 +106,7 @@ def pmap(
     the mapped axis, collectives such as ``jax.lax.psum`` work over ``axis_name``, and the results
     are stacked. The cost of a call is that of ``jax.jit(jax.shard_map(...))`` written by hand.
 
-    Example:
+    Examples:
       >>> import jax, jax.numpy as jnp, pmapx
       >>> n = jax.device_count()
       >>> share = pmapx.pmap(lambda x: x / jax.lax.psum(x, "i"), axis_name="i")

@@ -44,7 +44,7 @@ def verify(
 ) -> Verification:
     """Runs a command on two versions of a program and compares the calls of mapped functions.
 
-    Example:
+    Examples:
       >>> import pathlib, sys, tempfile
       >>> from pmapx._src.verify.verify import verify
       >>> folder = pathlib.Path(tempfile.mkdtemp())

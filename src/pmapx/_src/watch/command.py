@@ -42,7 +42,7 @@ def run(
     reading; a second one ends it. With a ``log`` it gets a session of its own, and all processes
     that it started end with it.
 
-    Example:
+    Examples:
       >>> import sys, tempfile
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     status = run([sys.executable, "-c", "print(1)"], [], folder, log=f"{folder}/log")

@@ -296,7 +296,7 @@ class AuditedFunction:
 class AuditReport:
     """What ``pmapx.audit`` returns: readable when printed, and as data, JSON or a page.
 
-    Example:
+    Examples:
       >>> import jax, numpy as np, pmapx
       >>> double = pmapx.pmap(lambda x: 2 * x)
       >>> report = pmapx.audit(double, np.ones((jax.device_count(), 3)))

@@ -23,7 +23,7 @@ def merge(by_process: dict[int, list[SiteResult]], not_reached: Sequence[str]) -
       by_process: the results of each process.
       not_reached: the details of sites that a process did not reach, and need not.
 
-    Example:
+    Examples:
       >>> good = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
       >>> bad = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 1: the output: by 2")
       >>> (site,) = merge({0: [good], 1: [bad]}, [])

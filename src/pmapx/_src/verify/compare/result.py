@@ -33,7 +33,7 @@ class SiteResult:
       order: the position of its first difference among all recorded calls.
       process: the process that ``detail`` describes, if there are several.
 
-    Example:
+    Examples:
       >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
       'verified'
     """
@@ -64,7 +64,7 @@ class Verification:
       output: the end of the command's output, if it failed.
       notes: notes on the runs.
 
-    Example:
+    Examples:
       >>> site = SiteResult("train.py", 12, "step", DIFFERENT, detail="call 0: about 8 times")
       >>> found = Verification((site,))
       >>> found.exit_code(), found.at("./train.py", 12).detail
