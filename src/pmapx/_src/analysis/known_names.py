@@ -69,8 +69,9 @@ def may_pass_on(data: bytes) -> bool:
 
     That is what is followed, or a number of devices or processes.
     """
-    has_counts = b"jax" in data and any(word in data for word in (b"_count", b"devices"))
-    return has_counts or is_followed(data)
+    if b"jax" not in data and b"flax" not in data:
+        return False
+    return is_followed(data) or b"_count" in data or b"devices" in data
 
 
 # The result is the first argument's, for what is followed here.

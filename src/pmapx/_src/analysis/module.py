@@ -69,8 +69,18 @@ _TELLING = frozenset(
 class Module:
     """One file; ``read()`` fills ``facts``."""
 
-    def __init__(self, source: Source, project: Project, *, is_followed: bool = True) -> None:
-        """Holds the source; nothing is read yet. Unless followed, only names are looked at."""
+    def __init__(
+        self,
+        source: Source,
+        project: Project,
+        *,
+        is_followed: bool = True,
+        has_bodies: bool = True,
+    ) -> None:
+        """Holds the source; nothing is read yet.
+
+        Unless followed, only names are looked at; without bodies, only those of the module itself.
+        """
         self.source = source
         self.project = project
         self.facts = Facts()
@@ -78,7 +88,8 @@ class Module:
         self.attributes: dict[ast.ClassDef, dict[str, Value]] = {}
         self.pending: list[Function] = []
         self.results: dict[Key, Value] = {}
-        self.is_followed = is_followed
+        self.is_followed = is_followed and has_bodies
+        self._has_bodies = has_bodies
         self._parents: dict[ast.AST, ast.AST] = {}
         self._walked: set[int] = set()
         self._has_news = False
@@ -120,7 +131,7 @@ class Module:
 
     def read_pending(self) -> None:
         """Reads the bodies of functions whether or not anything seen calls them."""
-        while self.pending:
+        while self.pending and self._has_bodies:
             function = self.pending.pop(0)
             if not self.project.has_definitions and not self._is_worth_reading(function):
                 continue

@@ -93,25 +93,27 @@ class Project:
         self.modules[path] = None
         shown = self.paths.get(path, path)
         must_report = data is not None
+        has_bodies = True
         if data is None:
             read = self.texts.get(path) or files.read_bytes(shown)
             if isinstance(read, Unreadable):
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            is_telling = names.may_pass_on(data) or os.path.basename(path) == "__init__.py"
-            if not is_telling and not self.others_left:
+            is_telling = names.may_pass_on(data)
+            has_bodies = is_telling or self.others_left > 0
+            if not has_bodies and os.path.basename(path) != "__init__.py":
                 # The file itself may still be checked.
                 del self.modules[path]
                 self._passed_over.add(path)
                 return None
-            self.others_left -= not is_telling
+            self.others_left -= has_bodies and not is_telling
         source = self._parse(path, data)
         if isinstance(source, Unreadable):
             if must_report or names.may_pass_on(data):
                 self.unreadable[shown] = source.reason
             return None
-        module = Module(source, self, is_followed=is_followed)
+        module = Module(source, self, is_followed=is_followed, has_bodies=has_bodies)
         self.modules[path] = module
         try:
             module.read()
