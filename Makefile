@@ -34,14 +34,6 @@ TPU_READY := $(TPU_VENV)/.ready-tpu
 WHEEL_RUN := .venvs/wheel/bin/python
 WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
 
-# Half of a test's time is XLA's: what one test compiled, the next one loads. JAX 0.8 cannot load all
-# that it stored.
-ifeq ($(filter jax==0.8.%,$(JAX)),)
-test test-mesh test-slow test-peers: export JAX_COMPILATION_CACHE_DIR ?= $(abspath $(VENV))/compiled
-test test-mesh test-slow test-peers: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
-test test-mesh test-slow test-peers: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES ?= -1
-endif
-
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-mesh test-slow test-repeated test-peers test-tpu test-wheel
 .PHONY: bench bench-docs bench-scaling
