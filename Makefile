@@ -118,7 +118,7 @@ docs: $(DOCS_READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
 
 clean: ## Remove what was built, the environments included
-	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 venv: $(TEST_READY) ## Only make the environment
 

@@ -22,12 +22,11 @@ _WAITS = frozenset(
 class HandMadeBarrier(Rule):
     """A ``psum`` of ones is waited on, as a barrier.
 
-    **What.** A pmapped function that does nothing but ``psum`` is called with constants, and the
-    result is waited on, and thrown away or no more than compared.
+    **What.** A pmapped function that only calls ``psum`` is called with constants; the program
+    waits for the result, and discards it or only compares it.
 
-    **Why.** It was the way to make processes wait for one another. Under the new pmap they may
-    reach it at different programs, and end with ``Core halted unexpectedly``. There are barriers
-    for this.
+    **Why.** This used to synchronize processes. Under the new pmap, processes may reach it while
+    they run different programs, and fail with ``Core halted unexpectedly``. JAX has barriers.
 
     **Before**
 
@@ -48,8 +47,8 @@ class HandMadeBarrier(Rule):
     multihost_utils.sync_global_devices("checkpoint written")
     ```
 
-    **Safety.** Safe where nothing uses the sum. ``pmapx.barrier(name, timeout=...)`` also says
-    which processes are missing when the time is over.
+    **Safety.** Safe if nothing uses the sum. ``pmapx.barrier(name, timeout=...)`` also reports
+    which processes are missing after the timeout.
 
     **Guide.** "``JaxRuntimeError: INTERNAL: Core halted unexpectedly``".
     """
@@ -68,7 +67,7 @@ class HandMadeBarrier(Rule):
             ):
                 yield self.finding(
                     module.place(node),
-                    "a psum of constants is waited on: a barrier made by hand",
+                    "a psum of constants is waited on: a hand-made barrier",
                     hint='multihost_utils.sync_global_devices("name"), or pmapx.barrier("name")',
                 )
 

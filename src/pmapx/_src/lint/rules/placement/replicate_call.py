@@ -12,15 +12,13 @@ from pmapx._src.lint.rules import Rule
 
 
 class ReplicateCall(Rule):
-    """``replicate`` stacks copies.
+    """``replicate`` stacks copies along a leading device axis.
 
-    **What.** ``flax.jax_utils.replicate`` and the functions of Acme, Jaxline and KFAC-JAX that
-    do the same.
+    **What.** ``flax.jax_utils.replicate``, and the equivalents in Acme, Jaxline and KFAC-JAX.
 
-    **Why.** It stacks one copy a device along a new axis and cuts along that axis. JAX does not
-    know the copies to be equal, so that every later ``x[0]`` gathers them (PMX521). It is also
-    made of ``jax.device_put_replicated``, which JAX 0.10 removed: with a Flax of before then it
-    raises.
+    **Why.** It stacks one copy per device along a new axis and shards that axis. JAX does not know
+    that the copies are equal, so every later ``x[0]`` is a collective (PMX521). It also calls
+    ``jax.device_put_replicated``, which JAX 0.10 removed: older Flax releases raise.
 
     **Before**
 
@@ -41,7 +39,7 @@ class ReplicateCall(Rule):
     ```
 
     **Safety.** *After* has no leading axis: the mapped function takes it with ``in_axes=None`` or
-    ``P()``. ``pmapx.replicate`` keeps the axis and puts each copy straight to its device.
+    ``P()``. ``pmapx.replicate`` keeps the axis and places each copy directly on its device.
 
     **Guide.** "Option 1: Prevent unintended sharding (recommended)".
     """
@@ -55,8 +53,8 @@ class ReplicateCall(Rule):
             for name in call.names & known_names.REPLICATE:
                 yield self.finding(
                     module.place(node),
-                    f"{name.rpartition('.')[2]} stacks one copy a device, which JAX does not "
-                    "know to be equal",
+                    f"{name.rpartition('.')[2]} stacks one copy per device, and JAX does "
+                    "not know that they are equal",
                     hint="jax.device_put(tree, NamedSharding(mesh, P())) and in_axes=None, "
                     "or pmapx.replicate, which keeps the axis",
                 )

@@ -16,13 +16,13 @@ _REPEATS = ("broadcast_to", "tile", "repeat")
 
 
 class StackedCopies(Rule):
-    """Copies of an array are stacked by hand, one a device.
+    """Copies of an array are stacked by hand, one per device.
 
     **What.** ``jnp.stack([x] * n)``, ``jnp.broadcast_to(x, (n,) + x.shape)``, ``jnp.tile`` and
     ``jnp.repeat``, where ``n`` is a number of devices.
 
-    **Why.** All copies are made on one device first, which may not have the room, and are then
-    moved. What comes out is the stack of PMX533: JAX does not know the copies to be equal.
+    **Why.** All copies are first made on one device, which may run out of memory, and are then
+    transferred. As with PMX533, JAX does not know that the copies are equal.
 
     **Before**
 
@@ -61,7 +61,7 @@ class StackedCopies(Rule):
                     where = "on the host"
                 yield self.finding(
                     module.place(node),
-                    f"one copy a device is stacked {where}, and sent from there",
+                    f"one copy per device is stacked {where} and transferred from there",
                     hint="jax.device_put(tree, NamedSharding(mesh, P())) and in_axes=None, "
                     "or pmapx.replicate, which keeps the axis",
                 )

@@ -15,11 +15,11 @@ from pmapx._src.lint.rules import Rule
 class DonatedThenUsed(Rule):
     """An argument is used after it was donated.
 
-    **What.** A pmap with ``donate_argnums`` is called, and the variable that was donated is used
-    again before it is bound anew; a loop that donates the same variable in each turn counts.
+    **What.** A variable is donated to a pmapped function with ``donate_argnums``, and used again
+    before it is reassigned. A loop that donates the same variable in each iteration counts too.
 
-    **Why.** The call took its buffers: the use raises ``Array has been deleted``, on devices that
-    support donation. On CPU it may pass, and then fail on the machine that matters.
+    **Why.** The call reuses its buffers, so the use raises ``Array has been deleted`` on devices
+    that support donation. It may work on CPU and then fail on the accelerator.
 
     **Before**
 
@@ -41,7 +41,7 @@ class DonatedThenUsed(Rule):
     save(state)
     ```
 
-    **Safety.** Yours to decide: use the result, copy before the call, or do not donate.
+    **Safety.** No automatic fix: use the result, copy before the call, or do not donate.
 
     **Guide.** "Buffer donation with ``donate_argnums``".
     """

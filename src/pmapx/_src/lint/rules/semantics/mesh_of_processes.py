@@ -14,13 +14,13 @@ _COUNTS = frozenset({"jax.process_count", "jax.host_count"})
 
 
 class MeshOfProcesses(Rule):
-    """A mesh is as large as the number of processes.
+    """A mesh has one device per process.
 
     **What.** ``jax.make_mesh((jax.process_count(),), ...)``: a shape that is the number of
     processes and nothing else, or ``jax.devices()[:jax.process_count()]``.
 
-    **Why.** A mesh is made of devices, and each process has several. One a process leaves the
-    others idle, and all that lie in the mesh may belong to the first process.
+    **Why.** A mesh consists of devices, and each process usually has several. One device per
+    process leaves the others idle, and all devices of the mesh may belong to the first process.
 
     **Before**
 
@@ -39,10 +39,10 @@ class MeshOfProcesses(Rule):
     mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
     ```
 
-    **Safety.** It changes how arrays are cut: into as many parts as there are devices. A mesh of
+    **Safety.** It changes the sharding: into as many shards as there are devices. A mesh of
     two axes, ``(jax.process_count(), jax.local_device_count())``, is right and is not reported.
 
-    **Guide.** It says otherwise: "The Migration Pattern: 'Stitching'" makes such a mesh.
+    **Guide.** The guide does this: "The Migration Pattern: 'Stitching'".
     """
 
     code: ClassVar[str] = "PMX553"
@@ -57,7 +57,7 @@ class MeshOfProcesses(Rule):
             if shape is not None and _counts_processes_only(module, shape):
                 yield self.finding(
                     module.place(node),
-                    "this mesh has one device a process; it must span all devices",
+                    "this mesh has one device per process; it must contain all devices",
                     hint="jax.device_count(), or (jax.process_count(), "
                     "jax.local_device_count()) with two axes",
                 )

@@ -13,13 +13,13 @@ from pmapx._src.lint.rules import Rule
 
 
 class NegativeAxes(Rule):
-    """An axis of a pmap is counted from the end.
+    """``in_axes`` or ``out_axes`` is negative.
 
     **What.** ``out_axes=-1`` or ``in_axes=-1``, also inside a tuple or a dict of axes.
 
-    **Why.** The original raised AssertionError. Today's ``jax.pmap`` silently takes another
-    axis: the result of a function that returns ``(4,)`` on 8 devices has the shape ``(32, 1)``
-    in place of ``(4, 8)``.
+    **Why.** The original raised AssertionError. Today's ``jax.pmap`` silently uses another axis:
+    for a function that returns ``(4,)`` on 8 devices, the result has shape ``(32, 1)`` instead of
+    ``(4, 8)``.
 
     **Before**
 
@@ -37,8 +37,8 @@ class NegativeAxes(Rule):
     f = pmapx.pmap(g, out_axes=-1)
     ```
 
-    **Safety.** ``pmapx.pmap`` counts from the end as ``vmap`` does. Staying with ``jax.pmap``,
-    write the axis from the front.
+    **Safety.** ``pmapx.pmap`` counts from the end, as ``vmap`` does. With ``jax.pmap``, write the
+    axis as a non-negative number.
 
     **Guide.** Not in it.
     """
@@ -54,8 +54,8 @@ class NegativeAxes(Rule):
                 if negative is not None:
                     yield self.finding(
                         module.place(node),
-                        f"{option} has {negative}: jax.pmap takes another axis for it, silently",
-                        hint="count from the front, or use pmapx.pmap",
+                        f"{option} has {negative}, for which jax.pmap silently uses another axis",
+                        hint="write a non-negative axis, or use pmapx.pmap",
                     )
 
 
