@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,3 +64,16 @@ class Definitions:
             self.reaching[node] = self.reaching.get(node, frozenset()) | found
         if node in self._from_elsewhere:
             self.reaching.pop(node, None)
+
+
+def bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names that these nodes bind."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+    return found

@@ -8,7 +8,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import known_calls, known_names
+from pmapx._src.analysis import definitions, known_calls, known_names
 from pmapx._src.analysis.facts import Facts
 from pmapx._src.analysis.interpreter import calls, expressions, statements
 from pmapx._src.analysis.interpreter import frame as interpreter
@@ -249,15 +249,7 @@ class Module:
     @functools.cached_property
     def bound_names(self) -> frozenset[str]:
         """Every name that anything but an import binds, in whatever scope."""
-        found = set()
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                found.add(node.id)
-            elif isinstance(node, ast.arg):
-                found.add(node.arg)
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found.add(node.name)
-        return frozenset(found)
+        return frozenset(definitions.bound(ast.walk(self.source.tree)))
 
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
         """Returns the functions around a node, innermost first."""

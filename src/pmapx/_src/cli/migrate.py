@@ -265,7 +265,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
 
 
 def _warn_of_uncommitted(paths: list[str]) -> None:
-    """Warns about uncommitted changes, which cannot be told from the rewrite afterwards."""
+    """Warns about uncommitted changes, which git shows mixed with the rewrite later."""
     dirty = []
     for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
         names = [p for p in paths if os.path.dirname(os.path.abspath(p)) == folder]

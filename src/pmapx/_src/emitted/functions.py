@@ -1,6 +1,6 @@
 """The functions that a migrated file is given, each once and only where something uses it.
 
-They are plain JAX in real files, ``codemod/emitted/*.py``, from which their texts are cut. Some
+They are plain JAX in real files, ``emitted/*.py``, from which their texts are taken. Some
 have another version where maps are simple, nested, or in a multi-process program (``Manner``); its
 name and its use are the same.
 """

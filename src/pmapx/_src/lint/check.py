@@ -25,7 +25,7 @@ WORTH_A_PROCESS = 400_000
 WORTH_A_COPY = 60_000
 # Looking at this many files costs more than copying this process.
 FILES_WORTH_A_COPY = 400
-# Into so many parts files are cut to be looked at, of so many files at least.
+# Files are searched in so many parts, of so many files at least.
 PARTS = 100
 SMALLEST_PART = 50
 
@@ -158,7 +158,7 @@ def _read_shares(
     worth = WORTH_A_COPY if parallel.can_fork() else WORTH_A_PROCESS
     count = processes or _count_that_pays(size // worth)
     shares = batches.shares(uses)
-    # A copy of this process has the project; another has to be told of its files.
+    # A copy of this process has the project; another has to be sent its files.
     is_told = count > 1 and len(shares) > 1 and not parallel.can_fork()
     read = (
         functools.partial(worker.read_apart, list(project.paths.values()), is_followed)

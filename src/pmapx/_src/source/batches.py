@@ -14,7 +14,7 @@ from pmapx._src.source import files as sources
 
 # Bytes of code that are read as one: more shares keep more processors busy.
 SHARE = 50_000
-# Files that use one another are cut only beyond this: what two shares use is read twice.
+# Files that use one another are separated only beyond this: what two shares use is read twice.
 MOST_CONNECTED = 1_500_000
 # Pictures in a notebook cost nothing.
 NOTEBOOK = 40_000
@@ -48,7 +48,7 @@ def shares(files: Mapping[str, Load]) -> list[list[str]]:
         weights = [files[path].weight for path in group]
         parts = max(1, round(sum(weights) / MOST_CONNECTED))
         if parts > 1:
-            found += [*_cut(group, weights, parts), []]
+            found += [*_split(group, weights, parts), []]
             taken = 0
             continue
         if taken and taken + sum(weights) / 2 > SHARE:
@@ -59,14 +59,14 @@ def shares(files: Mapping[str, Load]) -> list[list[str]]:
     return [share for share in found if share]
 
 
-def _cut(group: list[str], weights: list[int], parts: int) -> list[list[str]]:
-    """Cuts a group into parts of about the same weight; neighbours stay together."""
-    cut: list[list[str]] = [[] for _ in range(parts)]
+def _split(group: list[str], weights: list[int], parts: int) -> list[list[str]]:
+    """Splits a group into parts of about the same weight; neighbours stay together."""
+    split: list[list[str]] = [[] for _ in range(parts)]
     before, total = 0, max(sum(weights), 1)
     for path, size in zip(group, weights, strict=True):
-        cut[min(before * parts // total, parts - 1)].append(path)
+        split[min(before * parts // total, parts - 1)].append(path)
         before += size
-    return cut
+    return split
 
 
 def _connected(imports: Mapping[str, frozenset[bytes]]) -> Iterable[list[str]]:

@@ -95,7 +95,7 @@ class Source:
     def lines(self) -> list[str]:
         """The lines as Python counts them."""
         if self._lines is None:
-            # str.splitlines would also cut at form feeds and other separators.
+            # str.splitlines would also split at form feeds and other separators.
             text = self.text
             self._lines = re.split("\r\n|\r|\n", text) if "\r" in text else text.split("\n")
         return self._lines

@@ -6,6 +6,7 @@ Pmapped functions are watched where pmapx makes them, whatever name ``pmap`` was
 
 from __future__ import annotations
 
+import abc
 import atexit
 import dataclasses
 import functools
@@ -57,7 +58,7 @@ class Call:
         return self.target(*self.args, **self.kwargs)
 
 
-class Listener:
+class Listener(abc.ABC):
     """Receives what a program does with JAX; each tool that watches programs has one.
 
     Attributes:
@@ -70,22 +71,23 @@ class Listener:
     has_stages = False
     has_indexing = False
 
+    @abc.abstractmethod
     def made(self, function: MadeFunction) -> bool:
         """Receives a new function; ``frames.callers()`` made it. Returns whether to watch it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def call(self, call: Call) -> Any:
         """Receives a call, runs it, and returns its result."""
-        raise NotImplementedError
 
     def stage(self, function: MadeFunction, make: Callable[[], Any]) -> Any:
         """Receives that a function is traced, lowered or compiled, by ``make``."""
         return make()
 
-    def index(self, x: jax.Array, index: Any) -> None:
+    # A listener may leave these two out.
+    def index(self, x: jax.Array, index: Any) -> None:  # noqa: B027
         """Receives that an array is about to be indexed."""
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027
         """Receives that the program ends."""
 
 

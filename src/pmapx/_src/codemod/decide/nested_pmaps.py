@@ -6,6 +6,7 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from pmapx._src.analysis.definitions import bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Place, Value
@@ -86,16 +87,3 @@ def _may_close(inner: ast.AST, outer: ast.AST) -> bool:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
     return bool((used - bound(ast.walk(inner))) & around)
-
-
-def bound(nodes: Iterable[ast.AST]) -> set[str]:
-    """Returns the names that these nodes bind."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-    return found

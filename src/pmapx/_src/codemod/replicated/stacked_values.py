@@ -7,6 +7,7 @@ for the value to stay as it is.
 
 from __future__ import annotations
 
+import abc
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ UNPACKED = "it is unpacked in a way that is not followed"
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-class StackedValues:
+class StackedValues(abc.ABC):
     """Expressions other than calls, which a subclass adds."""
 
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
@@ -140,8 +141,8 @@ class StackedValues:
         self.escape(iterated, module, node, "a loop goes over it")
         return OTHER
 
-    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _parameter(self, module: Module, node: ast.arg) -> Abstract: ...
 
     def _merged(self, several: Iterable[Abstract], module: Module, node: ast.AST) -> Abstract:
         held: Abstract = NOTHING
@@ -338,8 +339,8 @@ class StackedValues:
             self.escape(self.value(module, part), module, part, "it is collected")
         return OTHER
 
-    def _call(self, module: Module, node: ast.Call) -> Abstract:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _call(self, module: Module, node: ast.Call) -> Abstract: ...
 
 
 def _position(node: ast.AST) -> tuple[int, int]:

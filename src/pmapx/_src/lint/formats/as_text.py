@@ -51,7 +51,7 @@ def _finding(finding: Finding) -> str:
 def _quoted(finding: Finding) -> list[str]:
     place = finding.place
     last = place.end_column if place.end_line == place.line else len(finding.line_text)
-    # A very long line is cut around what is pointed at.
+    # A very long line is shortened around what is pointed at.
     start = max(0, place.column - 60) if len(finding.line_text) > _WIDEST else 0
     text = finding.line_text[start : start + _WIDEST]
     last = min(last, start + len(text))
