@@ -7,38 +7,39 @@ the state that it is given first, and again for the state that it returns.
 from __future__ import annotations
 
 import ast
+import collections
 import copy
 import json
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import constant
 
-UNNAMED = "rows"
+UNNAMED = "devices"
 _DEFAULT = f'axis_name="{UNNAMED}"'
 
 
 def of_maps(module: Module) -> str:
-    """Returns the one name that the maps of a file have; of all files if it makes none itself."""
+    """Returns the name that most maps of a file have; of all files if it makes none itself."""
     made = _given([module])
     if not made:
         made = _given([other for other in module.project.modules.values() if other is not None])
-    names = {name for name in made if isinstance(name, str)}
-    return names.pop() if len(names) == 1 and ... not in made else UNNAMED
+    names = collections.Counter(name for name in made if isinstance(name, str))
+    return names.most_common(1)[0][0] if names else UNNAMED
 
 
-def _given(modules: list[Module]) -> set[object]:
+def _given(modules: list[Module]) -> list[object]:
     """Returns the names that maps are given: None without one, ``...`` when it is not known."""
-    return {
+    return [
         constant(making.options["axis_name"]) if "axis_name" in making.options else None
         for module in modules
         for making in module.facts.makings.values()
-    }
+    ]
 
 
 def with_name(text: str, name: str) -> str:
     """Returns the text of an emitted function with ``name`` as its default for ``axis_name``.
 
-    >>> with_name('def put(x, axis_name="rows"): ...', "batch")
+    >>> with_name('def put(x, axis_name="devices"): ...', "batch")
     'def put(x, axis_name="batch"): ...'
     """
     return text.replace(_DEFAULT, f"axis_name={json.dumps(name, ensure_ascii=False)}")

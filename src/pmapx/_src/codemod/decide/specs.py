@@ -11,77 +11,143 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, constant
 
-UNNAMED = '"rows"'
 _OPTIONS = frozenset(
-    {"axis_name", "in_axes", "out_axes", "devices", "backend", "axis_size", "donate_argnums"}
-)
-# Arguments of another length would be an error of pmap, so that these say nothing new.
+    {
+        "axis_name", "in_axes", "out_axes", "devices", "backend", "axis_size", "donate_argnums",
+        "static_broadcasted_argnums",
+    }
+)  # fmt: skip
+# Arguments of another length would be an error of pmap, so that these add nothing.
 _ALL_DEVICES = re.compile(r"(jax\.)?(local_)?device_count\(\)|len\((jax\.)?(local_)?devices\(\)\)")
-_DEVICES = re.compile(r"jax\.(local_)?devices\([^()]*\)(\[[^\[\]]*\])?")
+_EVERY_DEVICE = re.compile(r"jax\.(local_)?devices\(\)")
+_DEVICES = re.compile(r"jax\.(local_)?devices\([^()]*\)(\[[^\[\]]*\])?|[\w.]+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The texts of a map's mesh and specs; ``axes`` are its options where one is not leading."""
+    """How a map's arguments and results are sharded.
 
-    mesh: str
-    in_specs: str
-    out_specs: str
-    axes: tuple[str, ...] = ()
+    ``axis`` is the text of the mesh axis's name as the user wrote it, empty without one;
+    ``devices`` the text of the mesh's devices, empty for all. ``merged`` and ``merged_results``
+    are the positions whose arrays are global: their shards are what the mapped body takes and gives.
+    """
+
+    axis: str
+    devices: str
+    in_axes: object
+    out_axes: object
+    static: tuple[int, ...] = ()
+    merged: frozenset[int] = frozenset()
+    merged_results: frozenset[int] = frozenset()
+
+    def in_axis(self, position: int) -> object:
+        """Returns the axis that the mapped body has not; None also for what is merged."""
+        if position in self.merged:
+            return None
+        return self.in_axes[position] if isinstance(self.in_axes, tuple) else self.in_axes
 
     @property
-    def body(self) -> str:
-        """The emitted function that takes the mapped axes off a device's shard."""
-        return "on_one_row_along" if self.axes else "on_one_row"
+    def is_leading(self) -> bool:
+        """Whether all arguments have a leading device axis, whatever their number."""
+        return self.in_axes == 0 and not self.merged and not self.static
 
-    def specs(self) -> list[str]:
-        """Returns the arguments of ``jax.shard_map``."""
-        return [f"mesh={self.mesh}", f"in_specs={self.in_specs}", f"out_specs={self.out_specs}"]
+    def in_specs(self, name: str, count: int | None) -> str:
+        """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
+        if isinstance(self.in_axes, tuple):
+            axes = self.in_axes
+        elif count is not None and self.merged and self.in_axes != 0:
+            axes = (self.in_axes,) * count
+        else:
+            return _spec(self.in_axes, name)
+        kept = [
+            0 if position in self.merged else axis
+            for position, axis in enumerate(axes)
+            if position not in self.static
+        ]
+        return _spec(kept[0] if _is_one(kept) else tuple(kept), name)
+
+    def out_specs(self, name: str) -> str:
+        """Returns the text of ``out_specs``."""
+        if isinstance(self.out_axes, tuple):
+            axes = [0 if i in self.merged_results else a for i, a in enumerate(self.out_axes)]
+            return _spec(axes[0] if _is_one(axes) else tuple(axes), name)
+        return _spec(self.out_axes, name)
+
+
+def _is_one(axes: list[object]) -> bool:
+    return bool(axes) and all(type(a) in (int, type(None)) and a == axes[0] for a in axes)
 
 
 def layout(module: Module, site: Site) -> Layout | str:
-    """Returns the mesh and specs of a map, or why they are not known."""
+    """Returns how a map shards its arguments, or why that is not known."""
     options = dict(site.options)
     if not _OPTIONS.issuperset(options) or any("\n" in text for text in options.values()):
-        return "it has options that jax.shard_map has not"
-    name, devices = _axis_name(module, site), _devices(options)
+        return "it has options that jax.shard_map does not have"
+    axis, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
-    if name is None or devices is None or in_axes is ... or out_axes is ...:
+    static = _static(options.get("static_broadcasted_argnums", "()"))
+    if axis is None or devices is None or static is None or in_axes is ... or out_axes is ...:
         return "its axes, their name or its devices are not written at the site"
-    if _has_keyword_calls(module, site):
-        return "it is called with keywords, which jax.shard_map does not take"
     if "axis_size" in options and not _ALL_DEVICES.fullmatch(options["axis_size"]):
-        return "its size may be another than the number of devices"
-    axes = _axis_options(options, in_axes, out_axes)
+        return "its size may differ from the number of devices"
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    mesh = f"jax.sharding.Mesh({devices}, ({name},))"
-    return Layout(mesh, _spec(in_axes, name), _spec(out_axes, name), axes)
+    if isinstance(in_axes, dict) or (static and max(static) >= 100):
+        return "its in_axes are no tuple"
+    return Layout(axis, devices, in_axes, out_axes, static)
+
+
+def axis_value(module: Module, site: Site) -> str | None:
+    """Returns the name of a map's axis, None if it has none or it is not known."""
+    text = site.option("axis_name") or "None"
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        held = _held_names(module, site)
+        found = held.pop() if len(held) == 1 else None
+    return found if isinstance(found, str) else None
 
 
 def _axis_name(module: Module, site: Site) -> str | None:
-    """Returns the text of the axis's name, if it is sure to be a string there."""
+    """Returns the text of the axis's name, empty without one, None if it may be no string."""
     text = site.option("axis_name") or "None"
     if text == "None" or re.fullmatch(r"'[^'\\]*'|\"[^\"\\]*\"", text):
-        return UNNAMED if text == "None" else text
-    held = [
-        constant(making.options.get("axis_name", frozenset()))
-        for making in module.facts.makings.values()
-        if making.site in site.places
-    ]
-    is_string = bool(held) and all(isinstance(each, str) for each in held)
+        return "" if text == "None" else text
+    held = _held_names(module, site)
+    is_string = len(held) == 1 and all(isinstance(each, str) for each in held)
     return text if is_string and re.fullmatch(r"[\w.]+", text) else None
 
 
+def _held_names(module: Module, site: Site) -> set[object]:
+    return {
+        constant(making.options.get("axis_name", frozenset()))
+        for making in module.facts.makings.values()
+        if making.site in site.places
+    }
+
+
 def _devices(options: dict[str, str]) -> str | None:
-    """Returns the text of the mesh's devices, if they are sure to be there."""
+    """Returns the text of the mesh's devices, empty for all, None if they are not known."""
     devices, backend = (options.get(key, "None") for key in ("devices", "backend"))
     if devices != "None":
-        return devices if backend == "None" and _DEVICES.fullmatch(devices) else None
+        if backend != "None" or not _DEVICES.fullmatch(devices):
+            return None
+        return "" if _EVERY_DEVICE.fullmatch(devices) else devices
     if backend == "None":
-        return "jax.devices()"
+        return ""
     is_string = re.fullmatch(r"'\w+'|\"\w+\"", backend) is not None
     return f"jax.devices({backend})" if is_string else None
+
+
+def _static(text: str) -> tuple[int, ...] | None:
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    several = (found,) if isinstance(found, int) else found
+    if not isinstance(several, (tuple, list)) or not all(type(i) is int for i in several):
+        return None
+    return tuple(sorted(several)) if all(i >= 0 for i in several) else None
 
 
 def _axes(text: str) -> object:
@@ -114,15 +180,6 @@ def _is_axis(axis: object) -> bool:
     return axis is None or (type(axis) is int and axis >= 0)
 
 
-def _axis_options(options: dict[str, str], in_axes: object, out_axes: object) -> tuple[str, ...]:
-    given = {"in_axes": in_axes, "out_axes": out_axes}
-    return tuple(
-        f"{key}={tuple(axes)!r}" if isinstance(axes, list) else f"{key}={options[key]}"
-        for key, axes in given.items()
-        if axes != 0
-    )
-
-
 def _spec(axes: object, name: str) -> str:
     """Returns the text of a spec for each axis.
 
@@ -135,11 +192,7 @@ def _spec(axes: object, name: str) -> str:
     if isinstance(axes, list):
         return f"[{', '.join(_spec(part, name) for part in axes)}]"
     if isinstance(axes, dict):
-        # Keys in the quotes that the name of the axis has.
-        keys = [repr(key) if "'" in name else repr(key).replace("'", '"') for key in axes]
-        parts = [
-            f"{key}: {_spec(part, name)}" for key, part in zip(keys, axes.values(), strict=True)
-        ]
+        parts = [f"{key_text(key, name)}: {_spec(part, name)}" for key, part in axes.items()]
         return f"{{{', '.join(parts)}}}"
     if axes is None:
         return "jax.P()"
@@ -147,7 +200,12 @@ def _spec(axes: object, name: str) -> str:
     return f"jax.P({', '.join([*['None'] * axes, name])})"
 
 
-def _has_keyword_calls(module: Module, site: Site) -> bool:
+def key_text(key: object, name: str) -> str:
+    """Returns a key of a dict in the quotes that the name of the axis has."""
+    return repr(key) if "'" in name else repr(key).replace("'", '"')
+
+
+def has_keyword_calls(module: Module, site: Site) -> bool:
     """Returns whether something calls the map with keywords, which jax.shard_map does not take."""
     return any(
         isinstance(call, ast.Call)

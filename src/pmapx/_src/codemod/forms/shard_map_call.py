@@ -1,4 +1,4 @@
-"""``jax.pmap(f, ...)`` becomes ``jax.jit(jax.shard_map(on_one_row(f), mesh=..., ...))``.
+"""``jax.pmap(f, ...)`` becomes ``jax.jit(jax.shard_map(f, mesh=mesh, in_specs=..., ...))``.
 
 Needs a map whose axes can be read, in a program that maps over each of its devices as far as its
 words show. Where it does not, the migrated program ends with an error of ``jax.shard_map``, never
@@ -9,50 +9,95 @@ from __future__ import annotations
 
 import re
 
+from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 10
-# The last argument of jax.shard_map, with its comma and the reason for it.
-UNCHECKED = "check_vma=False,  # it reduces its gradients over the axis itself, as under pmap"
+# Why the check is off, where the mapped function takes gradients itself.
+GRADIENTS = "gradients stay per device until they are reduced, as under pmap"
 
 
 def obstacle(use: Use) -> str:
-    if use.site.kind != "call":
+    if use.site.kind not in ("call", "wrapper"):
         return "it is no call"
     if use.around.in_processes:
         return "each process has only its own shards"
-    return use.layout if isinstance(use.layout, str) else ""
+    return use.layout if isinstance(use.layout, str) else shard_body.obstacle(use)
 
 
 def functions(use: Use) -> list[str]:
-    return [use.known_layout.body]
+    return []
 
 
 def write(use: Use, editor: Editor) -> None:
     indent = editor.indent(use.site.whole.line)
-    body, options = body_on_a_shard(use, editor, indent)
-    specs = use.known_layout.specs()
-    mapped = editor.call("jax.shard_map", [body, *specs], indent + editor.step, UNCHECKED)
-    replace_call(use, editor, editor.call("jax.jit", [mapped, *spelled(options, FOR_JIT)], indent))
-
-
-def body_on_a_shard(use: Use, editor: Editor, indent: str) -> tuple[str, dict[str, str]]:
-    """Returns the text of the mapped body for a device's shard, and of the options."""
     function, options = use.parts(editor)
+    outer = spelled(options, FOR_JIT)
+    deeper = indent + editor.step
+    body = mapped_body(use, function, editor, deeper + editor.step)
+    mapped = shard_map(use, body, editor, deeper)
+    used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
+    if use.notes(editor) or used + len(f"jax.jit({', '.join([mapped, *outer])})") > editor.width:
+        text = editor.call("jax.jit", [mapped, *outer], indent)
+    else:
+        text = f"jax.jit({', '.join([mapped, *outer])})"
+    replace_call(use, editor, text)
+
+
+def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
+    """Returns the text of what is given to shard_map, or to the lambda around it."""
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
         # It is one step deeper than it was.
         function = function.replace("\n", f"\n{editor.step}")
-    layout, deeper = use.known_layout, indent + 2 * editor.step
-    args = [function, *layout.axes]
-    text = f"{layout.body}({', '.join(args)})"
-    if layout.axes and len(deeper) + len(text) >= editor.width:
-        text = editor.call(layout.body, args, deeper)
-    return text, options
+    if shard_body.is_edited(use):
+        shard_body.edit(use, editor)
+        return function
+    if not shard_body.converts(use):
+        return function
+    return shard_body.lambda_around(use, function, editor, indent)
+
+
+def shard_map(use: Use, body: str, editor: Editor, indent: str) -> str:
+    """Returns ``jax.shard_map(...)``, in a lambda where it cannot stand alone.
+
+    Static arguments and keywords do not go to ``jax.shard_map``, and a mesh that would start JAX's
+    backend at import is made when the function is traced.
+    """
+    layout = use.known_layout
+    names = use.names
+    is_wrapped = bool(layout.static) or use.is_called_by_keyword or use.is_lazy
+    if not is_wrapped:
+        return written(use, body, editor, indent)
+    if names is None or (layout.is_leading and not use.is_called_by_keyword):
+        head = given = "*args"
+    else:
+        head = ", ".join(names)
+        given = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
+        if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):
+            body = shard_body.static_bound(use, body, names)
+    return f"lambda {head}: {written(use, body, editor, indent)}({given})"
+
+
+def written(use: Use, body: str, editor: Editor, indent: str) -> str:
+    layout, count = use.known_layout, None if use.names is None else len(use.names)
+    specs = [
+        f"mesh={use.mesh}",
+        f"in_specs={layout.in_specs(use.axis, count)}",
+        f"out_specs={layout.out_specs(use.axis)}",
+    ]
+    args = [*([body] if body else []), *specs]
+    text = editor.folded_call("jax.shard_map", [*args, "check_vma=False"], indent, len(indent) + 1)
+    is_long = text.endswith(f"check_vma=False,\n{indent})")
+    if is_long and use.function is not None and use.function.takes_gradients:
+        last = f"check_vma=False,  # {GRADIENTS}"
+        if len(indent + editor.step) + len(last) <= editor.width:
+            return editor.call("jax.shard_map", args, indent, last)
+    return text
 
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:
-    """Puts a call that has an argument a line in the place of the site, below its comments."""
+    """Puts a call in the place of the site, below its comments."""
     step = editor.indent(use.site.whole.line) + editor.step
     notes = "".join(f"{step}{note}\n" for note in use.notes(editor))
     editor.replace(use.site.whole, text.replace("(\n", f"(\n{notes}", 1))

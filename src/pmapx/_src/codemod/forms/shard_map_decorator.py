@@ -1,14 +1,14 @@
-"""``@jax.pmap`` becomes ``@jax.jit``, ``@jax.shard_map(mesh=..., ...)`` and ``@on_one_row``.
+"""``@jax.pmap`` becomes ``@jax.jit`` and ``@jax.shard_map(mesh=mesh, in_specs=..., ...)``.
 
-Needs what ``shard_map_call`` needs.
+Needs what ``shard_map_call`` needs, and a body that can be edited.
 """
 
 from __future__ import annotations
 
 import ast
 
-from pmapx._src.codemod.forms import decorators
-from pmapx._src.codemod.forms.shard_map_call import UNCHECKED
+from pmapx._src.codemod.forms import decorators, shard_body
+from pmapx._src.codemod.forms.shard_map_call import shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -18,24 +18,26 @@ PREFERENCE = 20
 def obstacle(use: Use) -> str:
     if use.around.in_processes:
         return "each process has only its own shards"
-    return decorators.obstacle(use) or (use.layout if isinstance(use.layout, str) else "")
+    if isinstance(use.layout, str):
+        return use.layout
+    return decorators.obstacle(use) or shard_body.obstacle(use)
 
 
 def functions(use: Use) -> list[str]:
-    return [use.known_layout.body]
+    return []
 
 
 def write(use: Use, editor: Editor) -> None:
-    layout, indent = use.known_layout, editor.indent(use.site.whole.line)
-    jit, body, specs = "jax.jit", layout.body, layout.specs()
+    indent = editor.indent(use.site.whole.line)
+    jit = "jax.jit"
     if isinstance(use.whole, ast.Call):
         partial = editor.text(editor.source.place(use.whole.func))
         outer = spelled(use.parts(editor)[1], FOR_JIT)
         if outer:
-            jit = f"{partial}({', '.join([jit, *outer])})"
-        if layout.axes:
-            body = f"{partial}({', '.join([body, *layout.axes])})"
-        mapped = editor.call(partial, ["jax.shard_map", *specs], indent, UNCHECKED)
+            jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
+    if use.known_layout.static or use.is_called_by_keyword or use.is_lazy:
+        mapped = f"lambda function: {shard_map(use, 'function', editor, indent)}"
     else:
-        mapped = editor.call("jax.shard_map", specs, indent, UNCHECKED)
-    decorators.stack(use, editor, [jit, mapped, body], use.notes(editor))
+        mapped = written(use, "", editor, indent)
+    shard_body.edit(use, editor)
+    decorators.stack(use, editor, [jit, mapped], use.notes(editor))

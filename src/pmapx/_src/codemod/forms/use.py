@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
+from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
 from pmapx._src.codemod.decide.specs import Layout
+from pmapx._src.codemod.forms import mapped_function
+from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.text import call_tokens
 from pmapx._src.codemod.text.editor import Editor
 
@@ -30,6 +33,13 @@ class Use:
     node: ast.AST
     nestings: Sequence[Nesting]
     around: Surroundings
+    # What stands for its mesh, and whether that is made only when the function is traced.
+    mesh: str = ""
+    is_lazy: bool = False
+    # The name of the mesh axis for a map that has none.
+    default_axis: str = '"devices"'
+    merged: frozenset[int] = frozenset()
+    merged_results: frozenset[int] = frozenset()
 
     @functools.cached_property
     def whole(self) -> ast.expr:
@@ -43,7 +53,12 @@ class Use:
     @functools.cached_property
     def layout(self) -> Layout | str:
         """The mesh and specs of the map, or why they cannot be written at the site."""
-        return self._obstacle_to_layout() or specs.layout(self.module, self.site)
+        found = self._obstacle_to_layout() or specs.layout(self.module, self.site)
+        if isinstance(found, Layout) and (self.merged or self.merged_results):
+            return dataclasses.replace(
+                found, merged=self.merged, merged_results=self.merged_results
+            )
+        return found
 
     @property
     def known_layout(self) -> Layout:
@@ -52,7 +67,7 @@ class Use:
 
     def _obstacle_to_layout(self) -> str:
         site, around = self.site, self.around
-        if site.kind not in ("call", "decorator") or not self.has_known_arguments:
+        if site.kind not in ("call", "decorator", "wrapper") or not self.has_known_arguments:
             return "its options are not all written at the site"
         if self.is_in_f_string:
             return "it is inside an f-string"
@@ -60,12 +75,57 @@ class Use:
             return "it is inside another map, or another is inside it"
         if not around.maps_all_devices and site.option("devices") is None:
             return "the program does not show that it maps over all of its devices"
-        if site.is_called_at_once or self.is_made_again:
-            return "it is made again for each call"
-        is_at_import = not self.module.functions_around(self.node)
-        if is_at_import and (around.is_set_late or around.in_processes):
-            return "it would start JAX's backend when the module is imported"
-        return ""
+        return "it is made again for each call" if self.is_made_again else ""
+
+    @property
+    def axis(self) -> str:
+        """The text of the mesh axis's name."""
+        return self.known_layout.axis or self.default_axis
+
+    @functools.cached_property
+    def function(self) -> MappedFunction | None:
+        """The function that is mapped, if it is known."""
+        return mapped_function.mapped_function(self.module, self.site)
+
+    @functools.cached_property
+    def is_called_by_keyword(self) -> bool:
+        return specs.has_keyword_calls(self.module, self.site)
+
+    @property
+    def needs_names(self) -> bool:
+        """Whether its arguments are converted one by one, or not all of them go to shard_map."""
+        return not self.known_layout.is_leading or self.is_called_by_keyword
+
+    @functools.cached_property
+    def names(self) -> list[str] | None:
+        """A name for each argument, None if their number is not known."""
+        layout, mapped = self.known_layout, self.function
+        known = mapped.parameters if mapped is not None else None
+        counts = mapped_function.argument_counts(self.module, self.site)
+        if isinstance(layout.in_axes, tuple):
+            count = len(layout.in_axes)
+        elif known is not None and mapped is not None and mapped.required == len(known):
+            count = len(known)
+        elif len(counts) == 1 and counts != {-1} and not self.is_called_by_keyword:
+            (count,) = counts
+            count += self.is_method and not self.site.is_called_at_once
+        else:
+            return None
+        if layout.static and max(layout.static) >= count:
+            return None
+        if known is not None and len(known) >= count:
+            return known[:count]
+        return [f"arg{i}" for i in range(count)] if count != 1 else ["x"]
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it decorates a method, which its calls give the object to."""
+        above = self.module.parent(self.module.parent(self.whole))
+        return self.site.kind == "decorator" and isinstance(above, ast.ClassDef)
+
+    @property
+    def numpy(self) -> str:
+        return jax_numpy(self.module)
 
     @functools.cached_property
     def is_made_again(self) -> bool:
@@ -131,3 +191,9 @@ class Use:
 def spelled(options: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """Returns the options that are wanted as arguments, each under its new name."""
     return [f"{new}={options[old]}" for old, new in wanted.items() if old in options]
+
+
+def jax_numpy(module: Module) -> str:
+    """Returns the name that a file has for jax.numpy."""
+    is_short = module.env.find("jnp") == frozenset({Named("jax.numpy")})
+    return "jnp" if is_short else "jax.numpy"

@@ -32,9 +32,15 @@ def is_at_its_place(source: Source, node: ast.expr) -> bool:
 
 def words(text: str) -> set[str]:
     """Returns the words of an expression, those in strings too, but not those in comments."""
-    tokens = tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline)
-    code = " ".join(token.string for token in tokens if token.type != tokenize.COMMENT)
-    return set(re.findall(r"\w+", code))
+    found: set[str] = set()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline):
+            if token.type != tokenize.COMMENT:
+                found |= set(re.findall(r"\w+", token.string))
+    except tokenize.TokenError:
+        # A part of an expression, which has no comments.
+        found |= set(re.findall(r"\w+", text))
+    return found
 
 
 def comments(source: Source, place: Place) -> list[tuple[Place, str]]:

@@ -74,6 +74,27 @@ class Editor:
         lines = [f"{step}{arg},\n" for arg in args] + ([f"{step}{last}\n"] if last else [])
         return f"{function}(\n{''.join(lines)}{indent})"
 
+    def folded_call(self, function: str, args: Sequence[str], indent: str, used: int) -> str:
+        """Returns a call as formatters write it: on one line, with its arguments on the next one,
+        or with an argument a line, by what fits if ``used`` columns are taken.
+        """
+        text = f"{function}({', '.join(args)})"
+        if "\n" in text:
+            return self.call(function, args, indent)
+        if used + len(text) <= self.width:
+            return text
+        step = indent + self.step
+        inside = ", ".join(args)
+        if len(step) + len(inside) <= self.width:
+            return f"{function}(\n{step}{inside}\n{indent})"
+        return self.call(function, args, indent)
+
+    def with_changes(self, place: Place, changes: Sequence[tuple[Place, str]]) -> str:
+        """Returns the text at a place with other texts at places inside it, as edited so far."""
+        inner = Editor(self.source)
+        inner.edits = [*self.edits, *(replacing(at, text) for at, text in changes)]
+        return inner.text(place)
+
     def short_call(self, function: str, args: Sequence[str], indent: str, used: int) -> str:
         """Returns a call on one line, or with an argument a line if ``used`` columns are too many.
 

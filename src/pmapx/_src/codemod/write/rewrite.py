@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -11,12 +12,15 @@ from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
-from pmapx._src.codemod.forms import pmap_options
+from pmapx._src.codemod.forms import placing as placing_forms
+from pmapx._src.codemod.forms import pmap_options, shard_map_call, shard_map_decorator
+from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.write import file_head, host_reads, plans
+from pmapx._src.codemod.write import file_head, plans
+from pmapx._src.codemod.write.meshes import Meshes
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.emitted import functions as emitted_functions
 from pmapx._src.emitted.functions import Manner
@@ -26,15 +30,17 @@ from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting import notebook_edits
 from pmapx._src.source.rewriting.edits import starts
 
-# Functions that put one shard on each device, and what takes their place: those that JAX removed,
-# and one of Flax, whose mesh has an axis name of its own, so that a step would be compiled for what
-# it is given first and again for what it returns.
+# Functions that put one shard on each device, and what takes the place of those that cannot be
+# written out: JAX's own, which were removed, and one of Flax.
 PLACING = {
     "jax.device_put_replicated": "device_put_replicated",
     "jax.device_put_sharded": "device_put_sharded",
     "flax.jax_utils.replicate": "replicate_rows",
 }
 TAKEN = "the name {} that its rewrite needs means something else in this file"
+# What the global style calls for state to be replicated, until its mesh has a name.
+REPLICATED = "on_every_device"
+_WITH_MESH = (shard_map_call, shard_map_decorator)
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
 
@@ -108,19 +114,22 @@ def rewrite(
     ]
     planned = plans.plan(module, sites, nested | nestings([module]), around)
     placing = _placing_names(module)
+    meshes = Meshes(module, around)
+    meshes.assign([plan.use for plan in planned if plan.form in _WITH_MESH])
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
-    if changes:
-        changes += [_host_read(module, node) for node in host_reads.first_shards(module)]
-    changes += [_renaming(place, PLACING[name]) for place, name in placing.items()]
+    changes += [
+        _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()
+    ]
+    changes += [_replicated(module, meshes, call) for call in _replicating(module)]
     after, reason = data, ""
     if changes:
         manner = _manner(module, planned, around.in_processes)
-        after, reason = _changed(module, data, changes, manner)
+        after, reason = _changed(module, data, changes, manner, meshes)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
 
 
 def _changed(
-    module: Module, data: bytes, changes: Sequence[_Change], manner: Manner
+    module: Module, data: bytes, changes: Sequence[_Change], manner: Manner, meshes: Meshes
 ) -> tuple[bytes, str]:
     """Returns the file with its changes, or as it is and the reason."""
     used = {name for change in changes for name in change.functions}
@@ -131,6 +140,7 @@ def _changed(
     # From the inside out: the text of an outer site has what became of those inside it.
     for change in sorted(changes, key=lambda each: _inside_out(each.place)):
         change.write(editor)
+    meshes.write(editor)
     edits = [
         *editor.edits,
         *imports.without_unused(module, editor.edits, used),
@@ -163,15 +173,44 @@ def _site_change(plan: Plan) -> _Change:
     return _Change(use.site.whole, plan.functions, lambda editor: form.write(use, editor))
 
 
-def _renaming(place: Place, name: str) -> _Change:
-    return _Change(place, [name], lambda editor: editor.replace(place, name))
+def _placed(
+    module: Module, meshes: Meshes, node: ast.AST, name: str, in_processes: bool
+) -> _Change:
+    """Returns the change of a call that puts shards on devices."""
+    if in_processes or placing_forms.obstacle(module, node, name):
+        new = PLACING[name]
+        place = module.place(node)
+        return _Change(place, [new], lambda editor: editor.replace(place, new))
+    mesh, axis = meshes.name_for(node), json.dumps(meshes.default_axis, ensure_ascii=False)
+    numpy = jax_numpy(module)
+    return _Change(
+        module.place(module.parent(node)),
+        [],
+        lambda editor: placing_forms.write(module, node, name, mesh, axis, numpy, editor),
+    )
 
 
-def _host_read(module: Module, node: ast.Subscript | ast.Call) -> _Change:
-    return _Change(module.place(node), ["first_row"], lambda editor: host_reads.write(editor, node))
+def _replicating(module: Module) -> list[ast.Call]:
+    """Returns the calls of what stands for a replicated placement, written by the global style."""
+    if module.env.find(REPLICATED) is not None:
+        return []
+    return [
+        node
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == REPLICATED
+    ]
 
 
-def _placing_names(module: Module) -> dict[Place, str]:
+def _replicated(module: Module, meshes: Meshes, call: ast.Call) -> _Change:
+    mesh = meshes.name_for(call)
+    return _Change(
+        module.place(call),
+        [],
+        lambda editor: placing_forms.write_replicated(module, call, mesh, editor),
+    )
+
+
+def _placing_names(module: Module) -> dict[ast.AST, str]:
     """Returns where the module uses functions that put shards on devices, and which.
 
     One that is also used where its absence is handled, as in a ``try``, or where its place is not
@@ -191,7 +230,7 @@ def _placing_names(module: Module) -> dict[Place, str]:
         other is not None and other.facts.makings for other in module.project.modules.values()
     ):
         guarded.add("flax.jax_utils.replicate")
-    return {module.place(use.node): use.name for use in uses if use.name not in guarded}
+    return {use.node: use.name for use in uses if use.name not in guarded}
 
 
 # What the shortest of the functions that map can do.
@@ -254,12 +293,12 @@ def _what(site: Site) -> str:
 
 
 def _outcomes(
-    module: Module, planned: Sequence[Plan], placing: dict[Place, str], reason: str
+    module: Module, planned: Sequence[Plan], placing: dict[ast.AST, str], reason: str
 ) -> tuple[Outcome, ...]:
     """Returns what became of each place; a site that has a reason of its own keeps it."""
     found = [
         (plan.use.site.name, _what(plan.use.site), plan.reason or reason) for plan in planned
-    ] + [(place, name, reason) for place, name in placing.items()]
+    ] + [(module.place(node), name, reason) for node, name in placing.items()]
     return tuple(
         Outcome(place, what, why, cell=module.source.cell_of(place.line))
         for place, what, why in sorted(found, key=lambda each: starts(each[0]))

@@ -1,0 +1,175 @@
+"""The function that a use of pmap maps: its parameters, and whether its body can be edited."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import dataclasses
+import functools
+import weakref
+from collections.abc import Iterator
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.sites import Site
+from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
+
+# What only arrays have.
+_OF_ARRAYS = frozenset(
+    {
+        "shape", "T", "reshape", "astype", "mean", "sum", "ndim", "dtype", "transpose", "flatten",
+        "ravel", "squeeze", "max", "min", "at",
+    }
+)  # fmt: skip
+_ARRAY_FUNCTIONS = ("jax.numpy.", "jax.random.", "jax.nn.")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MappedFunction:
+    """One function; ``taken`` of its first arguments and those in ``given`` it has already."""
+
+    function: Function
+    taken: int
+    given: frozenset[str]
+
+    @property
+    def node(self) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda:
+        return self.function.node
+
+    @functools.cached_property
+    def parameters(self) -> list[str] | None:
+        """The names of its arguments by position, None if it takes any number of them."""
+        arguments = self.node.args
+        if arguments.vararg is not None:
+            return None
+        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+        return [name for name in names[self.taken :] if name not in self.given]
+
+    @property
+    def required(self) -> int:
+        """How many of them have no default."""
+        names = self.parameters or []
+        arguments = self.node.args
+        every = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+        with_default = set(every[len(every) - len(arguments.defaults) :])
+        return sum(name not in with_default for name in names)
+
+    def is_array(self, name: str) -> bool:
+        """Returns whether the body uses a parameter as only an array can be used."""
+        module, node = self.function.module, self.node
+        uses = [
+            part
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
+        ]
+        stored = [
+            part.lineno
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+        ]
+        first = min(stored, default=1 << 30)
+        return any(use.lineno <= first and _is_used_as_array(module, use) for use in uses)
+
+    @property
+    def returns(self) -> list[ast.Return]:
+        """The return statements of its own."""
+        return list(_returns(self.node))
+
+    @property
+    def takes_gradients(self) -> bool:
+        """Whether its own text has a gradient of JAX's."""
+        return any(
+            (isinstance(part, ast.Attribute) and part.attr in ("grad", "value_and_grad"))
+            or (isinstance(part, ast.Name) and part.id in ("grad", "value_and_grad", "grad_fn"))
+            for part in ast.walk(self.node)
+        )
+
+
+def _is_used_as_array(module: Module, use: ast.Name) -> bool:
+    parent = module.parent(use)
+    if isinstance(parent, (ast.BinOp, ast.UnaryOp, ast.Compare)):
+        return not isinstance(parent, ast.Compare) or not any(
+            isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in parent.ops
+        )
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _OF_ARRAYS
+    if isinstance(parent, ast.Call) and use in parent.args:
+        call = module.facts.calls.get(parent)
+        names = call.names if call is not None else frozenset()
+        return bool(names) and all(name.startswith(_ARRAY_FUNCTIONS) for name in names)
+    return False
+
+
+def _returns(node: ast.AST) -> Iterator[ast.Return]:
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.Return):
+            yield part
+        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            yield from _returns(part)
+
+
+def mapped_function(module: Module, site: Site) -> MappedFunction | None:
+    """Returns the function of a use, None if it is not known or one of several."""
+    held: set[MappedFunction] = set()
+    seen: dict[tuple[ast.AST, int, frozenset[str]], MappedFunction] = {}
+    for making in module.facts.makings.values():
+        if making.site not in site.places:
+            continue
+        for each in _resolved(making.function):
+            if each is None:
+                return None
+            key = (each.node, each.taken, each.given)
+            held.add(seen.setdefault(key, each))
+    return held.pop() if len(held) == 1 else None
+
+
+def _resolved(
+    known: Value, taken: int = 0, given: frozenset[str] = frozenset()
+) -> Iterator[MappedFunction | None]:
+    if not known:
+        yield None
+    for fact in known:
+        if isinstance(fact, Function):
+            yield MappedFunction(fact, taken, given)
+        elif isinstance(fact, Bound):
+            yield MappedFunction(fact.function, taken + 1, given)
+        elif isinstance(fact, Partial):
+            names = {name for name, _ in fact.keywords}
+            yield from _resolved(fact.function, taken + len(fact.args), given | names)
+        else:
+            yield None
+
+
+def argument_counts(module: Module, site: Site) -> set[int]:
+    """Returns the numbers of arguments that the map is called with; -1 for one that is not known."""
+    return {
+        -1 if any(isinstance(arg, ast.Starred) for arg in call.args) else len(call.args)
+        for other in module.project.modules.values()
+        if other is not None
+        for call, callee in other.facts.callees.items()
+        if isinstance(call, ast.Call)
+        and any(isinstance(fact, Mapped) and fact.site in site.places for fact in callee)
+    }
+
+
+_WORDS: weakref.WeakKeyDictionary[Project, collections.Counter[str]] = weakref.WeakKeyDictionary()
+
+
+def is_named_once(project: Project, name: str) -> bool:
+    """Returns whether a name has one definition and one use in all files that were read."""
+    if project not in _WORDS:
+        found: collections.Counter[str] = collections.Counter()
+        for module in project.modules.values():
+            for node in ast.walk(module.source.tree) if module is not None else ():
+                if isinstance(node, ast.Name):
+                    found[node.id] += 1
+                elif isinstance(node, ast.Attribute):
+                    found[node.attr] += 1
+                elif isinstance(node, ast.alias):
+                    found[node.asname or node.name] += 1
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found[node.value] += 1
+                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    found[node.name] += 1
+        _WORDS[project] = found
+    return _WORDS[project][name] == 2

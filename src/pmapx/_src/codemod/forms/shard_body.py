@@ -1,0 +1,465 @@
+"""The mapped body on one device's shards: without the device axis that stacked arrays have.
+
+What ``jax.shard_map`` passes has an axis of size 1 where ``jax.pmap`` took it off. It is taken off
+and put on in the function itself, if nothing else calls it, or in a lambda around it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from pmapx._src.codemod.decide.specs import key_text
+from pmapx._src.codemod.forms.mapped_function import MappedFunction, is_named_once
+from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import between, ends, starts
+
+_METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel", "squeeze"})
+
+
+def obstacle(use: Use) -> str:
+    """Returns why a use's arguments and results cannot be converted."""
+    layout, mapped = use.known_layout, use.function
+    if use.site.kind == "decorator":
+        if not is_editable(use):
+            return "its body cannot be edited"
+    elif isinstance(layout.out_axes, (list, dict)):
+        return "its out_axes are no tuple"
+    if use.needs_names and use.names is None:
+        return "the number of its arguments is not known"
+    if mapped is not None and isinstance(mapped.node, ast.AsyncFunctionDef):
+        return "it is a coroutine"
+    return ""
+
+
+def converts(use: Use) -> bool:
+    """Returns whether an argument or a result has an axis that the body does not have."""
+    return _converts_arguments(use) or use.known_layout.out_axes is not None
+
+
+def _converts_arguments(use: Use) -> bool:
+    layout = use.known_layout
+    if isinstance(layout.in_axes, tuple) or layout.merged:
+        count = len(use.names or layout.in_axes)  # type: ignore[arg-type]
+        return any(
+            layout.in_axis(i) is not None for i in range(count) if i not in layout.static
+        )
+    return layout.in_axes is not None
+
+
+def is_edited(use: Use) -> bool:
+    """Returns whether the function itself is edited, and not wrapped in a lambda."""
+    if use.site.kind == "decorator":
+        return True
+    layout = use.known_layout
+    if not converts(use) or layout.is_leading and not isinstance(layout.out_axes, tuple):
+        return False
+    return is_editable(use)
+
+
+def is_editable(use: Use) -> bool:
+    """Returns whether the function is in this file, and nothing but this use has it."""
+    mapped = use.function
+    if mapped is None or mapped.function.module is not use.module:
+        return False
+    node, layout = mapped.node, use.known_layout
+    if not isinstance(node, ast.FunctionDef) or use.names is None:
+        return False
+    if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
+        return False
+    if use.site.kind == "decorator":
+        below = node.decorator_list[-1]
+        if use.module.place(below) != use.site.whole:
+            return False
+    elif node.decorator_list or not is_named_once(use.module.project, node.name):
+        return False
+    if isinstance(layout.out_axes, (list, dict)):
+        return False
+    if isinstance(layout.out_axes, tuple) and any(
+        each.value is None or (isinstance(each.value, ast.Tuple) and not _fits(each.value, layout.out_axes))
+        for each in mapped.returns
+    ):
+        return False
+    return True
+
+
+def _fits(value: ast.Tuple, axes: tuple[object, ...]) -> bool:
+    return len(value.elts) == len(axes) and not any(isinstance(e, ast.Starred) for e in value.elts)
+
+
+# Texts
+
+
+def taken(name: str, axis: object, quoted: str, *, is_array: bool = False) -> str:
+    """Returns the text of an argument without its device axis.
+
+    >>> taken("batch", 0, "'i'"), taken("key", 0, "'i'", is_array=True)
+    ('jax.tree.map(lambda x: x[0], batch)', 'key[0]')
+    """
+    return _changed(name, axis, quoted, "0", is_array=is_array)
+
+
+def put(text: str, axis: object, quoted: str, *, is_array: bool = False) -> str:
+    """Returns the text of a result with its device axis."""
+    return _changed(text, axis, quoted, "None", is_array=is_array)
+
+
+def _changed(text: str, axis: object, quoted: str, at: str, *, is_array: bool) -> str:
+    if axis is None:
+        return text
+    if isinstance(axis, (tuple, list)):
+        parts = [
+            _changed(f"{text}[{i}]", each, quoted, at, is_array=False)
+            for i, each in enumerate(axis)
+        ]
+        inside = ", ".join(parts)
+        if isinstance(axis, list):
+            return f"[{inside}]"
+        return f"({inside}{',' if len(parts) == 1 else ''})"
+    if isinstance(axis, dict):
+        parts = [
+            f"{key_text(key, quoted)}: "
+            f"{_changed(f'{text}[{key_text(key, quoted)}]', each, quoted, at, is_array=False)}"
+            for key, each in axis.items()
+        ]
+        return f"{{{', '.join(parts)}}}"
+    assert isinstance(axis, int)
+    index = ", ".join([*[":"] * axis, at])
+    return f"{text}[{index}]" if is_array else f"jax.tree.map(lambda x: x[{index}], {text})"
+
+
+def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
+    """Returns a lambda for shard_map that takes the axes off, calls the function, and puts them on.
+
+    ``function`` is its text; with static arguments, the lambda around this one has them.
+    """
+    layout, mapped = use.known_layout, use.function
+    at_site = mapped.node if mapped is not None and isinstance(mapped.node, ast.Lambda) else None
+    if at_site is not None and not layout.static:
+        text = _inlined(use, editor, at_site)
+        if text is not None:
+            return text
+    if re.match(r"\(*\s*lambda\b", function) and not function.startswith("("):
+        function = f"({function})"
+    if layout.is_leading:
+        head, given = "*args", "*jax.tree.map(lambda x: x[0], args)"
+    else:
+        names = _free_names(use, function)
+        head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
+        given = ", ".join(
+            name
+            if i in layout.static
+            else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
+            for i, name in enumerate(names)
+        )
+    call = f"{function}({given})"
+    return f"lambda {head}: {_result(use, call, editor, indent)}"
+
+
+def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
+    """Returns the text of a call's results with their axes."""
+    axes = use.known_layout.out_axes
+    if isinstance(axes, tuple):
+        results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
+        parts = [
+            put(name, None if i in use.known_layout.merged_results else axis, use.axis)
+            for i, (name, axis) in enumerate(zip(results, axes, strict=True))
+        ]
+        inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
+        return f"(lambda {', '.join(results)}: ({inside}))(*{call})"
+    if axes is None:
+        return call
+    assert isinstance(axes, int)
+    return editor.folded_call(
+        "jax.tree.map", [_adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
+    )
+
+
+def _adding(use: Use, axis: int) -> str:
+    """Returns the lambda that puts an axis on each leaf of the results."""
+    if _may_return_numbers(use.function):
+        return f"lambda x: {use.numpy}.expand_dims(x, {axis})"
+    return f"lambda x: x[{', '.join([*[':'] * axis, 'None'])}]"
+
+
+def _may_return_numbers(mapped: MappedFunction | None) -> bool:
+    """Returns whether a result may be a number of Python's, which has no axes to add to."""
+    if mapped is None:
+        return True
+    node = mapped.node
+    values = [node.body] if isinstance(node, ast.Lambda) else [r.value for r in mapped.returns]
+    return any(_has_number(value, node) for value in values if value is not None)
+
+
+def _has_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    def inside(part: ast.expr) -> bool:
+        return _has_number(part, function, depth + 1)
+
+    if depth > 12:
+        return False
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float, complex))
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(map(inside, parts))
+        case ast.Dict(values=parts):
+            return any(map(inside, parts))
+        case ast.IfExp(body=one, orelse=other):
+            return inside(one) or inside(other)
+        case ast.BinOp(left=one, right=other):
+            return inside(one) and inside(other)
+        case ast.Attribute(attr=attribute):
+            return attribute in ("size", "ndim", "shape")
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call(func=ast.Name(id="len" | "int" | "float")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
+            return inside(first)
+        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
+            return any(inside(keyword.value) for keyword in keywords)
+        case ast.Name(id=name):
+            return any(map(inside, _assigned(function, name)))
+    return False
+
+
+def _assigned(function: ast.AST, name: str) -> list[ast.expr]:
+    """Returns what a function assigns to a name."""
+    found = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id == name:
+                    found.append(node.value)
+                elif isinstance(target, ast.Tuple):
+                    names = [getattr(each, "id", "") for each in target.elts]
+                    if name not in names:
+                        continue
+                    if isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(names):
+                        found.append(node.value.elts[names.index(name)])
+                    elif isinstance(node.value, ast.Attribute):
+                        found.append(node.value)
+    return found
+
+
+def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
+    names = use.names
+    if mapped is None or names is None or mapped.parameters is None:
+        return False
+    return position < len(mapped.parameters) and mapped.is_array(mapped.parameters[position])
+
+
+def _free_names(use: Use, function: str) -> list[str]:
+    """Returns names for the arguments that the text of the function does not use itself."""
+    assert use.names is not None
+    used = set(re.findall(r"\w+", function)) | {"jax", "mesh", use.numpy.partition(".")[0]}
+    return [f"{name}_" if name in used else name for name in use.names]
+
+
+def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
+    """Returns a lambda of the site with the axes taken off where it uses its arguments.
+
+    None if it would be longer than a lambda around it: a tree that is used more than once.
+    """
+    layout, mapped = use.known_layout, use.function
+    assert mapped is not None
+    arguments = node.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    is_plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults)
+    if not is_plain or isinstance(layout.out_axes, (tuple, list, dict)) or mapped.taken:
+        return None
+    if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
+        return None
+    place = use.module.place(node.body)
+    changes = []
+    inner = {
+        arg.arg
+        for part in ast.walk(node.body)
+        if isinstance(part, (ast.Lambda, ast.FunctionDef))
+        for arg in (*part.args.posonlyargs, *part.args.args, *part.args.kwonlyargs)
+    }
+    bound = {p.id for p in ast.walk(node.body) if isinstance(p, ast.Name) and not isinstance(p.ctx, ast.Load)}
+    for position, name in enumerate(names):
+        axis = layout.in_axis(position)
+        uses = [p for p in ast.walk(node.body) if isinstance(p, ast.Name) and p.id == name]
+        if axis is None or not uses:
+            continue
+        is_array = mapped.is_array(name)
+        if name in inner | bound or (not is_array and len(uses) > 1):
+            return None
+        changes += [(use.module.place(each), taken(name, axis, use.axis, is_array=is_array)) for each in uses]
+    if any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.body)):
+        return None
+    body = editor.with_changes(place, changes)
+    axis = layout.out_axes
+    if axis is not None:
+        body = _with_axis(use, node.body, body, axis)
+    head = editor.text(Place(place.path, *starts(use.module.place(node)), *starts(place)))
+    if head.count("(") != head.count(")"):
+        # A parenthesis around the body opens in the head.
+        return None
+    return head + body
+
+
+def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
+    assert isinstance(axis, int)
+    index = ", ".join([*[":"] * axis, "None"])
+    if is_array_expression(use, node):
+        needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+        return f"({text})[{index}]" if needs else f"{text}[{index}]"
+    return f"jax.tree.map({_adding(use, axis)}, {text})"
+
+
+def is_array_expression(use: Use, node: ast.expr) -> bool:
+    """Returns whether an expression is surely one array."""
+    if isinstance(node, ast.BinOp):
+        return any(
+            is_array_expression(use, each) or _is_array_name(use, each)
+            for each in (node.left, node.right)
+        )
+    if isinstance(node, ast.Call):
+        call = use.module.facts.calls.get(node)
+        names = call.names if call is not None else frozenset()
+        if names and all(name.startswith(("jax.numpy.", "jax.random.normal")) for name in names):
+            return not any("split" in name or "grid" in name or "unique" in name for name in names)
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS and not names
+    return _is_array_name(use, node)
+
+
+def _is_array_name(use: Use, node: ast.expr) -> bool:
+    mapped = use.function
+    if not isinstance(node, ast.Name) or mapped is None:
+        return False
+    is_parameter = node.id in (mapped.parameters or ()) and not any(
+        isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Store)
+        for part in ast.walk(mapped.node)
+    )
+    return is_parameter and mapped.is_array(node.id)
+
+
+# Edits of the function itself
+
+
+def edit(use: Use, editor: Editor) -> None:
+    """Takes the axes off at the beginning of the function, and puts them on in what it returns."""
+    mapped = use.function
+    assert mapped is not None and isinstance(mapped.node, ast.FunctionDef)
+    _edit_arguments(use, mapped, mapped.node, editor)
+    for each in mapped.returns:
+        if each.value is not None:
+            _edit_return(use, each, each.value, editor)
+
+
+def _edit_arguments(
+    use: Use, mapped: MappedFunction, node: ast.FunctionDef, editor: Editor
+) -> None:
+    layout, names = use.known_layout, use.names
+    assert names is not None
+    converted = [
+        (name, layout.in_axis(i))
+        for i, name in enumerate(names)
+        if i not in layout.static and layout.in_axis(i) is not None
+    ]
+    if not converted:
+        return
+    lines = []
+    trees = [name for name, axis in converted if axis == 0 and not mapped.is_array(name)]
+    if len(trees) > 1:
+        several = ", ".join(trees)
+        lines.append(f"{several} = jax.tree.map(lambda x: x[0], ({several}))")
+    for name, axis in converted:
+        if len(trees) < 2 or name not in trees:
+            text = taken(name, axis, use.axis, is_array=mapped.is_array(name))
+            lines.append(f"{name} = {text}")
+    has_docstring = ast.get_docstring(node) is not None
+    first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
+    if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
+        indent = editor.indent(node.lineno) + editor.step
+        line = editor.source.line(first.lineno)
+        colon = len(line[: use.module.place(first).column].rstrip())
+        text = "".join(f"\n{indent}{each}" for each in lines) + f"\n{indent}"
+        editor.edits.append(
+            between((first.lineno, colon), (first.lineno, use.module.place(first).column), text)
+        )
+        return
+    line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+    indent = editor.indent(line)
+    editor.insert(line, len(indent), "".join(f"{each}\n{indent}" for each in lines))
+
+
+def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:
+    layout = use.known_layout
+    axes = layout.out_axes
+    if isinstance(axes, tuple) and isinstance(value, ast.Tuple):
+        for i, (element, axis) in enumerate(zip(value.elts, axes, strict=True)):
+            if axis is not None and i not in layout.merged_results:
+                _wrap(use, element, axis, editor)
+        return
+    if isinstance(axes, tuple):
+        if all(axis is None or i in layout.merged_results for i, axis in enumerate(axes)):
+            return
+        indent = editor.indent(statement.lineno)
+        names = _result_names(use, len(axes))
+        parts = [
+            put(name, None if i in layout.merged_results else axis, use.axis)
+            for i, (name, axis) in enumerate(zip(names, axes, strict=True))
+        ]
+        place = use.module.place(statement)
+        editor.edits.append(
+            between(starts(place), starts(use.module.place(value)), f"{', '.join(names)} = ")
+        )
+        end = ends(place)
+        editor.edits.append(between(end, end, f"\n{indent}return {', '.join(parts)}"))
+        return
+    if axes is not None:
+        _wrap(use, value, axes, editor)
+
+
+def _result_names(use: Use, count: int) -> list[str]:
+    mapped = use.function
+    assert mapped is not None
+    used = {part.id for part in ast.walk(mapped.node) if isinstance(part, ast.Name)}
+    names = ["result", "other", "third"] if count <= 3 else [f"result{i}" for i in range(count)]
+    return [f"{name}_" if name in used else name for name in names[:count]]
+
+
+def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
+    """Puts an axis on what an expression gives."""
+    place = use.module.place(node)
+    text = editor.text(place)
+    is_tuple = isinstance(node, ast.Tuple) and not text.startswith("(")
+    if isinstance(axis, int) and is_array_expression(use, node):
+        index = ", ".join([*[":"] * axis, "None"])
+        needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+        before, after = ("(", f")[{index}]") if needs else ("", f"[{index}]")
+    elif isinstance(axis, int):
+        before, after = f"jax.tree.map({_adding(use, axis)}, ", ")"
+        if is_tuple:
+            before, after = before + "(", "))"
+        used = place.column + len(text) + len(before) + len(after)
+        if "\n" not in text and used > editor.width:
+            indent = editor.indent(place.line)
+            inner = f"({text})" if is_tuple else text
+            editor.replace(place, editor.folded_call("jax.tree.map", [_adding(use, axis), inner], indent, place.column))
+            return
+    else:
+        whole = put("(out)", axis, use.axis).replace("(out)", "out")
+        before, after = f"(lambda out: {whole})(", ")"
+        if is_tuple:
+            before, after = before + "(", "))"
+    start, end = starts(place), ends(place)
+    editor.edits += [between(start, start, before), between(end, end, after)]
+
+
+def static_bound(use: Use, function: str, names: Sequence[str]) -> str:
+    """Returns the function with its static arguments, which shard_map does not take."""
+    layout = use.known_layout
+    if layout.static == tuple(range(len(layout.static))) and use.module.env.find("functools"):
+        return f"functools.partial({', '.join([function, *names[: len(layout.static)]])})"
+    head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
+    if re.match(r"\s*lambda\b", function):
+        function = f"({function})"
+    return f"lambda {head}: {function}({', '.join(names)})"

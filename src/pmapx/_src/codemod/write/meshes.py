@@ -1,0 +1,205 @@
+"""The meshes that a file's rewritten uses share: their names, and where each is made.
+
+A mesh is made once for each axis name: in the function that has all uses of it, or at the top level
+of a file that is run, above the first use. In a file that others import, a mesh at the top level
+would start JAX's backend when it is imported, so that each function makes its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide import axis_names, specs
+from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_uses import name_uses
+
+_STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
+AUTO = "axis_types=(jax.sharding.AxisType.Auto,)"
+_Key = tuple[str, str]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Mesh:
+    """A mesh with its users; ``homes`` are the blocks that make it, None for the file's own."""
+
+    key: _Key
+    name: str = ""
+    users: list[ast.AST] = dataclasses.field(default_factory=list)
+    homes: list[ast.AST | None] = dataclasses.field(default_factory=list)
+
+
+class Meshes:
+    """Gives every use the text of its mesh, and the file the statements that make them."""
+
+    def __init__(self, module: Module, around: Surroundings) -> None:
+        self.module = module
+        self.default_axis = axis_names.of_maps(module)
+        self._may_start = not around.is_set_late and _is_run(module)
+        self._meshes: dict[_Key, _Mesh] = {}
+
+    def assign(self, uses: Sequence[Use]) -> None:
+        """Names the mesh of each use; one that is made while tracing has no name."""
+        for use in uses:
+            use.default_axis = json.dumps(self.default_axis, ensure_ascii=False)
+            value = specs.axis_value(self.module, use.site) or self.default_axis
+            key = (value, use.known_layout.devices)
+            is_outside = self._home(use.node) is None
+            if key[1]:
+                quoted = use.axis if use.known_layout.axis else use.default_axis
+                use.mesh = f"jax.sharding.Mesh({key[1]}, ({quoted},), {AUTO})"
+            elif is_outside and not self._may_start:
+                use.mesh, use.is_lazy = text_of(value), True
+            else:
+                self._add(key, use.node)
+                use.mesh = self._meshes[key].name
+
+    def name_for(self, node: ast.AST) -> str:
+        """Returns the name of the mesh for what is placed on devices at a node."""
+        key = (self.default_axis, "")
+        if self._home(node) is None and not self._may_start:
+            return text_of(self.default_axis)
+        self._add(key, node)
+        return self._meshes[key].name
+
+    def _add(self, key: _Key, node: ast.AST) -> None:
+        if key not in self._meshes:
+            self._meshes[key] = _Mesh(key, self._free_name(key[0]))
+        self._meshes[key].users.append(node)
+
+    def _free_name(self, axis: str) -> str:
+        uses = name_uses(self.module)
+        taken = {*uses.bound, *uses.names, *(mesh.name for mesh in self._meshes.values())}
+        wanted = ["mesh", f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
+        for name in wanted:
+            if name not in taken or (name == "mesh" and self._made_here(name, axis)):
+                return name
+        return next(f"mesh{i}" for i in range(2, 100) if f"mesh{i}" not in taken)
+
+    def _made_here(self, name: str, axis: str) -> bool:
+        """Returns whether an earlier run made such a mesh, and nothing else has its name."""
+        bound = name_uses(self.module).bound.get(name, [])
+        wanted = ast.dump(ast.parse(text_of(axis), mode="eval").body)
+        parents = [self.module.parent(node) for node in bound]
+        return bool(bound) and all(
+            isinstance(parent, ast.Assign) and ast.dump(parent.value) == wanted for parent in parents
+        )
+
+    def _home(self, node: ast.AST) -> ast.AST | None:
+        """Returns the outermost function with a node in its body."""
+        around = [
+            each
+            for each in self.module.functions_around(node)
+            if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and any(_is_in(self.module, node, statement) for statement in each.body)
+        ]
+        return around[-1] if around else None
+
+    def write(self, editor: Editor) -> None:
+        """Adds the statements that make the meshes."""
+        for mesh in self._meshes.values():
+            homes = {self._home(node) for node in mesh.users}
+            if len(homes) > 1 and (self._may_start or None in homes):
+                homes = {None}
+            for home in sorted(homes, key=lambda each: getattr(each, "lineno", 0)):
+                users = [n for n in mesh.users if home is None or self._home(n) is home]
+                self._write(editor, mesh, home, users)
+
+    def _write(
+        self, editor: Editor, mesh: _Mesh, home: ast.AST | None, users: Iterable[ast.AST]
+    ) -> None:
+        block = self.module.source.tree if home is None else home
+        body: list[ast.stmt] = block.body  # type: ignore[attr-defined]
+        tops = [top for top in body if any(_is_in(self.module, user, top) for user in users)]
+        first = min(tops, key=lambda top: top.lineno)
+        made = [
+            top
+            for top in body
+            if isinstance(top, ast.Assign)
+            and [ast.unparse(t) for t in top.targets] == [mesh.name]
+            and top.lineno < first.lineno
+        ]
+        if made:
+            return
+        line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+        if home is not None and line == home.lineno:  # type: ignore[attr-defined]
+            # A function on one line.
+            column = self.module.place(first).column
+            editor.insert(line, column, f"{mesh.name} = {text_of(mesh.key[0])}; ")
+            return
+        indent = editor.indent(line)
+        cell = editor.source.cell_of(line)
+        while line > 1 and editor.source.line(line - 1).startswith(f"{indent}#"):
+            if cell is not None and cell[1] == 1:
+                break
+            line -= 1
+            cell = editor.source.cell_of(line)
+        axis = mesh.key[0]
+        text = editor.folded_call(
+            "jax.make_mesh",
+            ["(jax.device_count(),)", f"({json.dumps(axis, ensure_ascii=False)},)", AUTO],
+            indent,
+            len(indent) + len(f"{mesh.name} = "),
+        )
+        is_block = home is None and isinstance(
+            first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        )
+        statement = f"{indent}{mesh.name} = {text}" + ("\n\n" if is_block else "")
+        if line == 1 or (cell is not None and cell[1] == 1):
+            editor.insert(line, 0, f"{statement}\n")
+        else:
+            # Behind the line before: decorators are inserted at the beginning of this one.
+            before = editor.source.line(line - 1)
+            editor.insert(line - 1, len(before), f"\n{statement}")
+
+
+def text_of(axis: str) -> str:
+    """Returns the mesh of all devices.
+
+    >>> print(text_of("i"))
+    jax.make_mesh((jax.device_count(),), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    """
+    name = json.dumps(axis, ensure_ascii=False)
+    return f"jax.make_mesh((jax.device_count(),), ({name},), {AUTO})"
+
+
+def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
+    decorators = getattr(top, "decorator_list", ())
+    place, whole = module.place(node), module.place(top)
+    return place.is_inside(whole) or any(place.is_inside(module.place(d)) for d in decorators)
+
+
+def _is_run(module: Module) -> bool:
+    """Returns whether a file is run itself, or starts JAX's backend at import anyway."""
+    if module.source.cells or "__main__" in name_uses(module).strings:
+        return True
+    if any(
+        not module.functions_around(node)
+        and any(name.startswith(_STARTS_BACKEND) for name in call.names)
+        for node, call in module.facts.calls.items()
+    ):
+        return True
+    folder, name = os.path.split(module.path)
+    if os.path.exists(os.path.join(folder, "__init__.py")):
+        return False
+    stem = name.removesuffix(".py")
+    return not any(
+        other is not None and other is not module and stem in _imported(other)
+        for other in module.project.modules.values()
+    )
+
+
+def _imported(module: Module) -> set[str]:
+    found = set()
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "").rpartition(".")[2], *(a.name for a in node.names)}
+    return found
