@@ -13,7 +13,7 @@ from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import style as replicated
-from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, rewrite
+from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
 from pmapx._src.source import files as sources
 from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
@@ -133,8 +133,9 @@ class Program:
         if to == "pmapx":
             return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
         nested = nested_pmaps.nestings(module for _, module in modules)
+        plans = {module: plan(module, nested=nested, around=self.around) for _, module in modules}
         return [
-            rewrite(module, self._texts[path], nested=nested, around=self.around)
+            rewrite(module, self._texts[path], nested=nested, around=self.around, others=plans)
             for path, module in modules
         ]
 

@@ -9,9 +9,9 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
+from pmapx._src.codemod.decide.first_shards import taken_first
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.decide.first_shards import taken_first
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, broken
 from pmapx._src.source import suppressions
 from pmapx._src.source.rewriting import notebook_edits

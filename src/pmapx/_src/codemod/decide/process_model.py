@@ -8,8 +8,12 @@ import re
 from pmapx._src.emitted import functions
 
 _JAX = b"jax"
+# What is logged, or done by one process alone, makes no arrays.
 _OF_PROCESSES = re.compile(
-    rb"\bjax\.distributed\b|\b(?:process|host)_(?:index|count|id)\(|\bmultihost_utils\b"
+    rb"\bjax\.distributed\b|\bmultihost_utils\b"
+    rb"|^(?![^\n]*(?:\blog|print\(|f['\"]))[^#\n]*\b(?:(?:process|host)_count\(\)"
+    rb"|(?<!not jax\.)(?:process_index|host_id)\(\)(?!\s*(?:==|!=|>)\s*0))",
+    re.MULTILINE,
 )
 # What programs derive the size of the leading device axis from.
 _OF_DEVICES = re.compile(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.values import Mapped, constant
+from pmapx._src.analysis.values import constant
+from pmapx._src.codemod.decide.map_calls import map_calls
 
 _OPTIONS = frozenset(
     {
@@ -29,7 +30,7 @@ class Layout:
 
     ``axis`` is the text of the mesh axis's name as the user wrote it, empty without one;
     ``devices`` the text of the mesh's devices, empty for all. ``merged`` and ``merged_results``
-    are the positions whose arrays are global: their shards are what the mapped body takes and gives.
+    are the positions whose arrays are global: a shard is what the mapped body takes or gives.
     """
 
     axis: str
@@ -207,11 +208,4 @@ def key_text(key: object, name: str) -> str:
 
 def has_keyword_calls(module: Module, site: Site) -> bool:
     """Returns whether something calls the map with keywords, which jax.shard_map does not take."""
-    return any(
-        isinstance(call, ast.Call)
-        and call.keywords
-        and any(isinstance(fact, Mapped) and fact.site in site.places for fact in callee)
-        for other in module.project.modules.values()
-        if other is not None
-        for call, callee in other.facts.callees.items()
-    )
+    return any(call.keywords for _, call in map_calls(module, site))

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
+from pmapx._src.analysis.values import Bound, Function, Partial, Value
+from pmapx._src.codemod.decide.map_calls import map_calls
 
 # What only arrays have.
 _OF_ARRAYS = frozenset(
@@ -100,11 +101,16 @@ def _is_used_as_array(module: Module, use: ast.Name) -> bool:
     return False
 
 
+_OWN_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
 def _returns(node: ast.AST) -> Iterator[ast.Return]:
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.Return):
             yield part
-        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        elif not isinstance(
+            part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+        ):
             yield from _returns(part)
 
 
@@ -141,14 +147,10 @@ def _resolved(
 
 
 def argument_counts(module: Module, site: Site) -> set[int]:
-    """Returns the numbers of arguments that the map is called with; -1 for one that is not known."""
+    """Returns the numbers of arguments of the map's calls; -1 for one that is not known."""
     return {
         -1 if any(isinstance(arg, ast.Starred) for arg in call.args) else len(call.args)
-        for other in module.project.modules.values()
-        if other is not None
-        for call, callee in other.facts.callees.items()
-        if isinstance(call, ast.Call)
-        and any(isinstance(fact, Mapped) and fact.site in site.places for fact in callee)
+        for _, call in map_calls(module, site)
     }
 
 

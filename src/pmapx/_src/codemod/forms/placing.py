@@ -1,8 +1,7 @@
 """Calls that put arrays on all devices, in plain JAX: replicated, or stacked over the mesh.
 
-``jax.device_put_replicated`` and ``jax.device_put_sharded`` were removed. Flax's ``replicate`` has a
-mesh of its own, so that a step would be compiled for what it is given first and again for what it
-returns.
+JAX removed ``jax.device_put_replicated`` and ``jax.device_put_sharded``. Flax's ``replicate`` has a
+mesh of its own: a step would be compiled for its first state, and again for the one it returns.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import ast
 import re
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
 
@@ -28,12 +28,9 @@ def obstacle(module: Module, node: ast.AST, name: str) -> str:
         return "it is not called"
     if any(isinstance(arg, ast.Starred) for arg in call.args) or len(call.args) > 2:
         return "its arguments are unpacked"
-    devices = _devices(call)
-    if devices is None:
-        return "" if name == "flax.jax_utils.replicate" and call.args else "it has no devices"
-    found = module.facts.results.get(devices, frozenset())
-    is_all = ast.unparse(devices) in ("jax.devices()", "jax.local_devices()")
-    return "" if is_all or found & {"jax.devices", "jax.local_devices"} else "its devices may be some"
+    if _devices(call) is None and name != "flax.jax_utils.replicate":
+        return "it has no devices"
+    return "" if call.args else "its arguments are keywords"
 
 
 def _devices(call: ast.Call) -> ast.expr | None:
@@ -41,22 +38,37 @@ def _devices(call: ast.Call) -> ast.expr | None:
     return given[0] if given else None
 
 
-def write(
-    module: Module, node: ast.AST, name: str, mesh: str, axis: str, numpy: str, editor: Editor
-) -> None:
-    """Writes the call that stacks copies, or shards, over the mesh."""
+def some_devices(module: Module, call: ast.Call) -> str:
+    """Returns the text of a call's devices, empty if they are all."""
+    devices = _devices(call)
+    if devices is None or (isinstance(devices, ast.Constant) and devices.value is None):
+        return ""
+    found = module.facts.results.get(devices, frozenset())
+    text = module.source.segment(module.place(devices))
+    is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)", text) is not None
+    return "" if is_all or found & {"jax.devices", "jax.local_devices"} else text
+
+
+def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor: Editor) -> None:
+    """Writes the call that stacks copies, or shards, over the mesh.
+
+    Without a mesh, in a multi-process program, they are stacked for the devices of one process.
+    """
     call = module.parent(node)
     assert isinstance(call, ast.Call)
-    given = arguments(editor.source, call)
-    first = next(place for keyword, place in given if keyword in (None, "x", "tree", "shards"))
-    text = editor.text(first)
+    text = editor.text(arguments(editor.source, call)[0][1])
+    numpy = jax_numpy(module)
+    devices = some_devices(module, call)
     if STACKED[name] == "device_put_sharded":
         tree = f"jax.tree.map(lambda *x: {numpy}.stack(x), *{_atom(text)})"
     else:
-        count = f"{mesh}.size" if mesh.isidentifier() else "jax.device_count()"
+        count = f"{mesh}.size" if mesh.isidentifier() else "jax.local_device_count()"
+        count = f"len({devices})" if devices else count
         tree = f"jax.tree.map(lambda x: {numpy}.stack([x] * {count}), {text})"
-    sharding = f"jax.NamedSharding({mesh}, jax.P({axis}))"
-    _put(module, call, tree, sharding, editor)
+    if not mesh:
+        editor.replace(module.place(call), tree)
+    else:
+        _put(module, call, tree, f"jax.NamedSharding({mesh}, jax.P({axis}))", editor)
 
 
 def write_replicated(module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:

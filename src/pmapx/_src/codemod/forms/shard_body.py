@@ -44,9 +44,7 @@ def _converts_arguments(use: Use) -> bool:
     layout = use.known_layout
     if isinstance(layout.in_axes, tuple) or layout.merged:
         count = len(use.names or layout.in_axes)  # type: ignore[arg-type]
-        return any(
-            layout.in_axis(i) is not None for i in range(count) if i not in layout.static
-        )
+        return any(layout.in_axis(i) is not None for i in range(count) if i not in layout.static)
     return layout.in_axes is not None
 
 
@@ -55,7 +53,7 @@ def is_edited(use: Use) -> bool:
     if use.site.kind == "decorator":
         return True
     layout = use.known_layout
-    if not converts(use) or layout.is_leading and not isinstance(layout.out_axes, tuple):
+    if not converts(use) or (layout.is_leading and not isinstance(layout.out_axes, tuple)):
         return False
     return is_editable(use)
 
@@ -78,15 +76,15 @@ def is_editable(use: Use) -> bool:
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
-    if isinstance(layout.out_axes, tuple) and any(
-        each.value is None or (isinstance(each.value, ast.Tuple) and not _fits(each.value, layout.out_axes))
-        for each in mapped.returns
-    ):
-        return False
-    return True
+    axes = layout.out_axes
+    return not isinstance(axes, tuple) or all(
+        each.value is not None and _fits(each.value, axes) for each in mapped.returns
+    )
 
 
-def _fits(value: ast.Tuple, axes: tuple[object, ...]) -> bool:
+def _fits(value: ast.expr, axes: tuple[object, ...]) -> bool:
+    if not isinstance(value, ast.Tuple):
+        return True
     return len(value.elts) == len(axes) and not any(isinstance(e, ast.Starred) for e in value.elts)
 
 
@@ -268,7 +266,9 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     assert mapped is not None
     arguments = node.args
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    is_plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults)
+    is_plain = not (
+        arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
+    )
     if not is_plain or isinstance(layout.out_axes, (tuple, list, dict)) or mapped.taken:
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
@@ -281,16 +281,20 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
         if isinstance(part, (ast.Lambda, ast.FunctionDef))
         for arg in (*part.args.posonlyargs, *part.args.args, *part.args.kwonlyargs)
     }
-    bound = {p.id for p in ast.walk(node.body) if isinstance(p, ast.Name) and not isinstance(p.ctx, ast.Load)}
+    named = [part for part in ast.walk(node.body) if isinstance(part, ast.Name)]
+    bound = {part.id for part in named if not isinstance(part.ctx, ast.Load)}
     for position, name in enumerate(names):
         axis = layout.in_axis(position)
-        uses = [p for p in ast.walk(node.body) if isinstance(p, ast.Name) and p.id == name]
+        uses = [part for part in named if part.id == name]
         if axis is None or not uses:
             continue
         is_array = mapped.is_array(name)
         if name in inner | bound or (not is_array and len(uses) > 1):
             return None
-        changes += [(use.module.place(each), taken(name, axis, use.axis, is_array=is_array)) for each in uses]
+        changes += [
+            (use.module.place(each), taken(name, axis, use.axis, is_array=is_array))
+            for each in uses
+        ]
     if any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.body)):
         return None
     body = editor.with_changes(place, changes)
@@ -346,7 +350,8 @@ def _is_array_name(use: Use, node: ast.expr) -> bool:
 def edit(use: Use, editor: Editor) -> None:
     """Takes the axes off at the beginning of the function, and puts them on in what it returns."""
     mapped = use.function
-    assert mapped is not None and isinstance(mapped.node, ast.FunctionDef)
+    assert mapped is not None
+    assert isinstance(mapped.node, ast.FunctionDef)
     _edit_arguments(use, mapped, mapped.node, editor)
     for each in mapped.returns:
         if each.value is not None:
@@ -443,7 +448,12 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
         if "\n" not in text and used > editor.width:
             indent = editor.indent(place.line)
             inner = f"({text})" if is_tuple else text
-            editor.replace(place, editor.folded_call("jax.tree.map", [_adding(use, axis), inner], indent, place.column))
+            editor.replace(
+                place,
+                editor.folded_call(
+                    "jax.tree.map", [_adding(use, axis), inner], indent, place.column
+                ),
+            )
             return
     else:
         whole = put("(out)", axis, use.axis).replace("(out)", "out")

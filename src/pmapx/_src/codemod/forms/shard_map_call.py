@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from pmapx._src.codemod.forms import shard_body
+from pmapx._src.codemod.forms import process_calls, shard_body
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -21,9 +21,9 @@ GRADIENTS = "gradients stay per device until they are reduced, as under pmap"
 def obstacle(use: Use) -> str:
     if use.site.kind not in ("call", "wrapper"):
         return "it is no call"
-    if use.around.in_processes:
-        return "each process has only its own shards"
-    return use.layout if isinstance(use.layout, str) else shard_body.obstacle(use)
+    if isinstance(use.layout, str):
+        return use.layout
+    return shard_body.obstacle(use) or process_calls.obstacle(use)
 
 
 def functions(use: Use) -> list[str]:

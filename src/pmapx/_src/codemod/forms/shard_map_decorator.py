@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.codemod.forms import decorators, shard_body
+from pmapx._src.codemod.forms import decorators, process_calls, shard_body
 from pmapx._src.codemod.forms.shard_map_call import shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
@@ -16,11 +16,9 @@ PREFERENCE = 20
 
 
 def obstacle(use: Use) -> str:
-    if use.around.in_processes:
-        return "each process has only its own shards"
     if isinstance(use.layout, str):
         return use.layout
-    return decorators.obstacle(use) or shard_body.obstacle(use)
+    return decorators.obstacle(use) or shard_body.obstacle(use) or process_calls.obstacle(use)
 
 
 def functions(use: Use) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Sequence
 
 from pmapx._src.source.files import Source
@@ -58,6 +59,18 @@ class Editor:
         lengths = sorted(len(line.rstrip()) for line in self.source.lines)
         usual = lengths[int(0.99 * (len(lengths) - 1))]
         return next((width for width in WIDTHS if width >= usual), WIDTHS[-1])
+
+    @functools.cached_property
+    def quote(self) -> str:
+        """The quotes that most strings of the file have."""
+        text = "\n".join(self.source.lines)
+        return "'" if text.count("'") > text.count('"') else '"'
+
+    def quoted(self, text: str) -> str:
+        """Returns a string as the file would write it."""
+        if not re.fullmatch(r"[^'\"\\\n]*", text):
+            return repr(text)
+        return f"{self.quote}{text}{self.quote}"
 
     def indent(self, line: int) -> str:
         """Returns the white space at the beginning of a line."""

@@ -6,7 +6,6 @@ import ast
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.text.call_tokens import words
@@ -45,12 +44,17 @@ def edits(
 
 
 def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str]) -> list[Edit]:
-    """Returns the edits that drop imports of pmap that were used and are not used now.
+    """Returns the edits that drop imports that were used and are not used now.
 
     An import of a function that JAX removed goes in any case if ``used`` has another by its name.
     """
-    unused = _unused_pmaps(module, list(edits))
+    unused = _unused_after(module, list(edits))
     found: list[Edit] = []
+    for line in module.source.tree.body:
+        if isinstance(line, ast.Import) and len(line.names) == 1 and line.names[0] in unused:
+            place = module.place(line)
+            if _stands_alone(module, line) and "#" not in module.source.line(place.line):
+                found.append(between((place.line, 0), (place.end_line + 1, 0)))
     for node in name_uses(module).imports:
         lines = module.source.lines[node.lineno - 1 : node.end_lineno]
         # A linter finds it; the comment would be lost.
@@ -71,8 +75,8 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
 
-def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
-    """Returns the imports of pmap that were used and are not used after the edits.
+def _unused_after(module: Module, edits: list[Edit]) -> set[ast.alias]:
+    """Returns the imports that were used and are not used after the edits.
 
     One that another file of the project may take from here is kept, as is all that a package's
     ``__init__`` imports.
@@ -80,12 +84,13 @@ def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
     if os.path.basename(module.path) == "__init__.py":
         return set()
     imported = {
-        reference.node: reference.node.asname or reference.node.name
-        for reference in module.facts.references.values()
-        if reference.name in known_names.PMAP and isinstance(reference.node, ast.alias)
+        alias: alias.asname or alias.name
+        for node in module.source.tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and getattr(node, "module", "") != "__future__"
+        for alias in node.names
+        if alias.name != "*" and "." not in (alias.asname or alias.name)
     }
-    if not imported:
-        return set()
     written = {word for edit in edits for word in words(edit.text)}
     stretches = [edit.place(module.path) for edit in edits]
 
@@ -98,14 +103,12 @@ def _unused_pmaps(module: Module, edits: list[Edit]) -> set[ast.alias]:
         if name not in written
         and _is_used_only(module, name, is_replaced)
         and not _is_taken_from(module, name)
+        and not _is_imported_elsewhere(module, name)
     }
 
 
 def _is_taken_from(module: Module, name: str) -> bool:
     """Returns whether another file may import a name from a module, or reach it as an attribute."""
-    if "pmap" not in name:
-        # A file that has no word of those that are looked for was not read.
-        return True
     for other in module.project.modules.values():
         if other is None or other is module:
             continue

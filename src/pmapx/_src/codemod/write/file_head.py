@@ -30,7 +30,13 @@ def is_emitted(node: ast.AST, name: str, manner: Manner) -> bool:
     return axis_names.without_name(found) == axis_names.without_name(node)
 
 
-def added(module: Module, editor: Editor, used: Collection[str], manner: Manner) -> list[Edit]:
+def added(
+    module: Module,
+    editor: Editor,
+    used: Collection[str],
+    manner: Manner,
+    lines_wanted: Collection[str] = (),
+) -> list[Edit]:
     """Returns the edit that gives a file, or a notebook's first cell with an edit, what it uses."""
     here = {
         node.name
@@ -43,7 +49,7 @@ def added(module: Module, editor: Editor, used: Collection[str], manner: Manner)
     at = _end_of_imports(lines, used, changed)
     imported = [
         f"{line}\n"
-        for line in functions.imports(wanted, manner)
+        for line in (*lines_wanted, *functions.imports(wanted, manner))
         if not _is_imported(lines[:at], line)
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Sequence
 
@@ -40,14 +39,17 @@ class Meshes:
 
     def __init__(self, module: Module, around: Surroundings) -> None:
         self.module = module
+        self._quoted = Editor(module.source).quoted
         self.default_axis = axis_names.of_maps(module)
+        self.quoted_axis = self._quoted(self.default_axis)
         self._may_start = not around.is_set_late and _is_run(module)
+        self._in_processes = around.in_processes
         self._meshes: dict[_Key, _Mesh] = {}
 
     def assign(self, uses: Sequence[Use]) -> None:
         """Names the mesh of each use; one that is made while tracing has no name."""
         for use in uses:
-            use.default_axis = json.dumps(self.default_axis, ensure_ascii=False)
+            use.default_axis = self.quoted_axis
             value = specs.axis_value(self.module, use.site) or self.default_axis
             key = (value, use.known_layout.devices)
             is_outside = self._home(use.node) is None
@@ -55,16 +57,29 @@ class Meshes:
                 quoted = use.axis if use.known_layout.axis else use.default_axis
                 use.mesh = f"jax.sharding.Mesh({key[1]}, ({quoted},), {AUTO})"
             elif is_outside and not self._may_start:
-                use.mesh, use.is_lazy = text_of(value), True
+                use.mesh, use.is_lazy = self._text(value), True
             else:
                 self._add(key, use.node)
                 use.mesh = self._meshes[key].name
 
-    def name_for(self, node: ast.AST) -> str:
+    def _text(self, axis: str) -> str:
+        function, *args = self._parts(axis)
+        return f"{function}({', '.join(args)})"
+
+    def _parts(self, axis: str) -> list[str]:
+        """Returns the function that makes a mesh of all devices, and its arguments."""
+        name = f"({self._quoted(axis)},)"
+        if self._in_processes:
+            # The devices of a process are next to each other, as its shards are.
+            devices = "sorted(jax.devices(), key=lambda device: device.process_index)"
+            return ["jax.sharding.Mesh", devices, name, AUTO]
+        return ["jax.make_mesh", "(jax.device_count(),)", name, AUTO]
+
+    def name_for(self, node: ast.AST, axis: str = "") -> str:
         """Returns the name of the mesh for what is placed on devices at a node."""
-        key = (self.default_axis, "")
+        key = (axis or self.default_axis, "")
         if self._home(node) is None and not self._may_start:
-            return text_of(self.default_axis)
+            return self._text(key[0])
         self._add(key, node)
         return self._meshes[key].name
 
@@ -85,10 +100,11 @@ class Meshes:
     def _made_here(self, name: str, axis: str) -> bool:
         """Returns whether an earlier run made such a mesh, and nothing else has its name."""
         bound = name_uses(self.module).bound.get(name, [])
-        wanted = ast.dump(ast.parse(text_of(axis), mode="eval").body)
+        wanted = ast.dump(ast.parse(self._text(axis), mode="eval").body)
         parents = [self.module.parent(node) for node in bound]
         return bool(bound) and all(
-            isinstance(parent, ast.Assign) and ast.dump(parent.value) == wanted for parent in parents
+            isinstance(parent, ast.Assign) and ast.dump(parent.value) == wanted
+            for parent in parents
         )
 
     def _home(self, node: ast.AST) -> ast.AST | None:
@@ -131,7 +147,7 @@ class Meshes:
         if home is not None and line == home.lineno:  # type: ignore[attr-defined]
             # A function on one line.
             column = self.module.place(first).column
-            editor.insert(line, column, f"{mesh.name} = {text_of(mesh.key[0])}; ")
+            editor.insert(line, column, f"{mesh.name} = {self._text(mesh.key[0])}; ")
             return
         indent = editor.indent(line)
         cell = editor.source.cell_of(line)
@@ -140,13 +156,8 @@ class Meshes:
                 break
             line -= 1
             cell = editor.source.cell_of(line)
-        axis = mesh.key[0]
-        text = editor.folded_call(
-            "jax.make_mesh",
-            ["(jax.device_count(),)", f"({json.dumps(axis, ensure_ascii=False)},)", AUTO],
-            indent,
-            len(indent) + len(f"{mesh.name} = "),
-        )
+        function, *args = self._parts(mesh.key[0])
+        text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
         is_block = home is None and isinstance(
             first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         )
@@ -157,16 +168,6 @@ class Meshes:
             # Behind the line before: decorators are inserted at the beginning of this one.
             before = editor.source.line(line - 1)
             editor.insert(line - 1, len(before), f"\n{statement}")
-
-
-def text_of(axis: str) -> str:
-    """Returns the mesh of all devices.
-
-    >>> print(text_of("i"))
-    jax.make_mesh((jax.device_count(),), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    """
-    name = json.dumps(axis, ensure_ascii=False)
-    return f"jax.make_mesh((jax.device_count(),), ({name},), {AUTO})"
 
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
+from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import placing as placing_forms
-from pmapx._src.codemod.forms import pmap_options, shard_map_call, shard_map_decorator
-from pmapx._src.codemod.forms.use import jax_numpy
+from pmapx._src.codemod.forms import pmap_options, process_calls, shard_map_call
+from pmapx._src.codemod.forms import shard_map_decorator as decorator_form
+from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write import file_head, plans
-from pmapx._src.codemod.write.meshes import Meshes
+from pmapx._src.codemod.write.meshes import AUTO, Meshes
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.emitted import functions as emitted_functions
 from pmapx._src.emitted.functions import Manner
@@ -40,7 +42,7 @@ PLACING = {
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 # What the global style calls for state to be replicated, until its mesh has a name.
 REPLICATED = "on_every_device"
-_WITH_MESH = (shard_map_call, shard_map_decorator)
+_WITH_MESH = (shard_map_call, decorator_form)
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
 
@@ -87,6 +89,7 @@ class _Change:
     place: Place
     functions: Sequence[str]
     write: Callable[[Editor], None]
+    imports: Sequence[str] = ()
 
 
 def rewrite(
@@ -95,11 +98,12 @@ def rewrite(
     *,
     nested: frozenset[Nesting] = frozenset(),
     around: Surroundings = ORDINARY,
+    others: Mapping[Module, Sequence[Plan]] | None = None,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
     ``nested`` are the pmaps of the whole program that are inside another; ``around`` is how that
-    program is run.
+    program is run; ``others`` are the plans of all its files, which call each other's maps.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -107,12 +111,7 @@ def rewrite(
     >>> done.after.decode().splitlines()[-1]
     "f = jax.jit(one_row_each(abs, axis_name='i'))"
     """
-    sites = [
-        site
-        for site in find_sites(module)
-        if not suppressions.is_suppressed("PMX501", site.whole, module.source)
-    ]
-    planned = plans.plan(module, sites, nested | nestings([module]), around)
+    planned = others[module] if others else plan(module, nested=nested, around=around)
     placing = _placing_names(module)
     meshes = Meshes(module, around)
     meshes.assign([plan.use for plan in planned if plan.form in _WITH_MESH])
@@ -121,11 +120,52 @@ def rewrite(
         _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()
     ]
     changes += [_replicated(module, meshes, call) for call in _replicating(module)]
+    every = [each for several in (others or {module: planned}).values() for each in several]
+    changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
         manner = _manner(module, planned, around.in_processes)
         after, reason = _changed(module, data, changes, manner, meshes)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
+
+
+def plan(
+    module: Module,
+    *,
+    nested: frozenset[Nesting] = frozenset(),
+    around: Surroundings = ORDINARY,
+) -> list[Plan]:
+    """Returns what becomes of each use of pmap in a file that is not suppressed."""
+    sites = [
+        site
+        for site in find_sites(module)
+        if not suppressions.is_suppressed("PMX501", site.whole, module.source)
+    ]
+    return plans.plan(module, sites, nested | nestings([module]), around)
+
+
+def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Change]:
+    """Returns the changes of calls in a multi-process program."""
+    found = []
+    for each in planned:
+        use = each.use
+        if each.form not in _WITH_MESH or not use.around.in_processes:
+            continue
+        axis = specs.axis_value(use.module, use.site) or meshes.default_axis
+        for where, call in map_calls(use.module, use.site):
+            if where is module:
+                mesh = meshes.name_for(call, axis)
+                found.append(_call(use, module, call, mesh))
+    return found
+
+
+def _call(use: Use, module: Module, call: ast.Call, mesh: str) -> _Change:
+    return _Change(
+        module.place(call),
+        [],
+        lambda editor: process_calls.write(use, module, call, mesh, editor),
+        (process_calls.IMPORT,),
+    )
 
 
 def _changed(
@@ -136,6 +176,7 @@ def _changed(
     reason = _obstacle(module, used, manner)
     if reason:
         return data, reason
+    imported = dict.fromkeys(line for change in changes for line in change.imports)
     editor = Editor(module.source)
     # From the inside out: the text of an outer site has what became of those inside it.
     for change in sorted(changes, key=lambda each: _inside_out(each.place)):
@@ -144,7 +185,7 @@ def _changed(
     edits = [
         *editor.edits,
         *imports.without_unused(module, editor.edits, used),
-        *file_head.added(module, editor, used, manner),
+        *file_head.added(module, editor, used, manner, imported),
     ]
     try:
         after = notebook_edits.applied(module.source, data, edits)
@@ -177,17 +218,26 @@ def _placed(
     module: Module, meshes: Meshes, node: ast.AST, name: str, in_processes: bool
 ) -> _Change:
     """Returns the change of a call that puts shards on devices."""
-    if in_processes or placing_forms.obstacle(module, node, name):
+    if placing_forms.obstacle(module, node, name):
         new = PLACING[name]
         place = module.place(node)
         return _Change(place, [new], lambda editor: editor.replace(place, new))
-    mesh, axis = meshes.name_for(node), json.dumps(meshes.default_axis, ensure_ascii=False)
-    numpy = jax_numpy(module)
+    call = module.parent(node)
+    assert isinstance(call, ast.Call)
+    mesh = "" if in_processes else _mesh_of(module, meshes, call)
     return _Change(
-        module.place(module.parent(node)),
+        module.place(call),
         [],
-        lambda editor: placing_forms.write(module, node, name, mesh, axis, numpy, editor),
+        lambda editor: placing_forms.write(module, node, name, mesh, meshes.quoted_axis, editor),
     )
+
+
+def _mesh_of(module: Module, meshes: Meshes, call: ast.Call) -> str:
+    """Returns the mesh that a call puts arrays on."""
+    devices = placing_forms.some_devices(module, call)
+    if devices:
+        return f"jax.sharding.Mesh({devices}, ({meshes.quoted_axis},), {AUTO})"
+    return meshes.name_for(call)
 
 
 def _replicating(module: Module) -> list[ast.Call]:
@@ -202,7 +252,7 @@ def _replicating(module: Module) -> list[ast.Call]:
 
 
 def _replicated(module: Module, meshes: Meshes, call: ast.Call) -> _Change:
-    mesh = meshes.name_for(call)
+    mesh = _mesh_of(module, meshes, call)
     return _Change(
         module.place(call),
         [],
