@@ -1,8 +1,9 @@
 """Which values lose their axis of devices: those whose every place agrees, with proof.
 
 The proof is an induction. What ``replicate`` makes is equal on all devices. A result of a pmap is,
-if, by the analysis of its program, it differs with no arguments but equal ones. So the
-largest set of groups is looked for in which each result rests on arguments of the set.
+if, by the analysis of its program, or of its source where it was not run, it differs with no
+arguments but equal ones. So the largest set of groups is looked for in which each result rests on
+arguments of the set.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Positio
 from pmapx._src.codemod.replicated.maps import Map, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
+from pmapx._src.codemod.varying.proof import Results, SourceProof
+from pmapx._src.codemod.varying.values import Cause
 
-NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
-NOT_REACHED = "the command never called it"
+NOT_REACHED = "the command never called it, and {}"
 NOT_SETTLED = "where its values go could not be followed to the end"
 COUNTS = "it is called with different numbers of arguments"
 
@@ -76,6 +79,8 @@ class _Judge:
         self.flow = flow
         self.named = named
         self.passed_on = passed_on(flow)
+        self._proof = SourceProof(flow.modules)
+        self._results: dict[tuple[SiteKey, frozenset[int]], Results] = {}
 
     def first_reason(self, group: list[Element]) -> Reason | None:
         """Returns why a group stays, from where its values go."""
@@ -133,9 +138,7 @@ class _Judge:
                 return ""
             if record is not None:
                 return record.problem
-            if self.flow.maps.evidence.has_run:
-                return NOT_REACHED
-            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
+            return self._unproven_by_source(each, position, converted, asked)
         if not position.is_output:
             unequal = {each.index_of(name): text for name, text in record.unequal.items()}
             return _described(unequal.get(position.index), "its shards differed at ")
@@ -150,6 +153,37 @@ class _Judge:
             if key in outputs and not is_equal:
                 return outputs[key]
         return ""
+
+    def _unproven_by_source(
+        self, each: Map, position: Position, converted: Set[Position], asked: Position
+    ) -> str:
+        if not position.is_output:
+            return ""
+        taken = frozenset(
+            index
+            for index in range(max(each.counts, default=0))
+            if Position.of(each.made_at, index, is_output=False) in converted
+        )
+        if (each.key, taken) not in self._results:
+            self._results[each.key, taken] = self._read_source(each, taken)
+        results = self._results[each.key, taken]
+        reason = results.reason(position.index)
+        if reason and self.flow.maps.evidence.has_run:
+            return NOT_REACHED.format(reason)
+        if reason and results.refused is not None:
+            reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
+        return reason
+
+    def _read_source(self, each: Map, taken: Set[int]) -> Results:
+        names = each.parameters
+        arguments = []
+        for index in range(max(each.counts, default=len(names))):
+            name = names[index] if index < len(names) else f"argument {index}"
+            is_equal = index in taken or index in each.static or each.in_axis(index) is None
+            arguments.append(None if is_equal else Cause(f"`{name}`"))
+        rest = Cause("an argument that is passed by keyword") if each.has_keywords else None
+        functions = self.flow.maps.functions_of(each)
+        return self._proof.varying(each.module, functions, each.axis, arguments, rest)
 
 
 def _described(text: str | None, before: str) -> str:
@@ -212,8 +246,6 @@ def _stays(
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
-    if each.record is None and flow.maps.evidence.has_run:
-        return NOT_REACHED
     if each.record is not None and each.record.problem:
         return each.record.problem
     for group, (place, reason) in refused:
