@@ -18,7 +18,7 @@ from pmapx._src.codemod.replicated.maps import Map, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 from pmapx._src.codemod.varying.proof import Results, SourceProof
-from pmapx._src.codemod.varying.values import Cause
+from pmapx._src.codemod.varying.values import Cause, Value
 
 RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
@@ -181,7 +181,9 @@ class _Judge:
             name = names[index] if index < len(names) else f"argument {index}"
             is_equal = index in taken or index in each.static or each.in_axis(index) is None
             arguments.append(None if is_equal else Cause(f"`{name}`"))
-        rest = Cause("an argument that is passed by keyword") if each.has_keywords else None
+        rest = Value() if each.static else None
+        if each.has_keywords:
+            rest = Value(Cause("an argument that is passed by keyword"))
         functions = self.flow.maps.functions_of(each)
         return self._proof.varying(each.module, functions, each.axis, arguments, rest)
 

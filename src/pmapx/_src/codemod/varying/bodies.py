@@ -186,6 +186,22 @@ class Bodies(abc.ABC):
         scope.names = _merged(ends)
         return True
 
+    def _match(self, frame: Frame, node: ast.Match) -> bool:
+        subject = self.value(frame, node.subject)
+        found = cause_of(subject)
+        scope, before = frame.scope, frame.scope.names
+        ends: list[Names] = [before]
+        for case in node.cases:
+            scope.names = dict(before)
+            for part in ast.walk(case.pattern):
+                name = getattr(part, "name", None) or getattr(part, "rest", None)
+                if isinstance(name, str):
+                    scope.names[name] = Value(found, (subject,))
+            if self.under(found, lambda case=case: self.execute(frame, case.body)):
+                ends.append(scope.names)
+        scope.names = _merged(ends)
+        return True
+
     def _for(self, frame: Frame, node: ast.For) -> None:
         iterated = self.value(frame, node.iter)
         self._loop(frame, node, cause_of(iterated), lambda: self._next(frame, node, iterated))
@@ -336,6 +352,7 @@ _READERS: dict[type[ast.stmt], Callable[[Bodies, Frame, Any], bool | None]] = {
     ast.AnnAssign: Bodies._annotated,
     ast.AugAssign: Bodies._augmented,
     ast.If: Bodies._if,
+    ast.Match: Bodies._match,
     ast.For: Bodies._for,
     ast.While: Bodies._while,
     ast.Break: Bodies._leave,

@@ -115,6 +115,9 @@ class Calls(Expressions):
         """Reads a call of a method of data; None if the function is found in another way."""
         assert isinstance(node.func, ast.Attribute)
         name = node.func.attr
+        if name == "bind":
+            # A primitive of the program's own may do anything.
+            return Fresh(Cause(f"{ast.unparse(node.func)}(...)", node.lineno))
         given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
         is_data = type(base) is Value or isinstance(base, (Fresh, Items, Literal, Table))
         if not is_data:
@@ -234,8 +237,12 @@ class Calls(Expressions):
     ) -> Value:
         """Reads the body of a function of the program."""
         line = getattr(node, "lineno", 0)
-        if len(self._running) > DEEPEST or self._running.count(closure.node) > 1:
-            raise NotFollowedError("a function that calls itself", line)
+        if len(self._running) > DEEPEST:
+            raise NotFollowedError("a call that is nested too deeply", line)
+        if self._running.count(closure.node) > 1:
+            # What else it may give is seen in the call around this one.
+            given = [*closure.bound, *args, *keywords.values(), *([rest] if rest else ())]
+            return self.computed(node, *given, *closure.scope.local())
         if isinstance(closure.node, ast.AsyncFunctionDef):
             raise NotFollowedError("an async function", line)
         scope = Scope(self.outside, closure.module, closure.scope.env, closure.scope)

@@ -171,7 +171,9 @@ def _reduced(
     axis = args[1] if len(args) > 1 else keywords.get("axis_name", rest)
     groups = keywords.get("axis_index_groups", args[2] if len(args) > 2 else None)
     is_grouped = groups is not None and not (isinstance(groups, Literal) and groups.value is None)
-    if rest is None and not is_grouped and _is_mapped_axis(reader, axis):
+    if is_grouped:
+        return Fresh(Cause("a reduction over groups of devices", getattr(node, "lineno", 0)))
+    if rest is None and _is_mapped_axis(reader, axis):
         return Fresh()
     return reader.computed(node, data, axis, groups, rest)
 

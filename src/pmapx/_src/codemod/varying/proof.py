@@ -66,12 +66,12 @@ class SourceProof:
         functions: Iterable[facts.Value],
         axis: object,
         arguments: Sequence[Cause | None],
-        rest: Cause | None,
+        rest: Value | None,
     ) -> Results:
         """Reads the functions that a pmap may map; ``arguments`` have why each varies, or None.
 
-        ``axis`` is the name of the mapped axis, ... if it is not known. ``rest`` is why what
-        else they are given varies.
+        ``axis`` is the name of the mapped axis, ... if it is not known. ``rest`` stands for
+        what else they may be given, in the place of defaults.
         """
         found = Results(axis)
         for function in functions:
@@ -88,7 +88,7 @@ class SourceProof:
         function: facts.Value,
         axis: object,
         arguments: Sequence[Cause | None],
-        rest: Cause | None,
+        rest: Value | None,
     ) -> Value | Cause:
         reader = Calls(
             axis,
@@ -103,7 +103,7 @@ class SourceProof:
             for _ in range(MOST_READINGS):
                 before = [cause_of(each) is None for each in reader.outside.held]
                 args = [Value(cause) for cause in arguments]
-                more = None if rest is None else Value(rest)
+                more = None if rest is None else Value(rest.cause)
                 held = reader.call(frame, callee, args, {}, more, node)
                 now = [cause_of(each) is None for each in reader.outside.held]
                 if before == now[: len(before)] and all(now[len(before) :]):
@@ -155,8 +155,4 @@ def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]
 
 def _at(cause: Cause) -> str:
     return f" (line {cause.line})" if cause.line else ""
-
-
-def argument_cause(name: str) -> Cause:
-    return Cause(f"`{name}`")
 

@@ -161,6 +161,12 @@ class Scope:
         return self.outside.name(self.module, self.env, name)
 
 
+    def local(self) -> list[Value]:
+        """Returns what the functions around hold that are read themselves."""
+        held = [] if self.around is None else self.around.local()
+        return [*held, *self.names.values()]
+
+
 def _is_transparent(decorator: ast.expr) -> bool:
     """Tells whether what a decorator returns gives the results of its function."""
     if isinstance(decorator, ast.Call):
