@@ -24,6 +24,8 @@ RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it, and {}"
 NOT_SETTLED = "where its values go could not be followed to the end"
+# Uses that get a stacked copy: a program with more of them is better left stacked.
+MOST_BOUNDARIES = 4
 COUNTS = "it is called with different numbers of arguments"
 
 
@@ -87,9 +89,26 @@ class _Judge:
         if not self.flow.is_settled:
             return self._site(group).made_at, NOT_SETTLED
         found = [(place, why) for each in group for place, why in each.reasons.items()]
+        if not self._may_stack_again(group):
+            boundaries = (one for each in group for one in each.boundaries.values())
+            found += [(place, why) for _, place, why in boundaries]
         found += [self.passed_on[each] for each in group if each in self.passed_on]
         found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
         return found[0] if found else None
+
+    def _may_stack_again(self, group: list[Element]) -> bool:
+        """Tells whether uses that are not followed get a stacked copy, of state and of no more."""
+        positions = [each.position for each in group if each.position is not None]
+        taken, given = ({p.site for p in positions if p.is_output is kind} for kind in (False, True))
+        is_state = any(each.is_made for each in group) or bool(taken & given)
+        calls = [self.flow.maps.by_key(site).node for site in taken | given]
+        is_on_all = all(
+            isinstance(call, ast.Call)
+            and not any(keyword.arg in ("devices", "axis_size") for keyword in call.keywords)
+            for call in calls
+        )
+        count = len({node for each in group for node in each.boundaries})
+        return is_state and is_on_all and count <= MOST_BOUNDARIES
 
     def _site(self, group: list[Element]) -> Map:
         position = next(each.position for each in group if each.position is not None)
@@ -214,6 +233,7 @@ def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
     seen: dict[ast.AST, Change] = {}
     for each in group:
         seen.update(each.changes)
+        seen.update({node: change for node, (change, _, _) in each.boundaries.items()})
     decisions.changes += [(change, is_donated) for change in seen.values()]
 
 

@@ -201,7 +201,12 @@ class Maps:
                 is_it = mapped.made_at == made_at and identity in (None, _identity(mapped))
                 if is_it and making.function not in found:
                     found.append(making.function)
-        return [function for function in found if function] or [each.function]
+        # ``self.step = jax.pmap(self.step)``: what is mapped is not the map.
+        known = [
+            frozenset(f for f in held if not isinstance(f, Mapped) or f.made_at != made_at)
+            for held in found
+        ]
+        return [held for held in known if held] or [each.function]
 
     def family(self, module: Module, node: ast.ClassDef) -> str:
         """Returns the name of the first class that a class derives from, as far as it is known."""

@@ -68,12 +68,18 @@ def _reaching(trees: Iterable[ast.AST], mapped: Set[str]) -> set[str]:
 
 
 def _names_in(definition: ast.AST) -> set[str]:
+    """Returns the names that a definition uses itself; functions in it are definitions, too."""
     found = set()
-    for node in ast.walk(definition):
+    is_class = isinstance(definition, ast.ClassDef)
+    waiting = list(ast.iter_child_nodes(definition))
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
+        if is_class or not isinstance(node, _DEFINITIONS):
+            waiting += ast.iter_child_nodes(node)
     return found
 
 
