@@ -80,7 +80,7 @@ def path_value(
     held = frame.env.find(path) if path is not None else None
     if held is None:
         held = (
-            _evaluate_name(frame, node)
+            name_value(frame, node.id)
             if isinstance(node, ast.Name)
             else _evaluate_attribute(frame, node, is_quiet)
         )
@@ -105,14 +105,15 @@ def path_value(
     return held
 
 
-def _evaluate_name(frame: Frame, node: ast.Name) -> Value:
+def name_value(frame: Frame, name: str) -> Value:
+    """Returns what a name is that no scope binds."""
     module = frame.env.outermost
     for star in module.star_imports:
-        held = frame.module.project.exported(star, node.id)
-        is_builtin = node.id in _BUILTINS and not any(isinstance(f, Exported) for f in held)
+        held = frame.module.project.exported(star, name)
+        is_builtin = name in _BUILTINS and not any(isinstance(f, Exported) for f in held)
         if held and not is_builtin:
             return held
-    return value(Named(f"builtins.{node.id}")) if node.id in _BUILTINS else UNKNOWN
+    return value(Named(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
 
 
 def _evaluate_attribute(frame: Frame, node: ast.Attribute, is_quiet: bool) -> Value:
@@ -134,7 +135,7 @@ def attribute(frame: Frame, fact: Fact, name: str) -> Value:
     if isinstance(fact, Instance):
         return _of_instance(frame, fact, name)
     if isinstance(fact, Class):
-        return _of_class(frame, fact, name, [])
+        return of_class(frame, fact, name, [])
     if isinstance(fact, Stacked):
         if name in known_names.METADATA:
             return value(Method(fact, name))
@@ -149,7 +150,7 @@ def attribute(frame: Frame, fact: Fact, name: str) -> Value:
 
 def _of_instance(frame: Frame, instance: Instance, name: str) -> Value:
     held = instance.cls.attributes.get(name, UNKNOWN)
-    found = _of_class(frame, instance.cls, name, [], has_own=bool(held))
+    found = of_class(frame, instance.cls, name, [], has_own=bool(held))
     return join(
         held,
         frozenset(
@@ -161,7 +162,7 @@ def _of_instance(frame: Frame, instance: Instance, name: str) -> Value:
     )
 
 
-def _of_class(
+def of_class(
     frame: Frame, cls: Class, name: str, seen: list[Class], *, has_own: bool = False
 ) -> Value:
     """``has_own`` if the object has the attribute already, whatever a base's methods assign."""
@@ -171,7 +172,7 @@ def _of_class(
         for base in cls.bases:
             for fact in looked_up(frame, base):
                 if isinstance(fact, Class) and fact not in seen:
-                    held = _of_class(frame, fact, name, [*seen, cls], has_own=has_own)
+                    held = of_class(frame, fact, name, [*seen, cls], has_own=has_own)
                     if not has_own:
                         held = join(held, fact.attributes.get(name, UNKNOWN))
                     if held:

@@ -1,8 +1,9 @@
 """Which values lose their axis of devices: those whose every place agrees, with proof.
 
 The proof is an induction. What ``replicate`` makes is equal on all devices. A result of a pmap is,
-if, by the analysis of its program, it differs with no arguments but equal ones. So the
-largest set of groups is looked for in which each result rests on arguments of the set.
+if, by the analysis of its program, or of its source where it was not run, it differs with no
+arguments but equal ones. So the largest set of groups is looked for in which each result rests on
+arguments of the set.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Positio
 from pmapx._src.codemod.replicated.maps import Map, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
+from pmapx._src.codemod.varying.proof import Results, SourceProof
+from pmapx._src.codemod.varying.values import Cause, Value
 
-NOT_RUN = "no command was given to prove it: add -- COMMAND, or --replicated {}"
+RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
-NOT_REACHED = "the command never called it"
+NOT_REACHED = "the command never called it, and {}"
 NOT_SETTLED = "where its values go could not be followed to the end"
+# Uses that get a stacked copy: a program with more of them is better left stacked.
+MOST_BOUNDARIES = 4
 COUNTS = "it is called with different numbers of arguments"
 
 
@@ -76,15 +81,34 @@ class _Judge:
         self.flow = flow
         self.named = named
         self.passed_on = passed_on(flow)
+        self._proof = SourceProof(flow.modules)
+        self._results: dict[tuple[SiteKey, frozenset[int]], Results] = {}
 
     def first_reason(self, group: list[Element]) -> Reason | None:
         """Returns why a group stays, from where its values go."""
         if not self.flow.is_settled:
             return self._site(group).made_at, NOT_SETTLED
         found = [(place, why) for each in group for place, why in each.reasons.items()]
+        if not self._may_stack_again(group):
+            boundaries = (one for each in group for one in each.boundaries.values())
+            found += [(place, why) for _, place, why in boundaries]
         found += [self.passed_on[each] for each in group if each in self.passed_on]
         found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
         return found[0] if found else None
+
+    def _may_stack_again(self, group: list[Element]) -> bool:
+        """Tells whether uses that are not followed get a stacked copy, of state and of no more."""
+        positions = [each.position for each in group if each.position is not None]
+        taken, given = ({p.site for p in positions if p.is_output is kind} for kind in (False, True))
+        is_state = any(each.is_made for each in group) or bool(taken & given)
+        calls = [self.flow.maps.by_key(site).node for site in taken | given]
+        is_on_all = all(
+            isinstance(call, ast.Call)
+            and not any(keyword.arg in ("devices", "axis_size") for keyword in call.keywords)
+            for call in calls
+        )
+        count = len({node for each in group for node in each.boundaries})
+        return is_state and is_on_all and count <= MOST_BOUNDARIES
 
     def _site(self, group: list[Element]) -> Map:
         position = next(each.position for each in group if each.position is not None)
@@ -133,9 +157,7 @@ class _Judge:
                 return ""
             if record is not None:
                 return record.problem
-            if self.flow.maps.evidence.has_run:
-                return NOT_REACHED
-            return NOT_RUN.format(f"{each.name}:{argument_name(each, asked)}")
+            return self._unproven_by_source(each, position, converted, asked)
         if not position.is_output:
             unequal = {each.index_of(name): text for name, text in record.unequal.items()}
             return _described(unequal.get(position.index), "its shards differed at ")
@@ -150,6 +172,39 @@ class _Judge:
             if key in outputs and not is_equal:
                 return outputs[key]
         return ""
+
+    def _unproven_by_source(
+        self, each: Map, position: Position, converted: Set[Position], asked: Position
+    ) -> str:
+        if not position.is_output:
+            return ""
+        taken = frozenset(
+            index
+            for index in range(max(each.counts, default=0))
+            if Position.of(each.made_at, index, is_output=False) in converted
+        )
+        if (each.key, taken) not in self._results:
+            self._results[each.key, taken] = self._read_source(each, taken)
+        results = self._results[each.key, taken]
+        reason = results.reason(position.index)
+        if reason and self.flow.maps.evidence.has_run:
+            return NOT_REACHED.format(reason)
+        if reason and results.refused is not None:
+            reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
+        return reason
+
+    def _read_source(self, each: Map, taken: Set[int]) -> Results:
+        names = each.parameters
+        arguments = []
+        for index in range(max(each.counts, default=len(names))):
+            name = names[index] if index < len(names) else f"argument {index}"
+            is_equal = index in taken or index in each.static or each.in_axis(index) is None
+            arguments.append(None if is_equal else Cause(f"`{name}`"))
+        rest = Value() if each.static else None
+        if each.has_keywords:
+            rest = Value(Cause("an argument that is passed by keyword"))
+        functions = self.flow.maps.functions_of(each)
+        return self._proof.varying(each.module, functions, each.axis, arguments, rest)
 
 
 def _described(text: str | None, before: str) -> str:
@@ -178,6 +233,7 @@ def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
     seen: dict[ast.AST, Change] = {}
     for each in group:
         seen.update(each.changes)
+        seen.update({node: change for node, (change, _, _) in each.boundaries.items()})
     decisions.changes += [(change, is_donated) for change in seen.values()]
 
 
@@ -212,8 +268,6 @@ def _stays(
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
-    if each.record is None and flow.maps.evidence.has_run:
-        return NOT_REACHED
     if each.record is not None and each.record.problem:
         return each.record.problem
     for group, (place, reason) in refused:

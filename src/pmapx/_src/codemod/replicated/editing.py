@@ -78,6 +78,8 @@ def _changed(change: Change, is_donated: bool) -> list[Edit]:
     if change.kind == "index":
         assert isinstance(node, ast.Subscript)
         return _without_index(module, node, is_donated)
+    if change.kind == "stack":
+        return _stacked_again(change)
     assert change.kept is not None
     kept = module.place(change.kept)
     if change.kind == "place":
@@ -89,6 +91,22 @@ def _changed(change: Change, is_donated: bool) -> list[Edit]:
     elif is_donated and _is_kept(module, node):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
     return [*keeping(whole, kept, before, after)]
+
+
+def _stacked_again(change: Change) -> list[Edit]:
+    """Gives a value its axis back, with a comment that names what takes it so."""
+    module, whole = change.module, change.module.place(change.node)
+    before = "jax.tree.map(lambda x: jax.numpy.stack([x] * jax.local_device_count()), "
+    found = [between(starts(whole), starts(whole), before), between(ends(whole), ends(whole), ")")]
+    statement: ast.AST = change.node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    line, column = statement.lineno, statement.col_offset
+    indent = module.source.line(line)[:column]
+    if not indent.strip():
+        comment = f"{indent}# With a leading device axis, as {change.around} takes it.\n"
+        found.append(between((line, 0), (line, 0), comment))
+    return found
 
 
 def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> list[Edit]:

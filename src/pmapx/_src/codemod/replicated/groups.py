@@ -42,9 +42,10 @@ class Position:
 class Change:
     """What becomes of a node once its value has no axis of devices.
 
-    ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays)
-    or ``place`` (the call puts its ``kept`` argument on all devices instead). What the call did
-    besides is written ``around`` the argument.
+    ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays),
+    ``place`` (the call puts its ``kept`` argument on all devices instead) or ``stack`` (the value
+    gets its axis back for what takes it there). What the call did besides is written ``around``
+    the argument; of ``stack``, that is what takes it.
     """
 
     module: Module
@@ -66,6 +67,8 @@ class Element:
     position: Position | None = None
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
     changes: dict[ast.AST, Change] = dataclasses.field(default_factory=dict)
+    # Uses that are not followed, where the value could be stacked again; each with the reason.
+    boundaries: dict[ast.AST, tuple[Change, Place, str]] = dataclasses.field(default_factory=dict)
     is_made: bool = False
     # Whether parts of it go their own ways, as of a tuple that is unpacked.
     is_taken_apart: bool = False
@@ -141,6 +144,7 @@ class Graph:
         for element in self._elements.values():
             element.reasons.clear()
             element.changes.clear()
+            element.boundaries.clear()
             element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:

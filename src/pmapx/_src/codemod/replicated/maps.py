@@ -40,6 +40,8 @@ class Map:
     donated: frozenset[int]
     obstacle: str
     record: Record | None
+    # The name of the mapped axis: None without one, ... if it is not known.
+    axis: object = None
     counts: set[int] = dataclasses.field(default_factory=set)
     has_keywords: bool = False
     reasons: dict[Place, str] = dataclasses.field(default_factory=dict)
@@ -189,6 +191,23 @@ class Maps:
     def by_key(self, key: SiteKey) -> Map:
         return self._maps[key]
 
+    def functions_of(self, each: Map) -> list[Value]:
+        """Returns what it maps, in every reading of the code around it."""
+        found = [each.function]
+        identity = self._identities.get(each.key)
+        made_at = each.made_at if identity is None else identity[0]
+        for module in self.modules:
+            for mapped, making in module.facts.made.items():
+                is_it = mapped.made_at == made_at and identity in (None, _identity(mapped))
+                if is_it and making.function not in found:
+                    found.append(making.function)
+        # ``self.step = jax.pmap(self.step)``: what is mapped is not the map.
+        known = [
+            frozenset(f for f in held if not isinstance(f, Mapped) or f.made_at != made_at)
+            for held in found
+        ]
+        return [held for held in known if held] or [each.function]
+
     def family(self, module: Module, node: ast.ClassDef) -> str:
         """Returns the name of the first class that a class derives from, as far as it is known."""
         seen = {node.name}
@@ -285,6 +304,7 @@ def _make(
         _donated(making),
         obstacle,
         record,
+        _axis_name(options),
     )
 
 
@@ -294,6 +314,11 @@ def _donated(making: Making) -> frozenset[int]:
         return frozenset()
     # What is donated in a way that is not seen may be any argument.
     return frozenset(range(64) if constant(donated) is ... else integers(donated))
+
+
+def _axis_name(options: Mapping[str, Value]) -> object:
+    found = constant(options["axis_name"]) if "axis_name" in options else None
+    return found if found is None or isinstance(found, str) else ...
 
 
 def _axes(options: Mapping[str, Value], name: str) -> object:

@@ -138,8 +138,7 @@ class StackedCalls(StackedValues):
         called = module.source.segment(module.place(node.func)).split("\n")[0]
         self.value(module, node.func)
         for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
-            inner = arg.value if isinstance(arg, ast.Starred) else arg
-            self.escape(self.value(module, inner), module, arg, f"it goes to {called}(...)")
+            self.hand_over(module, arg, f"it goes to {called}(...)", called)
         return OTHER
 
     def _method(
@@ -230,9 +229,9 @@ class StackedCalls(StackedValues):
             self.value(module, function)
             return OTHER
         if not self._is_applied(module, node):
-            for each in held:
+            for tree in trees:
                 why = "a function is mapped over it that is not followed"
-                self.escape(each, module, node, why)
+                self.hand_over(module, tree, why, "what is mapped over it")
             return OTHER
         assert isinstance(function, ast.Lambda)
         result = self.value(module, function.body)

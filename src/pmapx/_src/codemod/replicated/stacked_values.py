@@ -82,6 +82,24 @@ class StackedValues(abc.ABC):
         for ref in refs(held):
             ref.element.reasons.setdefault(module.place(node), why)
 
+    def hand_over(self, module: Module, node: ast.expr, why: str, taker: str) -> None:
+        """Reads what something takes that is not followed: it could be given a stacked copy."""
+        if isinstance(node, (ast.Tuple, ast.List, ast.Dict)):
+            parts = node.values if isinstance(node, ast.Dict) else node.elts
+            for key in node.keys if isinstance(node, ast.Dict) else ():
+                if key is not None:
+                    self.value(module, key)
+            for part in parts:
+                self.hand_over(module, part, why, taker)
+            return
+        inner = node.value if isinstance(node, ast.Starred) else node
+        held = self.value(module, inner)
+        if not isinstance(held, Ref) or inner is not node or self.is_traced(module, node):
+            self.escape(held, module, node, why)
+            return
+        change = Change(module, "stack", node, around=taker)
+        held.element.boundaries[node] = (change, module.place(node), why)
+
     def use_all(self, module: Module, node: ast.AST) -> Abstract:
         """Reads the expressions in something that is not understood."""
         for child in ast.iter_child_nodes(node):
@@ -251,6 +269,8 @@ class StackedValues(abc.ABC):
             return self._part_of(base)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
+            self.hand_over(module, node.value, why, "the index")
+            return OTHER
         elif not self._takes_shard(module, node, base):
             why = "the index may choose from a tuple: the run did not get here"
         else:

@@ -1,0 +1,158 @@
+"""Which results of a pmap are equal on all devices, given the arguments that are."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Sequence
+
+from pmapx._src.analysis import values as facts
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.varying.bodies import Frame
+from pmapx._src.codemod.varying.calls import Calls
+from pmapx._src.codemod.varying.differing import Differing
+from pmapx._src.codemod.varying.scopes import Scope
+from pmapx._src.codemod.varying.values import (
+    Cause,
+    Items,
+    NotFollowedError,
+    Value,
+    cause_of,
+    own_cause,
+)
+
+# What one body stores in an object, another may read: they are read until nothing new varies.
+MOST_READINGS = 4
+
+
+class SourceProof:
+    """The bodies of all pmapped functions of a program."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        self._modules = modules
+
+    @functools.cached_property
+    def _differing(self) -> Differing:
+        return Differing(self._modules)
+
+    @functools.cached_property
+    def _derived(self) -> dict[str, list[facts.Class]]:
+        found: dict[str, list[facts.Class]] = {}
+        for module in self._modules:
+            for held in module.env.names.values():
+                for cls in facts.of_kind(held, facts.Class):
+                    for base in cls.node.bases:
+                        name = base.attr if isinstance(base, ast.Attribute) else (
+                            getattr(base, "id", "")
+                        )
+                        found.setdefault(name, []).append(cls)
+        return found
+
+    @functools.cached_property
+    def _has_other_axes(self) -> bool:
+        """Whether anything but a pmap names an axis."""
+        return any(
+            isinstance(node, ast.Call)
+            and "vmap" in (node.func.attr if isinstance(node.func, ast.Attribute)
+                           else getattr(node.func, "id", "")).lower()
+            and any(keyword.arg in ("axis_name", None) for keyword in node.keywords)
+            for module in self._modules
+            for node in ast.walk(module.source.tree)
+        )  # fmt: skip
+
+    def varying(
+        self,
+        module: Module,
+        functions: Iterable[facts.Value],
+        axis: object,
+        arguments: Sequence[Cause | None],
+        rest: Value | None,
+    ) -> Results:
+        """Reads the functions that a pmap may map; ``arguments`` have why each varies, or None.
+
+        ``axis`` is the name of the mapped axis, ... if it is not known. ``rest`` stands for
+        what else they may be given, in the place of defaults.
+        """
+        found = Results(axis)
+        for function in functions:
+            result = self._read(module, function, axis, arguments, rest)
+            if isinstance(result, Cause):
+                found.refused = found.refused or result
+            else:
+                found.add(result, module)
+        return found
+
+    def _read(
+        self,
+        module: Module,
+        function: facts.Value,
+        axis: object,
+        arguments: Sequence[Cause | None],
+        rest: Value | None,
+    ) -> Value | Cause:
+        reader = Calls(
+            axis,
+            has_other_axes=self._has_other_axes,
+            differing=self._differing,
+            derived=self._derived,
+        )
+        callee = reader.outside.value(module, function, is_all=True)
+        frame = Frame(Scope(reader.outside, module, module.env))
+        node = ast.Pass(lineno=0)
+        try:
+            for _ in range(MOST_READINGS):
+                before = [cause_of(each) is None for each in reader.outside.held]
+                args = [Value(cause) for cause in arguments]
+                more = None if rest is None else Value(rest.cause)
+                held = reader.call(frame, callee, args, {}, more, node)
+                now = [cause_of(each) is None for each in reader.outside.held]
+                if before == now[: len(before)] and all(now[len(before) :]):
+                    return held
+        except NotFollowedError as error:
+            return error.cause
+        except RecursionError:
+            return Cause("a body that is nested too deeply")
+        return Cause("what it stores in objects")
+
+
+class Results:
+    """What a pmapped function may give: its results, or why it is not understood."""
+
+    def __init__(self, axis: object) -> None:
+        self.refused: Cause | None = None
+        self._axis = axis
+        self._held: list[tuple[Value, Module]] = []
+
+    def add(self, held: Value, module: Module) -> None:
+        self._held.append((held, module))
+
+    def reason(self, index: int) -> str:
+        """Returns why a result varies, "" if it does not; -1 is all that is returned."""
+        if self.refused is not None:
+            return f"{self.refused.what}{_at(self.refused)} is not followed in its source"
+        if not self._held:
+            return "the function that it maps is not found in its source"
+        for held, module in self._held:
+            found, name = _chosen(held, index, module)
+            if found is not None:
+                return f"{name} depends on {found.what}{_at(found)}{self._never()}"
+        return ""
+
+    def _never(self) -> str:
+        if self._axis is None:
+            return ", and its pmap names no axis to reduce over"
+        over = "the mapped axis" if self._axis is ... else repr(self._axis)
+        return f" and is never reduced over {over}"
+
+
+def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]:
+    if index >= 0 and isinstance(held, Items) and not held.is_open and index < len(held.items):
+        name = ast.unparse(held.nodes[index]) if index < len(held.nodes) else ""
+        found = own_cause(held) or cause_of(held.items[index])
+        return found, f"`{name}`" if 0 < len(name) < 40 else "it"
+    return cause_of(held), "it"
+
+
+def _at(cause: Cause) -> str:
+    return f" (line {cause.line})" if cause.line else ""
+
