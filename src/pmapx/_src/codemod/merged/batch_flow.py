@@ -14,8 +14,7 @@ from typing import Any
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import Definition, Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Exported, Function, Named
-from pmapx._src.codemod.decide.copies import names_called
+from pmapx._src.analysis.values import Bound, Exported, Function, Named, Value
 from pmapx._src.codemod.merged import device_counts, splits
 from pmapx._src.codemod.merged.splits import Reshaped
 from pmapx._src.codemod.replicated.groups import (
@@ -96,39 +95,51 @@ class BatchFlow(Flow):
     def _is_applying(self, module: Module, node: ast.Call) -> bool:
         if not node.args or self.is_traced(module, node):
             return False
-        called = names_called(module, node)
+        called = self._outside_names(module, node)
         is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "map"
         if not called:
             return is_method and len(node.args) == 1
         return called <= _MAP | known_names.TREE_MAP
+
+    def _outside_names(self, module: Module, node: ast.Call) -> frozenset[str]:
+        """Returns the names of what a call calls itself, without what that calls in turn."""
+        callees = self._callee(module, node)
+        return frozenset(fact.name for fact in callees if isinstance(fact, Named))
 
     def _functions(self, module: Module, node: ast.Call) -> Functions:
         """Returns the functions that a call applies, none if one of them is not known."""
         first = node.args[0]
         if isinstance(first, ast.Lambda):
             return [(module, first)]
-        call = module.facts.calls.get(node)
-        known = call.args[0] if call is not None and call.args else frozenset()
-        if not known and isinstance(first, ast.Name):
-            known = module.env.find(first.id) or frozenset()
-            bound = list(self.definitions_of(module, first))
-            if bound and all(isinstance(each.node, ast.FunctionDef) for each in bound):
-                return [(each.module, each.node) for each in bound]  # type: ignore[misc]
-        several = [
-            inner
-            for fact in known
-            for inner in (
-                module.project.exported(fact.path, fact.name)
-                if isinstance(fact, Exported)
-                else (fact,)
-            )
-        ]
-        found = [fact.function if isinstance(fact, Bound) else fact for fact in several]
-        if not found or not all(_is_plain(fact) for fact in found):
+        found: list[tuple[Module, ast.AST]] = []
+        if isinstance(first, ast.Name):
+            found = [(each.module, each.node) for each in self.definitions_of(module, first)]
+            if len(found) == 1 and isinstance(found[0][1], ast.Name):
+                # A lambda with a name.
+                value = getattr(module.parent(found[0][1]), "value", None)
+                found = [(module, value)] if isinstance(value, ast.Lambda) else []
+            elif any(isinstance(definition, ast.alias) for _, definition in found):
+                found = self._exported(module, module.env.find(first.id) or frozenset(), "")
+        elif isinstance(first, ast.Attribute):
+            cls = self._own_class(module, first)
+            if cls is not None:
+                found = [(module, part) for part in cls.body if _has_name(part, first.attr)]
+            elif isinstance(first.value, ast.Name):
+                held = module.env.find(first.value.id) or frozenset()
+                found = self._exported(module, held, first.attr)
+        if not all(_is_plain(function) for _, function in found):
             return []
-        # Sets have no order.
-        found.sort(key=lambda fact: (fact.module.path, fact.node.lineno))  # type: ignore[union-attr]
-        return [(fact.module, fact.node) for fact in found]  # type: ignore[union-attr]
+        return found  # type: ignore[return-value]
+
+    def _exported(self, module: Module, held: Value, name: str) -> list[tuple[Module, ast.AST]]:
+        """Returns the functions of another module that a name, or one in that module, leads to."""
+        several = [
+            fact
+            for each in held
+            if isinstance(each, Exported) and bool(each.name) != bool(name)
+            for fact in module.project.exported(each.path, each.name or name)
+        ]
+        return [(fact.module, fact.node) for fact in several if isinstance(fact, Function)]
 
     def _applied(self, module: Module, node: ast.Call) -> Abstract | None:
         """Returns what the function that a call applies gives, None if it is not known."""
@@ -171,7 +182,7 @@ class BatchFlow(Flow):
         if names and names[0].arg == "self":
             names = names[1:]
         index = names.index(node) if node in names else -1
-        called = names_called(module, call)
+        called = self._outside_names(module, call)
         if not called:
             assert isinstance(call.func, ast.Attribute)
             held = self.value(module, call.func.value)
@@ -200,7 +211,7 @@ class BatchFlow(Flow):
             held = self.value(module, merged.of)
             if isinstance(held, Ref):
                 return self._merge(module, node, merged, held)
-        called = names_called(module, node)
+        called = self._outside_names(module, node)
         if splits.keeps_order(node, called):
             of = node.func.value if not called else node.args[0]  # type: ignore[attr-defined]
             if isinstance(self.value(module, of), Ref):
@@ -299,25 +310,23 @@ class BatchFlow(Flow):
         if names and names <= splits.SHARD and len(node.args) == 2:
             held = self.value(module, node.args[1])
             self.escape(held, module, node, "it is split again")
-            return Stream((self._split(module, node, _only(module, node, node.args[1])),))
+            return Stream((self._split(module, node, splits.only(module, node, node.args[1])),))
         applied = self._applied(module, node)
         if applied is None:
             return self._lost(module, node)
         return Stream((applied,)) if list(refs(applied)) else OTHER
 
     def _named(self, module: Module, node: ast.Call) -> frozenset[str]:
-        """Returns the outside functions that a call applies."""
-        call = module.facts.calls.get(node)
-        known = call.args[0] if call is not None and call.args else frozenset()
-        names = frozenset(fact.name for fact in known if isinstance(fact, Named))
-        return names if len(names) == len(known) else frozenset()
+        """Returns the outside function that a call applies, by its name."""
+        reference = module.facts.references.get(node.args[0])
+        return frozenset({reference.name} if reference is not None else ())
 
     def _tree_map(self, module: Module, node: ast.Call) -> Abstract:
         function, trees = node.args[0], node.args[1:]
         held = [self.value(module, tree) for tree in trees]
         named = self._named(module, node)
         if named and len(trees) == 1 and named <= splits.SHARD:
-            return self._split(module, node, _only(module, node, trees[0]))
+            return self._split(module, node, splits.only(module, node, trees[0]))
         if named and len(trees) == 1 and named <= _SAME | {"numpy.asarray", "numpy.array"}:
             return held[0]
         if isinstance(function, ast.Lambda) and len(trees) == 1:
@@ -346,12 +355,12 @@ class BatchFlow(Flow):
         tree = node.args[1]
         found = splits.split(module, body, self.is_count)
         if found is not None and found.is_gone and _is_name(found.of, parameters[0]):
-            return self._split(module, node, _only(module, node, tree))
+            return self._split(module, node, splits.only(module, node, tree))
         merged = splits.merge(module, body)
         if merged is None or not _is_name(merged.of, parameters[0]) or not isinstance(held, Ref):
             return None
         has_two_axes = merged.has_two_axes
-        short = dataclasses.replace(_only(module, node, tree), has_two_axes=has_two_axes)
+        short = dataclasses.replace(splits.only(module, node, tree), has_two_axes=has_two_axes)
         return self._merge(module, node, short, held)
 
     # Functions that yield.
@@ -400,6 +409,26 @@ class BatchFlow(Flow):
             return Stream((held,)) if list(refs(held)) else OTHER
         return held
 
+    def _lambda(self, module: Module, node: ast.Lambda) -> Abstract:
+        if self._is_applied_only(module, node):
+            return OTHER
+        return super()._lambda(module, node)
+
+    def _is_applied_only(self, module: Module, node: ast.Lambda) -> bool:
+        """Tells whether a lambda has a name that is only given to what applies it."""
+        applying = {call.args[0] for home, call in self._applying.get(node, ()) if home is module}
+        assigned = module.parent(node)
+        if not applying or node in self._traced or not isinstance(assigned, ast.Assign):
+            return False
+        target = assigned.targets[0]
+        around = module.functions_around(node)
+        scope = around[0] if around else module.source.tree
+        return isinstance(target, ast.Name) and all(
+            part in applying or not isinstance(part.ctx, ast.Load)
+            for part in ast.walk(scope)
+            if isinstance(part, ast.Name) and part.id == target.id
+        )
+
     def _comprehension(self, module: Module, node: Any) -> Abstract:
         for generator in node.generators:
             self.value(module, generator.iter)
@@ -446,6 +475,8 @@ class BatchFlow(Flow):
                 edits = (replacing(module.place(later), str(number - 1)),)
                 base.element.changes[later] = Change(module, "merge", later, later, edits=edits)
                 return OTHER
+            if isinstance(base, Ref) and _is_for_merge(module, node):
+                return OTHER
         return super()._attribute(module, node)
 
     def _argument(
@@ -463,14 +494,6 @@ class BatchFlow(Flow):
             element.reasons.setdefault(place, "it is passed where its leading axis is not mapped")
 
 
-def _only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
-    """Leaves nothing of a call but one of its arguments."""
-    place = module.place(kept)
-    is_simple = isinstance(kept, splits.SIMPLE) and place.line == place.end_line
-    before, after = ("", "") if is_simple else ("(", ")")
-    return Reshaped(kept, keeping(module.place(node), place, before, after), is_gone=True)
-
-
 def _later_dimensions(module: Module, node: ast.Attribute) -> ast.expr | None:
     """Returns the 2 of ``x.shape[2:]`` or ``x.shape[2]``, or a greater number."""
     parent = module.parent(node)
@@ -485,6 +508,15 @@ def _later_dimensions(module: Module, node: ast.Attribute) -> ast.expr | None:
     return chosen if is_later else None
 
 
+def _is_for_merge(module: Module, node: ast.Attribute) -> bool:
+    """Tells whether a shape is unpacked for the merge of its two leading axes alone."""
+    parent, around = module.parent(node), module.functions_around(node)
+    return isinstance(parent, ast.Assign) and any(
+        isinstance(part, ast.Call) and splits.unpacked_shape(module, part) is parent
+        for part in ast.walk(around[0] if around else parent)
+    )
+
+
 def _is_name(node: ast.expr, parameter: ast.arg) -> bool:
     return isinstance(node, ast.Name) and node.id == parameter.arg
 
@@ -494,12 +526,14 @@ def _is_scalar(node: ast.expr) -> bool:
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
 
 
-def _is_plain(fact: object) -> bool:
-    if not isinstance(fact, Function) or not isinstance(fact.node, (ast.FunctionDef, ast.Lambda)):
-        return False
-    return isinstance(fact.node, ast.Lambda) or not (
-        fact.node.decorator_list or _yields(fact.node)
-    )
+def _has_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def _is_plain(node: ast.AST) -> bool:
+    if not isinstance(node, ast.FunctionDef):
+        return isinstance(node, ast.Lambda)
+    return not node.decorator_list and not _yields(node)
 
 
 def _yields(function: ast.AST) -> bool:
@@ -524,4 +558,5 @@ _READERS: dict[type[ast.expr], Callable[[BatchFlow, Module, Any], Abstract]] = {
     ast.SetComp: BatchFlow._comprehension,
     ast.GeneratorExp: BatchFlow._comprehension,
     ast.DictComp: BatchFlow._comprehension,
+    ast.Lambda: BatchFlow._lambda,
 }

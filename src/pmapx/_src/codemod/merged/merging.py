@@ -10,7 +10,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.replicated.decisions import COUNTS, NOT_SETTLED, Stay, argument_name
-from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
+from pmapx._src.codemod.replicated.groups import Change, Element, Position
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 

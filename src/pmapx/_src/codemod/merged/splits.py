@@ -21,7 +21,7 @@ _CONCATENATE = frozenset(lib + "concatenate" for lib in _NUMPY)
 _REARRANGE = "einops.rearrange"
 _SPLITS_AXIS = re.compile(r"\s*\(\s*(\w+)\s+(\w+)\s*\)(.*?)\s*->\s*\1\s+\2\b(.*)")
 _MERGES_AXIS = re.compile(r"\s*(\w+)\s+(\w+)\b(.*?)\s*->\s*\(\s*\1\s+\2\s*\)(.*)")
-SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
+_SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 IsCount = Callable[[Module, ast.expr], bool]
 
 
@@ -86,13 +86,62 @@ def merge(module: Module, node: ast.Call) -> Reshaped | None:
     if len(dims) != 2 or not isinstance(dims[1], _Rest):
         return None
     lead = dims[0]
+    unpacked = unpacked_shape(module, node)
+    if unpacked is not None:
+        place = module.place(unpacked)
+        gone = _gone(module, node, of)
+        without = between((place.line, 0), (place.end_line + 1, 0))
+        return gone and dataclasses.replace(gone, edits=(*gone.edits, without))
     is_product = not isinstance(lead, _Rest) and _is_product_of_two(lead, of)
     is_rest = _is_shape(dims[1].node, of, "2:")
     if is_rest and (is_product or (not isinstance(lead, _Rest) and _number(lead) == -1)):
         gone = _gone(module, node, of)
         # (n,) has no axes from the third on, and would pass.
-        return dataclasses.replace(gone, has_two_axes=is_product)
+        return gone and dataclasses.replace(gone, has_two_axes=is_product)
     return None
+
+
+def unpacked_shape(module: Module, node: ast.Call) -> ast.Assign | None:
+    """Returns the ``n, b, *rest = x.shape`` whose only use is ``x.reshape((n * b,) + rest)``."""
+    of, shape = _reshape(node, names_called(module, node))
+    dims = list(_dimensions(shape))
+    if of is None or len(dims) != 2 or not isinstance(dims[1], _Rest):
+        return None
+    lead, rest = dims[0], dims[1].node
+    is_product = isinstance(lead, ast.BinOp) and isinstance(lead.op, ast.Mult)
+    wanted = [lead.left, lead.right, rest] if is_product else []  # type: ignore[union-attr]
+    names = [part.id for part in wanted if isinstance(part, ast.Name)]
+    around = module.functions_around(node)
+    if len(names) != 3 or len(set(names)) != 3 or not around:
+        return None
+    converted = of.args[0] if isinstance(of, ast.Call) and len(of.args) == 1 else of
+    inside = set(ast.walk(node))
+    parts = list(ast.walk(around[0]))
+    reads = [part for part in parts if isinstance(part, ast.Name) and part.id in names]
+    stores = [part for part in reads if not isinstance(part.ctx, ast.Load)]
+    if len(stores) != 3 or not all(part in inside for part in reads if part not in stores):
+        return None
+    for part in parts:
+        if isinstance(part, ast.Assign) and _is_unpacking(part, names, converted):
+            body = getattr(module.parent(part), "body", [])
+            line = module.source.line(part.lineno)[: part.col_offset]
+            return part if part in body and not line.strip() and len(body) > 1 else None
+    return None
+
+
+def _is_unpacking(node: ast.Assign, names: list[str], of: ast.expr) -> bool:
+    target, value = node.targets[0], node.value
+    if len(node.targets) != 1 or not isinstance(target, (ast.Tuple, ast.List)):
+        return False
+    bound = [part.value if isinstance(part, ast.Starred) else part for part in target.elts]
+    has_rest = bool(target.elts) and isinstance(target.elts[-1], ast.Starred)
+    is_shape = isinstance(value, ast.Attribute) and value.attr == "shape"
+    return (
+        has_rest
+        and [getattr(part, "id", "") for part in bound] == names
+        and is_shape
+        and ast.dump(value.value) == ast.dump(of)  # type: ignore[attr-defined]
+    )
 
 
 def keeps_order(node: ast.Call, called: frozenset[str]) -> bool:
@@ -109,19 +158,25 @@ def keeps_order(node: ast.Call, called: frozenset[str]) -> bool:
     return not any(isinstance(part, ast.expr) and ast.dump(part) == wanted for part in parts)
 
 
-def _gone(module: Module, node: ast.expr, kept: ast.expr) -> Reshaped:
-    whole, place = module.place(node), module.place(kept)
-    is_simple = isinstance(kept, SIMPLE) and place.line == place.end_line
-    before, after = ("", "") if is_simple else ("(", ")")
+def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
     called = names_called(module, node)
     is_host = bool(called) and all(name.startswith("numpy.") for name in called)
-    if is_host and not _is_array(module, kept) and isinstance(node, ast.Call):
-        # NumPy took whatever is an array, and gave one on the host.
-        assert isinstance(node.func, ast.Attribute | ast.Name)
-        numpy = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if numpy is not None:
-            before, after = f"{module.source.segment(module.place(numpy))}.asarray(", ")"
-    return Reshaped(kept, keeping(whole, place, before, after), is_gone=True)
+    if not is_host or _is_array(module, kept):
+        return only(module, node, kept)
+    if not isinstance(node.func, ast.Attribute):
+        return None
+    # NumPy takes whatever is like an array, and gives one on the host.
+    numpy = module.source.segment(module.place(node.func.value))
+    edits = keeping(module.place(node), module.place(kept), f"{numpy}.asarray(", ")")
+    return Reshaped(kept, edits, is_gone=True)
+
+
+def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
+    """Leaves nothing of a call but one of its arguments."""
+    place = module.place(kept)
+    is_simple = isinstance(kept, _SIMPLE) and place.line == place.end_line
+    before, after = ("", "") if is_simple else ("(", ")")
+    return Reshaped(kept, keeping(module.place(node), place, before, after), is_gone=True)
 
 
 def _is_array(module: Module, node: ast.expr) -> bool:

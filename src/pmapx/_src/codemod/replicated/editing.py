@@ -31,9 +31,7 @@ _READING_OUTSIDE = ("jax.device_get", "numpy.")
 _SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 
 
-def edits(
-    maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()
-) -> dict[str, list[Edit]]:
+def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> dict[str, list[Edit]]:
     """Returns the changes to each file, by its path; ``merged`` are those of merged batches."""
     found: dict[Module, list[Edit]] = {}
     gone: dict[Module, set[ast.AST]] = {}

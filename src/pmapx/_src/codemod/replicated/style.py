@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -12,7 +13,7 @@ from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.merged.merging import Merging
 from pmapx._src.codemod.replicated import decisions, editing, naming
-from pmapx._src.codemod.replicated.decisions import Stay
+from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Stay
 from pmapx._src.codemod.replicated.groups import Position
 from pmapx._src.codemod.replicated.maps import Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -22,6 +23,8 @@ from pmapx._src.source.rewriting.edits import Edit, applied
 
 __all__ = ["Gain", "Restyled", "Stay", "restyle"]
 
+# A value is followed through calls and bindings in one go, however many these are.
+DEEPEST = 8000
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
@@ -76,9 +79,28 @@ def restyle(
     Raises:
       NamingError: if a name leads to nothing.
     """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        return _restyle(modules, evidence, named, left or {}, is_merging)
+    except RecursionError:
+        maps = Maps(modules, evidence)
+        stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
+        return Restyled({}, (), tuple(_in_order(stays)))
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _restyle(
+    modules: Sequence[Module],
+    evidence: Evidence,
+    named: Sequence[str],
+    left: Mapping[Place, str],
+    is_merging: bool,
+) -> Restyled:
     maps = Maps(modules, evidence)
     for each in maps:
-        for place, reason in (left or {}).items():
+        for place, reason in left.items():
             if place.is_inside(each.made_at) or place.is_inside(each.site):
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
