@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
@@ -31,8 +31,8 @@ _READING_OUTSIDE = ("jax.device_get", "numpy.")
 _SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 
 
-def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
-    """Returns the changes to each file, by its path."""
+def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> dict[str, list[Edit]]:
+    """Returns the changes to each file, by its path; ``merged`` are those of merged batches."""
     found: dict[Module, list[Edit]] = {}
     gone: dict[Module, set[ast.AST]] = {}
     placing: set[Module] = set()
@@ -46,6 +46,13 @@ def edits(maps: Maps, decisions: Decisions) -> dict[str, list[Edit]]:
         gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
             placing.add(change.module)
+    for change in merged:
+        found.setdefault(change.module, []).extend(change.edits)
+        kept = set() if change.kept is None else set(ast.walk(change.kept))
+        left = set(ast.walk(change.node)) - kept
+        # A function that was passed, as in map(shard, batches), counts as one that was called.
+        passed = {ast.Call(part, [], []) for part in left if isinstance(part, ast.Name)}
+        gone.setdefault(change.module, set()).update(left | passed)
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.values import Function, Place
+from pmapx._src.source.rewriting.edits import Edit
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
@@ -43,9 +44,9 @@ class Change:
     """What becomes of a node once its value has no axis of devices.
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays),
-    ``place`` (the call puts its ``kept`` argument on all devices instead) or ``stack`` (the value
-    gets its axis back for what takes it there). What the call did besides is written ``around``
-    the argument; of ``stack``, that is what takes it.
+    ``place`` (the call puts its ``kept`` argument on all devices instead), ``stack`` (the value gets
+    its axis back for what takes it there) or ``merge`` (``edits`` take the split of a batch off).
+    What the call did besides is written ``around`` the argument; of ``stack``, that is what takes it.
     """
 
     module: Module
@@ -56,6 +57,7 @@ class Change:
     around: str = ""
     # Of a call of a small function that does no more than make such a value: that function.
     maker: Function | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -43,6 +43,8 @@ _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
+    follows_generators = False
+
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
         super().__init__(modules, maps)
         # The callees of calls that are understood.
@@ -370,7 +372,8 @@ class StackedCalls(StackedValues):
         )
         if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
             return None
-        return None if _is_generator(definition) else definition
+        is_lost = _is_generator(definition) and not self.follows_generators
+        return None if is_lost else definition
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""

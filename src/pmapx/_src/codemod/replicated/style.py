@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.merged import merging
+from pmapx._src.codemod.merged.merging import Merging
 from pmapx._src.codemod.replicated import decisions, editing, naming
-from pmapx._src.codemod.replicated.decisions import Stay
+from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Stay
 from pmapx._src.codemod.replicated.groups import Position
-from pmapx._src.codemod.replicated.maps import Maps
+from pmapx._src.codemod.replicated.maps import Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
@@ -20,6 +23,8 @@ from pmapx._src.source.rewriting.edits import Edit, applied
 
 __all__ = ["Gain", "Restyled", "Stay", "restyle"]
 
+# A value is followed through calls and bindings in one go, however many these are.
+DEEPEST = 8000
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
@@ -34,11 +39,23 @@ class Gain:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restyled:
-    """The changes to each file, what is replicated after them, and what stays stacked."""
+    """The changes to each file, what is replicated after them, and what stays stacked.
+
+    With ``is_merging``, ``merged_arguments`` and ``merged_results`` are the positions of each map
+    that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
+    ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
+    before the edits (path, line, column); a result that is no tuple has the index ``WHOLE``.
+    ``prefetched`` are iterators, by their place before the edits, whose batches Flax put on the
+    devices ahead of time; the edits leave the iterator alone. ``unmerged`` are batches that stay.
+    """
 
     edits: dict[str, list[Edit]]
     gains: tuple[Gain, ...] = ()
     stays: tuple[Stay, ...] = ()
+    merged_arguments: Mapping[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    merged_results: Mapping[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    prefetched: tuple[Place, ...] = ()
+    unmerged: tuple[Stay, ...] = ()
 
 
 def restyle(
@@ -46,6 +63,8 @@ def restyle(
     evidence: Evidence,
     named: Sequence[str] = (),
     left: Mapping[Place, str] | None = None,
+    *,
+    is_merging: bool = False,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -54,13 +73,34 @@ def restyle(
       evidence: what a run of the program showed.
       named: arguments that the user calls replicated, as ``function:argument``.
       left: the uses of pmap that will not be rewritten, and why.
+      is_merging: whether batches that are split over the devices are merged as well. The program is
+        right again only after its maps take them so.
 
     Raises:
       NamingError: if a name leads to nothing.
     """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        return _restyle(modules, evidence, named, left or {}, is_merging)
+    except RecursionError:
+        maps = Maps(modules, evidence)
+        stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
+        return Restyled({}, (), tuple(_in_order(stays)))
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _restyle(
+    modules: Sequence[Module],
+    evidence: Evidence,
+    named: Sequence[str],
+    left: Mapping[Place, str],
+    is_merging: bool,
+) -> Restyled:
     maps = Maps(modules, evidence)
     for each in maps:
-        for place, reason in (left or {}).items():
+        for place, reason in left.items():
             if place.is_inside(each.made_at) or place.is_inside(each.site):
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
@@ -69,13 +109,24 @@ def restyle(
     flow = Flow(modules, maps)
     flow.follow()
     decided = decisions.decide(flow, positions)
-    edits = editing.edits(maps, decided)
+    merged = Merging()
+    if is_merging:
+        merged = merging.merge(modules, maps, decided.arguments, decided.results)
+    edits = editing.edits(maps, decided, merged.changes)
     for module in modules:
         reason = _broken(module, edits.get(os.path.normpath(module.path), []))
         if reason:
             stays = [Stay(each.made_at, each.name, reason, each.site) for each in maps]
             return Restyled({}, (), tuple(_in_order(stays)))
-    return Restyled(edits, tuple(_gains(maps, decided)), tuple(_in_order(decided.stays)))
+    return Restyled(
+        edits,
+        tuple(_gains(maps, decided)),
+        tuple(_in_order(decided.stays)),
+        merged.arguments,
+        merged.results,
+        tuple(merged.prefetched),
+        tuple(_in_order(merged.stays)),
+    )
 
 
 def _broken(module: Module, edits: Sequence[Edit]) -> str:

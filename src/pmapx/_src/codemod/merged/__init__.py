@@ -1,0 +1,7 @@
+"""Batches that are split over the devices, ``(n, b, ...)``, written as global ``(n * b, ...)``.
+
+``splits`` recognizes the expressions that split a batch or merge it again, ``device_counts`` the
+numbers of devices that they split by. ``batch_flow`` follows such batches to the maps that take
+them, and the results of maps to where they are merged; ``merging`` chooses the groups of values
+that can be merged: every place of a group agrees, or the group stays stacked.
+"""

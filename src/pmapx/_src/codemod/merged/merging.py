@@ -1,0 +1,140 @@
+"""Which batches and results are merged: those whose every place agrees."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.merged.batch_flow import BatchFlow
+from pmapx._src.codemod.replicated.decisions import COUNTS, NOT_SETTLED, Stay, argument_name
+from pmapx._src.codemod.replicated.groups import Change, Element, Position
+from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
+from pmapx._src.codemod.replicated.unseen_callers import passed_on
+
+RANK = "it may be one number a device: nothing shows an axis behind that of the devices"
+DONATED = "it is donated, and what it is made of may be used again"
+Reason = tuple[Place, str]
+Positions = Mapping[SiteKey, Collection[int]]
+
+
+@dataclasses.dataclass(slots=True)
+class Merging:
+    """Arguments and results that are merged, by the keys of maps; the changes to their makers.
+
+    ``prefetched`` are the iterators, after the changes in the place of what put their batches on
+    the devices ahead of time.
+    """
+
+    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    changes: list[Change] = dataclasses.field(default_factory=list)
+    prefetched: list[Place] = dataclasses.field(default_factory=list)
+    stays: list[Stay] = dataclasses.field(default_factory=list)
+
+
+def merge(
+    modules: Sequence[Module], maps: Maps, arguments: Positions, results: Positions
+) -> Merging:
+    """Returns what is merged, of a program whose replicated arguments and results are known."""
+    flow = BatchFlow(modules, maps)
+    flow.follow()
+    unseen = passed_on(flow)
+    found = Merging()
+    for group in flow.graph.groups():
+        positions = sorted(each.position for each in group if each.position is not None)
+        if not positions:
+            continue
+        reason = _reason(flow, group, positions, unseen, (arguments, results))
+        if reason is None:
+            _convert(flow, group, positions, found)
+        elif any(each.is_made or _is_merged_somewhere(each) for each in group):
+            found.stays += _stays(flow, positions, reason)
+    return found
+
+
+def _is_merged_somewhere(element: Element) -> bool:
+    return any(isinstance(change.node, ast.Call) for change in element.changes.values())
+
+
+def _reason(
+    flow: BatchFlow,
+    group: list[Element],
+    positions: list[Position],
+    unseen: Mapping[Element, Reason],
+    replicated: tuple[Positions, Positions],
+) -> Reason | None:
+    """Returns why a group stays stacked."""
+    sites = {position.site: flow.maps.by_key(position.site) for position in positions}
+    if not flow.is_settled:
+        return sites[positions[0].site].made_at, NOT_SETTLED
+    found = [(place, why) for each in group for place, why in each.reasons.items()]
+    found += [unseen[each] for each in group if each in unseen]
+    found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
+    if found:
+        return found[0]
+    is_made = any(each.is_made for each in group)
+    for position in positions:
+        site = sites[position.site]
+        why = _obstacle(site)
+        if position.index in replicated[position.is_output].get(site.key, ()):
+            why = why or "it is replicated"
+        if position.is_output:
+            is_fed = is_made and any(p.site == position.site for p in positions if not p.is_output)
+            if not is_fed and not _has_two_axes(flow, group):
+                why = why or RANK
+        elif position.index in site.donated and not _is_fresh(flow, group):
+            why = why or DONATED
+        if why:
+            return site.made_at, why
+    return None
+
+
+def _obstacle(site: Map) -> str:
+    if site.obstacle and site.obstacle != BARE:
+        return site.obstacle
+    if site.reasons:
+        return next(iter(site.reasons.values()))
+    return COUNTS if len(site.counts) > 1 or -1 in site.counts else ""
+
+
+def _has_two_axes(flow: BatchFlow, group: list[Element]) -> bool:
+    """Tells whether all of a result is merged by what fails for one number a device."""
+    is_whole = not any(each.is_taken_apart for each in group)
+    return is_whole and any(each in flow.two_axes for each in group)
+
+
+def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
+    """Tells whether batches are made of values that nothing else holds."""
+    made = [change for each in group if each.is_made for change in each.changes.values()]
+    return all(isinstance(change.kept, ast.Call) for change in made)
+
+
+def _convert(
+    flow: BatchFlow, group: list[Element], positions: list[Position], found: Merging
+) -> None:
+    for position in positions:
+        into = found.results if position.is_output else found.arguments
+        into.setdefault(position.site, set()).add(position.index)
+    seen: dict[ast.AST, Change] = {}
+    for each in group:
+        seen.update(each.changes)
+    for node, change in seen.items():
+        found.changes.append(change)
+        if node in flow.prefetched:
+            module, kept = flow.prefetched[node]
+            found.prefetched.append(module.place(kept))
+
+
+def _stays(flow: BatchFlow, positions: list[Position], reason: Reason) -> list[Stay]:
+    by_site: dict[SiteKey, list[Position]] = {}
+    for position in positions:
+        by_site.setdefault(position.site, []).append(position)
+    found = []
+    for key, several in by_site.items():
+        site = flow.maps.by_key(key)
+        words = ", ".join(argument_name(site, position) for position in several)
+        found.append(Stay(site.made_at, f"{site.name}: {words}", reason[1], reason[0]))
+    return found

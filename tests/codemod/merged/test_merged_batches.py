@@ -1,0 +1,192 @@
+"""Batches that are split over the devices become global: same numbers, the split gone."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+
+from batch_programs import ARGUMENTS, BOTH, HEAD, STAYS
+
+from pmapx._src.analysis.project import Project
+from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.replicated import style
+from pmapx._src.source.rewriting.edits import applied
+
+RUNNER = '''
+import pathlib, pickle, sys, types
+import jax, numpy as np
+import pmapx
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+pmapx.install()
+
+def put_ahead(iterator, size):
+    """What Flax does: each shard of a batch goes to its device."""
+    for batch in iterator:
+        assert all(len(x) == jax.local_device_count() for x in jax.tree.leaves(batch))
+        yield jax.tree.map(jax.numpy.asarray, batch)
+
+def shard(tree):
+    n = jax.local_device_count()
+    return jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), tree)
+
+flax, training = types.ModuleType("flax"), types.ModuleType("flax.training")
+flax.jax_utils = types.ModuleType("flax.jax_utils")
+flax.jax_utils.prefetch_to_device = put_ahead
+training.common_utils = types.ModuleType("flax.training.common_utils")
+training.common_utils.shard = shard
+flax.training = training
+sys.modules |= {"flax": flax, "flax.training": training, "flax.jax_utils": flax.jax_utils,
+                "flax.training.common_utils": training.common_utils}
+results = {}
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.py")):
+    names = {"__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    results[path.stem] = [(x.dtype, x.shape, x.tobytes())
+                          for x in map(np.asarray, jax.tree.leaves(names["RESULT"]))]
+pathlib.Path(sys.argv[2]).write_bytes(pickle.dumps(results))
+'''
+
+# What the rest of migrate writes at length: a shard_map, with the device axis only where it stays.
+SHARD_MAP = """
+def sharded(merged, merged_results, f, axis_name="i", in_axes=0):
+    import jax
+    from jax.sharding import PartitionSpec as P
+    mesh = jax.sharding.Mesh(jax.devices(), (axis_name,))
+    def mapped(*args):
+        def axis(i): return in_axes[i] if isinstance(in_axes, tuple) else in_axes
+        def body(*args):
+            args = [x if i in merged or axis(i) is None else jax.tree.map(lambda y: y[0], x)
+                    for i, x in enumerate(args)]
+            found = f(*args)
+            parts = found if isinstance(found, tuple) else (found,)
+            parts = tuple(
+                x if (i if isinstance(found, tuple) else -1) in merged_results
+                else jax.tree.map(lambda y: jax.numpy.asarray(y)[None], x)
+                for i, x in enumerate(parts))
+            return parts if isinstance(found, tuple) else parts[0]
+        specs = tuple(P() if axis(i) is None else P(axis_name) for i in range(len(args)))
+        return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P(axis_name),
+                                     check_vma=False))(*args)
+    return mapped
+"""
+
+
+def _restyled(folder, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "train.py"
+    path.write_text(text)
+    project = Project([str(path)], has_definitions=True)
+    module = project.module(str(path), data=text.encode())
+    done = style.restyle([module], Evidence(), is_merging=True)
+    edits = done.edits.get(os.path.normpath(str(path)), [])
+    return done, applied(text.encode(), edits).decode()
+
+
+def _with_shard_map(done, before, after):
+    """Writes a shard_map in the place of each pmap, which takes and gives what is merged so."""
+    sites = [
+        (number, found.start())
+        for number, line in enumerate(before.split("\n"), 1)
+        for found in re.finditer(r"jax\.pmap", line)
+    ]
+    texts = iter(sites)
+
+    def written(found):
+        key = next(texts)
+        taken, given = (
+            next((sorted(held) for k, held in table.items() if k[1:] == key), [])
+            for table in (done.merged_arguments, done.merged_results)
+        )
+        options = f"set({taken}), set({given})"
+        if found[1]:
+            return f"sharded({options}, "
+        return f"(lambda f: sharded({options}, f))"
+
+    return SHARD_MAP + re.sub(r"jax\.pmap(\()?", written, after)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Run every program before and after; return what each became, and its results."""
+    folder = tmp_path_factory.mktemp("merged")
+    done, results = {}, {}
+    for version in ("before", "after"):
+        (folder / version).mkdir()
+    for name, text in {**ARGUMENTS, **BOTH}.items():
+        before = HEAD + text
+        done[name] = (*_restyled(folder / "texts", before), before)
+        stem = name.replace(" ", "_").replace("'", "")
+        (folder / "before" / f"{stem}.py").write_text(before)
+        after = _with_shard_map(done[name][0], before, done[name][1])
+        (folder / "after" / f"{stem}.py").write_text(after)
+    (folder / "runner.py").write_text(RUNNER)
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    env |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    for version in ("before", "after"):
+        out = folder / f"{version}.pickle"
+        command = [sys.executable, str(folder / "runner.py"), str(folder / version), str(out)]
+        run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        assert run.returncode == 0, run.stderr[-3000:]
+        results[version] = pickle.loads(out.read_bytes())
+    return done, results
+
+
+@pytest.mark.parametrize("case", [*ARGUMENTS, *BOTH])
+def test_a_merged_program_gives_the_same_to_the_bit(programs, case):
+    _, results = programs
+    name = case.replace(" ", "_").replace("'", "")
+    assert results["before"][name]
+    assert results["before"][name] == results["after"][name]
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_the_batch_of_a_step_is_merged_where_its_split_is_seen(programs, case):
+    done, text, before = programs[0][case]
+    assert list(done.merged_arguments.values()) == [{1}], done.unmerged
+    gone = ("shard", "split(", "reshape((n", "reshape(n", "prefetch_to_device")
+    assert not [word for word in gone if word in text and word != "split("]
+    assert len(text.split("\n")) <= len(before.split("\n"))
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_a_result_is_merged_with_the_reshape_that_merges_it(programs, case):
+    done, text, _ = programs[0][case]
+    assert list(done.merged_arguments.values()) in ([{0}], [{1}]), done.unmerged
+    assert list(done.merged_results.values()) in ([{-1}], [{0}])
+    assert "concatenate" not in text
+    assert "n_device" not in text
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_a_batch_that_is_used_otherwise_stays_split(tmp_path, case):
+    body, reason = STAYS[case]
+    head = HEAD + "from flax.training.common_utils import shard\nn = jax.local_device_count()\n"
+    before = head + "one = jax.pmap(lambda x: x + 1)\nbatch = next(loader())\n" + body + "\n"
+    done, after = _restyled(tmp_path, before)
+    assert after == before
+    assert not done.merged_arguments
+    assert not done.merged_results
+    assert not reason or any(reason in stay.reason for stay in done.unmerged), done.unmerged
+
+
+def test_a_prefetched_iterator_is_reported_where_it_stands(programs):
+    done, text, _ = programs[0]["a map that is prefetched"]
+    assert "for batch in batches:" in text
+    assert "batches = loader()" in text
+    assert "flax" not in text
+    assert len(done.prefetched) == 1
+
+
+def test_nothing_is_merged_unless_it_is_asked_for(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + ARGUMENTS["shard"])
+    project = Project([str(path)], has_definitions=True)
+    module = project.module(str(path), data=path.read_bytes())
+    done = style.restyle([module], Evidence())
+    assert not done.edits
+    assert not done.merged_arguments
