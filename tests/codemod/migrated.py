@@ -47,11 +47,11 @@ out.write_bytes(pickle.dumps(results))
 """
 
 
-def rewritten(folder, text, name="program.py"):
+def rewritten(folder, text, name="program.py", style="stacked"):
     """Migrate one program; its new text and what became of each site."""
     path = Path(folder) / name
     path.write_bytes(text if isinstance(text, bytes) else textwrap.dedent(text).encode())
-    files = migrate([str(path)]).files
+    files = migrate([str(path)], style=style).files
     if not files:
         return path.read_bytes(), ()
     return files[0].after, files[0].outcomes

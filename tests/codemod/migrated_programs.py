@@ -30,7 +30,8 @@ def named(program):
 
 # A new style is a line here.
 STYLES = {
-    "stacked": Style(lambda program: {}),
+    "stacked": Style(lambda program: {"style": "stacked"}),
+    "global": Style(lambda program: {}, tolerance=1e-5),
     "pmapx": Style(lambda program: {"to": "pmapx"}, mode="pmapx"),
     # Without its axis of devices the state is another shape to XLA, which then fuses and adds in
     # another order; a few steps of training carry the last bit further.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.known_names import is_followed
+from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import style as replicated
+from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
 from pmapx._src.source import files as sources
 from pmapx._src.source import gc_paused
@@ -49,7 +51,7 @@ def migrate(
     *,
     exclude: Sequence[str] = (),
     to: str = "shard_map",
-    style: str = "stacked",
+    style: str = "global",
     evidence: Evidence | None = None,
     named: Sequence[str] = (),
     progress: Progress | None = None,
@@ -68,9 +70,10 @@ def migrate(
       paths: files and folders.
       exclude: patterns of files and folders to leave out.
       to: ``shard_map``, plain JAX, or ``pmapx``, the same code with pmapx's functions.
-      style: ``stacked`` keeps the leading device axis; ``replicated`` drops it where all are equal.
-      evidence: for the replicated style, what a run of the program showed.
-      named: for the replicated style, what the user calls replicated, as ``function:argument``.
+      style: ``global`` drops the leading device axis from what is proven equal on all devices, and
+        merges batches into global ones; ``replicated`` does the first alone; ``stacked`` neither.
+      evidence: what a run of the program showed.
+      named: what the user calls replicated, as ``function:argument``.
       progress: called with the number of files read, and of all.
 
     Raises:
@@ -78,11 +81,15 @@ def migrate(
     """
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
-        if style != "replicated":
+        if style == "stacked" or (style == "global" and to == "pmapx"):
             return program.migration(program.rewritten(to))
-        restyled = program.restyled(evidence or Evidence(), named)
+        is_merging = style == "global"
+        restyled = program.restyled(evidence or Evidence(), named, to, is_merging=is_merging)
         files = program.rewritten_after(restyled, to)
-        return program.migration(files, restyled.gains, restyled.stays)
+        if files is None:
+            restyled = program.restyled(evidence or Evidence(), named, to, is_merging=False)
+            files = program.rewritten_after(restyled, to)
+        return program.migration(files or [], restyled.gains, restyled.stays)
 
 
 class Program:
@@ -94,6 +101,7 @@ class Program:
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
+        self._plans: dict[Module, list[Plan]] | None = None
 
     @classmethod
     def read(
@@ -123,21 +131,48 @@ class Program:
             self._texts[path] = data
             self.project.module(path, data=data)
 
-    def rewritten(self, to: str) -> list[Rewriting]:
-        """Returns each file as it would be."""
-        modules = [
+    def _modules(self) -> list[tuple[str, Module]]:
+        return [
             (path, module)
             for path in self._texts
             if (module := self.project.module(path)) is not None and not path.endswith(".pyi")
         ]
+
+    def plans(self) -> dict[Module, list[Plan]]:
+        """Returns what becomes of each use of pmap."""
+        if self._plans is None:
+            modules = [module for _, module in self._modules()]
+            nested = nested_pmaps.nestings(modules)
+            self._plans = {
+                module: plan(module, nested=nested, around=self.around) for module in modules
+            }
+        return self._plans
+
+    def rewritten(self, to: str) -> list[Rewriting]:
+        """Returns each file as it would be."""
+        modules = self._modules()
         if to == "pmapx":
             return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
-        nested = nested_pmaps.nestings(module for _, module in modules)
-        plans = {module: plan(module, nested=nested, around=self.around) for _, module in modules}
+        plans = self.plans()
         return [
-            rewrite(module, self._texts[path], nested=nested, around=self.around, others=plans)
+            rewrite(module, self._texts[path], around=self.around, others=plans)
             for path, module in modules
         ]
+
+    def merge(self, restyled: replicated.Restyled, texts: Mapping[str, bytes]) -> bool:
+        """Lets maps take and give merged arrays; returns whether all of them can."""
+        wanted = {*restyled.merged_arguments, *restyled.merged_results}
+        for path, module in self._modules() if wanted else ():
+            edits = restyled.edits.get(os.path.normpath(path), ())
+            origins = Origins(texts[path], edits)
+            for each in self.plans()[module]:
+                places = [origins.place(place) for place in each.use.site.places]
+                for key in {(place.path, place.line, place.column) for place in places} & wanted:
+                    arguments = restyled.merged_arguments.get(key, set())
+                    results = restyled.merged_results.get(key, set())
+                    if each.merge(frozenset(arguments), frozenset(results)):
+                        wanted.discard(key)
+        return not wanted
 
     def migration(
         self,
@@ -151,8 +186,10 @@ class Program:
         unreadable = (*self._unreadable, *broken)
         return Migration(kept, unreadable, len(self._paths), gains, stays)
 
-    def restyled(self, evidence: Evidence, named: Sequence[str]) -> replicated.Restyled:
-        """Returns what becomes of the state in the replicated style."""
+    def restyled(
+        self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
+    ) -> replicated.Restyled:
+        """Returns what becomes of the state, and of batches."""
         left = {
             outcome.place: f"it is left as it is: {outcome.reason}"
             for file in self.rewritten("shard_map")
@@ -169,7 +206,22 @@ class Program:
             for module in project.modules.values()
             if module is not None and not module.source.cells
         ]
-        return replicated.restyle(modules, evidence, named, left)
+        mergeable = {
+            place
+            for several in self.plans().values()
+            for each in several
+            if each.takes_merged
+            for place in each.use.site.places
+        }
+        return replicated.restyle(
+            modules,
+            evidence,
+            named,
+            left,
+            is_merging=is_merging,
+            mergeable=mergeable,
+            has_helper_function=to == "pmapx",
+        )
 
     def _importers(self) -> dict[str, bytes]:
         """Returns the files that import one with a use of pmap."""
@@ -184,8 +236,11 @@ class Program:
                 break
         return found
 
-    def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting]:
-        """Returns each file rewritten after it was restyled, with places of the file as it was."""
+    def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting] | None:
+        """Returns each file rewritten after it was restyled, with places of the file as it was.
+
+        None if a map that takes merged batches cannot be written so after all.
+        """
         changed = Program(self._paths)
         after: dict[str, bytes] = {}
         for path in self._paths:
@@ -197,6 +252,8 @@ class Program:
         for path in self._texts:
             changed.add(path, after[path])
         changed.around = self.around
+        if to != "pmapx" and not changed.merge(restyled, self._texts):
+            return None
         files = []
         for file in changed.rewritten(to):
             data = self._texts[file.path]

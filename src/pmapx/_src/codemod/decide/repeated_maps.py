@@ -18,7 +18,14 @@ from pmapx._src.analysis.values import Exported, Function, Named
 def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     """Returns whether a function that outlives the site is mapped there more than once."""
     if site.kind == "wrapper":
-        return True
+        around = module.functions_around(node)
+        functions = [each for each in around if not isinstance(each, ast.Lambda)]
+        if not functions:
+            return True
+        wrapper = functions[0]
+        assert isinstance(wrapper, (ast.FunctionDef, ast.AsyncFunctionDef))
+        uses = _uses(module.project).get(_called_by(module, wrapper), [])
+        return any(_is_repeated(*use) for use in uses)
     if site.kind != "call" or not (
         _is_repeated(module, node) or _is_for_others(module, site, node)
     ):

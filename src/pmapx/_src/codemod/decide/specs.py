@@ -47,6 +47,17 @@ class Layout:
             return None
         return self.in_axes[position] if isinstance(self.in_axes, tuple) else self.in_axes
 
+    def in_axes_of(self, position: int) -> object:
+        """Returns the axis that an argument is sharded along, ``...`` if there is no such one."""
+        if not isinstance(self.in_axes, tuple):
+            return self.in_axes
+        return self.in_axes[position] if position < len(self.in_axes) else ...
+
+    @property
+    def is_whole_merged(self) -> bool:
+        """Whether what is returned, no tuple, is merged."""
+        return -1 in self.merged_results
+
     @property
     def is_leading(self) -> bool:
         """Whether all arguments have a leading device axis, whatever their number."""

@@ -10,7 +10,9 @@ import ast
 import re
 from collections.abc import Sequence
 
+from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import key_text
+from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import MappedFunction, is_named_once
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
@@ -23,21 +25,45 @@ _METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel",
 def obstacle(use: Use) -> str:
     """Returns why a use's arguments and results cannot be converted."""
     layout, mapped = use.known_layout, use.function
-    if use.site.kind == "decorator":
-        if not is_editable(use):
-            return "its body cannot be edited"
-    elif isinstance(layout.out_axes, (list, dict)):
+    if isinstance(layout.out_axes, (list, dict)):
         return "its out_axes are no tuple"
     if use.needs_names and use.names is None:
         return "the number of its arguments is not known"
+    if use.is_called_by_keyword and not _can_name_all(use):
+        return "it is called with keywords that are no positions"
     if mapped is not None and isinstance(mapped.node, ast.AsyncFunctionDef):
         return "it is a coroutine"
     return ""
 
 
+def _can_name_all(use: Use) -> bool:
+    """Returns whether each call gives every argument, by position or by its name."""
+    names = use.names or []
+    return all(
+        None not in {keyword.arg for keyword in call.keywords}
+        and len(call.args) + len(call.keywords) + use.is_method == len(names)
+        and {keyword.arg for keyword in call.keywords} <= set(names)
+        for _, call in map_calls(use.module, use.site)
+    )
+
+
 def converts(use: Use) -> bool:
     """Returns whether an argument or a result has an axis that the body does not have."""
-    return _converts_arguments(use) or use.known_layout.out_axes is not None
+    return _converts_arguments(use) or _out_axes(use) is not None
+
+
+def _out_axes(use: Use) -> object:
+    """Returns the axes that the results of the body do not have."""
+    layout = use.known_layout
+    if layout.is_whole_merged:
+        return None
+    if isinstance(layout.out_axes, tuple):
+        merged = layout.merged_results
+        axes = tuple(None if i in merged else axis for i, axis in enumerate(layout.out_axes))
+        if all(axis is None for axis in axes):
+            return None
+        return 0 if all(axis == 0 and axis is not None for axis in axes) else axes
+    return layout.out_axes
 
 
 def _converts_arguments(use: Use) -> bool:
@@ -50,12 +76,13 @@ def _converts_arguments(use: Use) -> bool:
 
 def is_edited(use: Use) -> bool:
     """Returns whether the function itself is edited, and not wrapped in a lambda."""
-    if use.site.kind == "decorator":
-        return True
     layout = use.known_layout
-    if not converts(use) or (layout.is_leading and not isinstance(layout.out_axes, tuple)):
+    if use.site.kind == "decorator":
+        return is_editable(use)
+    if not converts(use):
         return False
-    return is_editable(use)
+    is_plain = layout.is_leading and not isinstance(_out_axes(use), tuple)
+    return is_editable(use) and not (is_plain and not is_bound_again(use))
 
 
 def is_editable(use: Use) -> bool:
@@ -76,7 +103,7 @@ def is_editable(use: Use) -> bool:
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
-    axes = layout.out_axes
+    axes = _out_axes(use)
     return not isinstance(axes, tuple) or all(
         each.value is not None and _fits(each.value, axes) for each in mapped.returns
     )
@@ -142,30 +169,31 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
             return text
     if re.match(r"\(*\s*lambda\b", function) and not function.startswith("("):
         function = f"({function})"
+    early = ""
+    if is_bound_again(use):
+        early, function = f", function={function}", "function"
     if layout.is_leading:
-        head, given = "*args", "*jax.tree.map(lambda x: x[0], args)"
+        head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
     else:
         names = _free_names(use, function)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
-        given = ", ".join(
+        given = [
             name
             if i in layout.static
             else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
             for i, name in enumerate(names)
-        )
-    call = f"{function}({given})"
-    return f"lambda {head}: {_result(use, call, editor, indent)}"
+        ]
+    deeper = indent + editor.step
+    call = editor.folded_call(function, given, deeper, len(deeper) + 1)
+    return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
 
 
 def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
     """Returns the text of a call's results with their axes."""
-    axes = use.known_layout.out_axes
+    axes = _out_axes(use)
     if isinstance(axes, tuple):
         results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
-        parts = [
-            put(name, None if i in use.known_layout.merged_results else axis, use.axis)
-            for i, (name, axis) in enumerate(zip(results, axes, strict=True))
-        ]
+        parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
         inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
         return f"(lambda {', '.join(results)}: ({inside}))(*{call})"
     if axes is None:
@@ -269,7 +297,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     is_plain = not (
         arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
     )
-    if not is_plain or isinstance(layout.out_axes, (tuple, list, dict)) or mapped.taken:
+    if not is_plain or isinstance(_out_axes(use), (tuple, list, dict)) or mapped.taken:
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
@@ -298,7 +326,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     if any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.body)):
         return None
     body = editor.with_changes(place, changes)
-    axis = layout.out_axes
+    axis = _out_axes(use)
     if axis is not None:
         body = _with_axis(use, node.body, body, axis)
     head = editor.text(Place(place.path, *starts(use.module.place(node)), *starts(place)))
@@ -396,31 +424,32 @@ def _edit_arguments(
 
 
 def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:
-    layout = use.known_layout
-    axes = layout.out_axes
+    axes = _out_axes(use)
     if isinstance(axes, tuple) and isinstance(value, ast.Tuple):
-        for i, (element, axis) in enumerate(zip(value.elts, axes, strict=True)):
-            if axis is not None and i not in layout.merged_results:
+        for element, axis in zip(value.elts, axes, strict=True):
+            if axis is not None:
                 _wrap(use, element, axis, editor)
-        return
-    if isinstance(axes, tuple):
-        if all(axis is None or i in layout.merged_results for i, axis in enumerate(axes)):
-            return
+        _fold(use, statement, value, editor)
+    elif isinstance(axes, tuple):
         indent = editor.indent(statement.lineno)
         names = _result_names(use, len(axes))
-        parts = [
-            put(name, None if i in layout.merged_results else axis, use.axis)
-            for i, (name, axis) in enumerate(zip(names, axes, strict=True))
-        ]
-        place = use.module.place(statement)
-        editor.edits.append(
-            between(starts(place), starts(use.module.place(value)), f"{', '.join(names)} = ")
-        )
-        end = ends(place)
-        editor.edits.append(between(end, end, f"\n{indent}return {', '.join(parts)}"))
-        return
-    if axes is not None:
+        parts = [put(name, axis, use.axis) for name, axis in zip(names, axes, strict=True)]
+        start, end = starts(use.module.place(statement)), ends(use.module.place(statement))
+        first = between(start, starts(use.module.place(value)), f"{', '.join(names)} = ")
+        editor.edits += [first, between(end, end, f"\n{indent}return {', '.join(parts)}")]
+    elif axes is not None:
         _wrap(use, value, axes, editor)
+
+
+def _fold(use: Use, statement: ast.Return, value: ast.Tuple, editor: Editor) -> None:
+    """Puts the elements of a tuple on lines of their own, if it is too long for one."""
+    place = use.module.place(value)
+    text = editor.text(place)
+    if "\n" in text or place.column + len(text) <= editor.width:
+        return
+    indent = editor.indent(statement.lineno)
+    parts = [editor.text(use.module.place(element)) for element in value.elts]
+    editor.replace(place, editor.call("", parts, indent))
 
 
 def _result_names(use: Use, count: int) -> list[str]:

@@ -1,6 +1,7 @@
 """``@jax.pmap`` becomes ``@jax.jit`` and ``@jax.shard_map(mesh=mesh, in_specs=..., ...)``.
 
-Needs what ``shard_map_call`` needs, and a body that can be edited.
+Needs what ``shard_map_call`` needs. Where the function below cannot be edited, as below another
+decorator, a lambda takes it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,14 @@ def write(use: Use, editor: Editor) -> None:
         outer = spelled(use.parts(editor)[1], FOR_JIT)
         if outer:
             jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
-    if use.known_layout.static or use.is_called_by_keyword or use.is_lazy:
-        mapped = f"lambda function: {shard_map(use, 'function', editor, indent)}"
-    else:
+    is_alone = not (use.known_layout.static or use.is_called_by_keyword or use.is_lazy)
+    if not shard_body.is_edited(use) and shard_body.converts(use):
+        body = shard_body.lambda_around(use, "function", editor, indent + editor.step)
+        mapped = f"lambda function: {shard_map(use, body, editor, indent)}"
+    elif is_alone:
         mapped = written(use, "", editor, indent)
-    shard_body.edit(use, editor)
+    else:
+        mapped = f"lambda function: {shard_map(use, 'function', editor, indent)}"
+    if shard_body.is_edited(use):
+        shard_body.edit(use, editor)
     decorators.stack(use, editor, [jit, mapped], use.notes(editor))

@@ -7,10 +7,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.values import Named
+from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
@@ -20,6 +22,7 @@ from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.text import call_tokens
 from pmapx._src.codemod.text.editor import Editor
 
+_PLACES = known_names.REPLICATE | {"jax.device_put_replicated", "jax.device_put_sharded"}
 # Options of pmap that ``jax.jit`` has.
 FOR_JIT = {"static_broadcasted_argnums": "static_argnums", "donate_argnums": "donate_argnums"}
 
@@ -38,8 +41,6 @@ class Use:
     is_lazy: bool = False
     # The name of the mesh axis for a map that has none.
     default_axis: str = '"devices"'
-    merged: frozenset[int] = frozenset()
-    merged_results: frozenset[int] = frozenset()
 
     @functools.cached_property
     def whole(self) -> ast.expr:
@@ -53,12 +54,13 @@ class Use:
     @functools.cached_property
     def layout(self) -> Layout | str:
         """The mesh and specs of the map, or why they cannot be written at the site."""
-        found = self._obstacle_to_layout() or specs.layout(self.module, self.site)
-        if isinstance(found, Layout) and (self.merged or self.merged_results):
-            return dataclasses.replace(
-                found, merged=self.merged, merged_results=self.merged_results
-            )
-        return found
+        return self._obstacle_to_layout() or specs.layout(self.module, self.site)
+
+    def merge(self, arguments: frozenset[int], results: frozenset[int]) -> None:
+        """Lets arguments and results be global arrays."""
+        self.layout = dataclasses.replace(
+            self.known_layout, merged=arguments, merged_results=results
+        )
 
     @property
     def known_layout(self) -> Layout:
@@ -75,7 +77,73 @@ class Use:
             return "it is inside another map, or another is inside it"
         if not around.maps_all_devices and site.option("devices") is None:
             return "the program does not show that it maps over all of its devices"
-        return "it is made again for each call" if self.is_made_again else ""
+        if self.is_made_again or (site.is_called_at_once and self._is_in_loop):
+            return "it is made again for each call"
+        if site.is_called_at_once and not self.is_counted and not self.counted_argument:
+            return "the size of its argument is not known"
+        if any(isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments):
+            return "an argument of its call may have fewer shards than there are devices"
+        return ""
+
+    @functools.cached_property
+    def is_counted(self) -> bool:
+        """Whether an argument is seen to have a shard for each device."""
+        return any(self._counts_devices(arg) for arg in self._arguments)
+
+    def _counts_devices(self, arg: ast.expr) -> bool:
+        around = self.module.functions_around(self.node)
+        block = around[0] if around else self.module.source.tree
+        trees = [arg]
+        if isinstance(arg, ast.Name):
+            trees += [
+                part.value
+                for part in ast.walk(block)
+                if isinstance(part, ast.Assign)
+                and any(
+                    isinstance(name, ast.Name) and name.id == arg.id
+                    for target in part.targets
+                    for name in ast.walk(target)
+                )
+            ]
+        facts = self.module.facts
+        return any(
+            facts.results.get(part, frozenset()) & known_names.DEVICE_COUNTS
+            or any(isinstance(fact, Mapped) for fact in facts.callees.get(part, ()))
+            or (part in facts.calls and facts.calls[part].names & _PLACES)
+            for tree in trees
+            for part in ast.walk(tree)
+        )
+
+    @property
+    def counted_argument(self) -> str:
+        """The text of the mapped argument of a call at once that its size can be read from."""
+        if not self.site.is_called_at_once or self.around.in_processes:
+            return ""
+        for arg in self._arguments:
+            if isinstance(arg, (ast.Name, ast.Attribute)):
+                return ast.unparse(arg)
+        return ""
+
+    @property
+    def _arguments(self) -> list[ast.expr]:
+        """The mapped arguments of its calls."""
+        axes = specs.layout(self.module, self.site)
+        return [
+            arg
+            for _, call in map_calls(self.module, self.site)
+            for position, arg in enumerate(call.args)
+            if isinstance(axes, str) or axes.in_axes_of(position) is not None
+        ]
+
+    @property
+    def _is_in_loop(self) -> bool:
+        node = self.node
+        loops = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+        while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(node, loops):
+                return True
+            node = self.module.parent(node)
+        return False
 
     @property
     def axis(self) -> str:
@@ -186,6 +254,12 @@ class Use:
         return (
             call_tokens.comments_between(editor.source, call) if isinstance(call, ast.Call) else []
         )
+
+
+def _is_part(index: ast.expr) -> bool:
+    """Returns whether an index takes a part of the leading axis."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    return isinstance(first, ast.Slice) and bool(first.upper or first.lower)
 
 
 def spelled(options: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

@@ -93,6 +93,8 @@ def _reason(
 
 
 def _obstacle(site: Map) -> str:
+    if not site.is_mergeable:
+        return "its map is not written as jax.jit of jax.shard_map"
     if site.obstacle and site.obstacle != BARE:
         return site.obstacle
     if site.reasons:

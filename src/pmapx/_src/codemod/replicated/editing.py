@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
+from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change
@@ -31,8 +32,17 @@ _READING_OUTSIDE = ("jax.device_get", "numpy.")
 _SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 
 
-def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> dict[str, list[Edit]]:
-    """Returns the changes to each file, by its path; ``merged`` are those of merged batches."""
+def edits(
+    maps: Maps,
+    decisions: Decisions,
+    merged: Sequence[Change] = (),
+    *,
+    has_helper_function: bool = True,
+) -> dict[str, list[Edit]]:
+    """Returns the changes to each file, by its path; ``merged`` are those of merged batches.
+
+    Without the helper function, what writes the maps puts ``jax.device_put`` in the place of calls.
+    """
     found: dict[Module, list[Edit]] = {}
     gone: dict[Module, set[ast.AST]] = {}
     placing: set[Module] = set()
@@ -41,7 +51,7 @@ def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> di
     is_donated = {change.node: donated for change, donated in decisions.changes}
     changes = [change for change, _ in decisions.changes]
     for change in one_liners.in_makers(changes, maps.modules):
-        made = _changed(change, is_donated.get(change.node, False))
+        made = _changed(change, is_donated.get(change.node, False), has_helper_function)
         found.setdefault(change.module, []).extend(made)
         gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
@@ -71,7 +81,7 @@ def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> di
     for module, replaced in gone.items():
         found[module] += pmapx_imports.edits(module, replaced, {}, needs=False)
     for module, made in found.items():
-        if module in placing and not has_helper(module):
+        if module in placing and has_helper_function and not has_helper(module):
             made.append(_helper(module))
         elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
             line = pmapx_imports.end_of_imports(module)
@@ -79,7 +89,7 @@ def edits(maps: Maps, decisions: Decisions, merged: Sequence[Change] = ()) -> di
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
-def _changed(change: Change, is_donated: bool) -> list[Edit]:
+def _changed(change: Change, is_donated: bool, has_copies: bool) -> list[Edit]:
     module, node = change.module, change.node
     whole = module.place(node)
     if change.kind == "index":
@@ -90,14 +100,79 @@ def _changed(change: Change, is_donated: bool) -> list[Edit]:
     assert change.kept is not None
     kept = module.place(change.kept)
     if change.kind == "place":
-        devices = "" if change.devices is None else f", {_text(module, change.devices)}"
-        return [*keeping(whole, kept, f"{HELPER}(", f"{devices})")]
+        before, after = f"{HELPER}(", ")"
+        is_shared = _is_used_again(module, node, change.kept) or _has_twins(module, change.kept)
+        if is_donated and not has_copies and is_shared:
+            # A step that reuses the memory of its state must not take it from another array.
+            before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", "))"
+        if change.devices is not None:
+            after = f"{after[:-1]}, {_text(module, change.devices)})"
+        return [*keeping(whole, kept, before, after)]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
     elif is_donated and _is_kept(module, node):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
     return [*keeping(whole, kept, before, after)]
+
+
+def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
+    """Tells whether the program uses what is put on the devices after that."""
+    if isinstance(kept, ast.Call):
+        return False
+    if not isinstance(kept, ast.Name):
+        return True
+    statement: ast.AST = node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if any(isinstance(each, ast.Name) and each.id == kept.id for each in targets):
+        return False
+    around = module.functions_around(node)
+    block = around[0] if around else module.source.tree
+    above: ast.AST = statement
+    is_in_loop = False
+    while above is not block and not isinstance(above, ast.Module):
+        is_in_loop = is_in_loop or isinstance(above, (ast.For, ast.While))
+        above = module.parent(above)
+    end = statement.end_lineno or statement.lineno
+    return is_in_loop or any(
+        isinstance(part, ast.Name) and part.id == kept.id and part.lineno > end
+        for part in ast.walk(block)
+    )
+
+
+def _has_twins(module: Module, node: ast.expr) -> bool:
+    """Tells whether a tree may have an array twice, whose memory can be donated only once."""
+    around = module.functions_around(node)
+    block = around[0] if around else module.source.tree
+    trees = [node]
+    if isinstance(node, ast.Name):
+        trees += [
+            part.value
+            for part in ast.walk(block)
+            if isinstance(part, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == node.id for t in part.targets)
+        ]
+    return any(_holds_twice(tree) for tree in trees)
+
+
+def _holds_twice(tree: ast.expr) -> bool:
+    held = [
+        ast.dump(part)
+        for parent in ast.walk(tree)
+        for part in (
+            [*parent.args, *(keyword.value for keyword in parent.keywords)]
+            if isinstance(parent, ast.Call)
+            else parent.values
+            if isinstance(parent, ast.Dict)
+            else parent.elts
+            if isinstance(parent, (ast.Tuple, ast.List))
+            else []
+        )
+        if isinstance(part, (ast.Name, ast.Attribute))
+    ]
+    return len(held) != len(set(held))
 
 
 def _stacked_again(change: Change) -> list[Edit]:

@@ -65,6 +65,8 @@ def restyle(
     left: Mapping[Place, str] | None = None,
     *,
     is_merging: bool = False,
+    mergeable: Collection[Place] | None = None,
+    has_helper_function: bool = True,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -75,6 +77,8 @@ def restyle(
       left: the uses of pmap that will not be rewritten, and why.
       is_merging: whether batches that are split over the devices are merged as well. The program is
         right again only after its maps take them so.
+      mergeable: the uses of pmap that can take them so, by their places; None for all.
+      has_helper_function: whether a function of the file puts state on all devices.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -82,7 +86,11 @@ def restyle(
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))
     try:
-        return _restyle(modules, evidence, named, left or {}, is_merging)
+        maps = Maps(modules, evidence)
+        if mergeable is not None:
+            for each in maps:
+                each.is_mergeable = each.wrapper is None and each.site in mergeable
+        return _restyle(modules, maps, named, left or {}, is_merging, has_helper_function)
     except RecursionError:
         maps = Maps(modules, evidence)
         stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
@@ -93,12 +101,12 @@ def restyle(
 
 def _restyle(
     modules: Sequence[Module],
-    evidence: Evidence,
+    maps: Maps,
     named: Sequence[str],
     left: Mapping[Place, str],
     is_merging: bool,
+    has_helper_function: bool,
 ) -> Restyled:
-    maps = Maps(modules, evidence)
     for each in maps:
         for place, reason in left.items():
             if place.is_inside(each.made_at) or place.is_inside(each.site):
@@ -112,7 +120,7 @@ def _restyle(
     merged = Merging()
     if is_merging:
         merged = merging.merge(modules, maps, decided.arguments, decided.results)
-    edits = editing.edits(maps, decided, merged.changes)
+    edits = editing.edits(maps, decided, merged.changes, has_helper_function=has_helper_function)
     for module in modules:
         reason = _broken(module, edits.get(os.path.normpath(module.path), []))
         if reason:

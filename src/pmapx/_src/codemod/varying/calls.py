@@ -183,9 +183,7 @@ class Calls(Expressions):
             return self._run(function, args, keywords, rest, node)
         if isinstance(function, Partial):
             whole = {**function.keywords, **keywords}
-            return self.call(
-                frame, function.function, [*function.args, *args], whole, rest, node
-            )
+            return self.call(frame, function.function, [*function.args, *args], whole, rest, node)
         if isinstance(function, Gradient):
             return self._gradient(frame, function, args, keywords, rest, node)
         if isinstance(function, Type):
@@ -278,9 +276,7 @@ class Calls(Expressions):
         extra = {name: held for name, held in keywords.items() if name not in every}
         names.update({name: held for name, held in keywords.items() if name in every})
         around = Frame(closure.scope)
-        defaults = dict(
-            zip(reversed(positional), reversed(signature.defaults), strict=False)
-        )
+        defaults = dict(zip(reversed(positional), reversed(signature.defaults), strict=False))
         defaults |= {
             each.arg: default
             for each, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
@@ -360,7 +356,9 @@ class Calls(Expressions):
 
 
 def _inherits_fields(cls: facts.Class) -> bool:
-    return any(isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base)
+    return any(
+        isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base
+    )
 
 
 def _without_none(returned: list[Value]) -> Value:

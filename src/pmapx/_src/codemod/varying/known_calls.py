@@ -45,7 +45,16 @@ _DIFFERING = frozenset(
     }
 )  # fmt: skip
 # Modules of Flax's nnx change in place when they are called.
-_DIFFERING_MODULES = ("flax.nnx.", "numpy.random.", "random.", "secrets.", "uuid.", "socket.", "os.", "time.")
+_DIFFERING_MODULES = (
+    "flax.nnx.",
+    "numpy.random.",
+    "random.",
+    "secrets.",
+    "uuid.",
+    "socket.",
+    "os.",
+    "time.",
+)
 # What these return is called as the first argument is, and gives the same.
 _SAME_FUNCTION = (
     known_names.JIT
@@ -156,8 +165,8 @@ def _known(
 def _refuse_same_axis(reader: Calls, keywords: Keywords, node: ast.AST) -> None:
     for name in ("axis_name", "spmd_axis_name"):
         held = keywords.get(name)
-        is_other = isinstance(held, Literal) and reader.axis is not ... and (
-            held.value != reader.axis
+        is_other = (
+            isinstance(held, Literal) and reader.axis is not ... and (held.value != reader.axis)
         )
         if held is not None and not is_other:
             raise NotFollowedError("an inner axis", getattr(node, "lineno", 0))
@@ -247,7 +256,9 @@ def _fori_loop(
 def _while_loop(
     reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
 ) -> Value:
-    test, function = (_argument(args, keywords, i, n) for i, n in ((0, "cond_fun"), (1, "body_fun")))
+    test, function = (
+        _argument(args, keywords, i, n) for i, n in ((0, "cond_fun"), (1, "body_fun"))
+    )
 
     def body(carry: Value) -> tuple[Value, Value]:
         tested = reader.call(frame, test, [carry], {}, None, node)

@@ -56,6 +56,10 @@ class Meshes:
             if key[1]:
                 quoted = use.axis if use.known_layout.axis else use.default_axis
                 use.mesh = f"jax.sharding.Mesh({key[1]}, ({quoted},), {AUTO})"
+            elif use.site.is_called_at_once and not use.is_counted and use.counted_argument:
+                devices = f"jax.devices()[: len(jax.tree.leaves({use.counted_argument})[0])]"
+                quoted = use.axis if use.known_layout.axis else use.default_axis
+                use.mesh = f"jax.sharding.Mesh({devices}, ({quoted},), {AUTO})"
             elif is_outside and not self._may_start:
                 use.mesh, use.is_lazy = self._text(value), True
             else:

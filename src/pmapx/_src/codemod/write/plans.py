@@ -12,8 +12,9 @@ from pmapx._src.analysis.values import constant
 from pmapx._src.codemod import forms
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
-from pmapx._src.codemod.forms import Form
+from pmapx._src.codemod.forms import Form, shard_map_call, shard_map_decorator
 from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.replicated.groups import WHOLE
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
 
 NESTED = (
@@ -49,6 +50,27 @@ class Plan:
     use: Use
     form: Form | None = None
     reason: str = ""
+
+    @property
+    def takes_merged(self) -> bool:
+        """Whether its arguments can be global arrays, whose shards the mapped body takes."""
+        is_written_out = self.form in (shard_map_call, shard_map_decorator)
+        return is_written_out and self.use.names is not None
+
+    def merge(self, arguments: frozenset[int], results: frozenset[int]) -> bool:
+        """Lets arguments and results be global arrays, if the form can."""
+        if not self.takes_merged:
+            return False
+        layout = self.use.known_layout
+        if any(layout.in_axes_of(i) != 0 for i in arguments):
+            return False
+        is_whole = WHOLE in results
+        if is_whole and layout.out_axes != 0:
+            return False
+        if results and not is_whole and not isinstance(layout.out_axes, tuple):
+            return False
+        self.use.merge(arguments, results)
+        return not self.form.obstacle(self.use)  # type: ignore[union-attr]
 
     @property
     def functions(self) -> list[str]:

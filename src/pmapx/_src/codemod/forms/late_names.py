@@ -1,0 +1,58 @@
+"""Names of a mapped function's text that mean something else when a lambda around it is called."""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.codemod.forms.use import Use
+
+_LOOPS = (
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
+
+
+def is_bound_again(use: Use) -> bool:
+    """Returns whether the function's text may mean another function once the site is passed.
+
+    ``step = jax.pmap(step)`` is the commonest: in a lambda, ``step`` would be the map itself.
+    """
+    call = use.whole
+    if not isinstance(call, ast.Call) or not call.args or use.site.kind == "decorator":
+        return False
+    function = call.args[0]
+    texts = {
+        ast.unparse(part)
+        for part in ast.walk(function)
+        if isinstance(part, (ast.Name, ast.Attribute))
+    }
+    names = {part.id for part in ast.walk(function) if isinstance(part, ast.Name)}
+    inner = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
+    around = use.module.functions_around(use.node)
+    block = around[0] if around else use.module.source.tree
+    stored: dict[str, list[int]] = {}
+    for part in ast.walk(block):
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Store):
+            stored.setdefault(ast.unparse(part), []).append(part.lineno)
+        elif isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part is not block:
+            stored.setdefault(part.name, []).append(part.lineno)
+    here = use.site.whole.line
+    if any(line >= here for text in texts for line in stored.get(text, ())):
+        return True
+    node: ast.AST = use.node
+    while node is not block and not isinstance(node, ast.Module):
+        if isinstance(node, _LOOPS):
+            changed = {
+                part.id
+                for part in ast.walk(node)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+            if (names - inner) & changed:
+                return True
+        node = use.module.parent(node)
+    return False
