@@ -52,10 +52,12 @@ class Flow(StackedCalls):
             self.graph.forget()
             self.maps.forget()
             self._before, self._values, self.resolved = self._values, {}, set()
+            self._parameters.clear()
             for module in self.modules:
                 self._statements(module, module.source.tree.body)
                 self._bindings(module)
-            if _shapes(self._before) == _shapes(self._values):
+            is_new = self.connect()
+            if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
                 return
 
