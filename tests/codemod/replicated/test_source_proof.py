@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from example_programs import PROGRAMS
-from state_programs import HEAD, REPLICATED, STACKED
+from state_programs import BOUNDARIES, HEAD, REPLICATED, STACKED
 from trainer_programs import HEAD as TRAINER_HEAD
 from trainer_programs import STAYS, TRAINERS
 
@@ -45,7 +45,8 @@ for name in sys.argv[1:]:
 
 
 def state_programs():
-    texts = {**REPLICATED, **{name: text for name, (text, _) in STACKED.items()}}
+    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
+    texts = {**REPLICATED, **others}
     return {name: HEAD + text for name, text in texts.items()}
 
 

@@ -99,7 +99,9 @@ class _Judge:
     def _may_stack_again(self, group: list[Element]) -> bool:
         """Tells whether uses that are not followed get a stacked copy, of state and of no more."""
         positions = [each.position for each in group if each.position is not None]
-        taken, given = ({p.site for p in positions if p.is_output is kind} for kind in (False, True))
+        taken, given = (
+            {p.site for p in positions if p.is_output is kind} for kind in (False, True)
+        )
         is_state = any(each.is_made for each in group) or bool(taken & given)
         calls = [self.flow.maps.by_key(site).node for site in taken | given]
         is_on_all = all(

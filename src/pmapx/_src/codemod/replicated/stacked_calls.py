@@ -226,7 +226,7 @@ class StackedCalls(StackedValues):
             return self._made(module, node, only, node.args[1] if len(node.args) > 1 else None)
         copied = copies.copied(module, node, called)
         if copied is not None:
-            return self._made(module, node, copied, None)
+            return self._made(module, node, copied.tree, copied.devices)
         if called <= copies.UNREPLICATE and only is not None and len(node.args) == 1:
             return self._first(module, node, only)
         if called <= known_names.TREE_MAP and len(node.args) > 1:

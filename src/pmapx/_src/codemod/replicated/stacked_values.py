@@ -272,10 +272,10 @@ class StackedValues(abc.ABC):
             return self._part_of(base)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
-            self.hand_over(module, node.value, why, "the index")
-            return OTHER
         elif not self._takes_shard(module, node, base):
             why = "the index may choose from a tuple: the run did not get here"
+            self.hand_over(module, node.value, why, "the index")
+            return OTHER
         else:
             base.element.changes[node] = Change(module, "index", node)
             return OTHER

@@ -119,6 +119,10 @@ class Calls(Expressions):
             # A primitive of the program's own may do anything.
             return Fresh(Cause(f"{ast.unparse(node.func)}(...)", node.lineno))
         given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
+        if name == "value_and_grad" and "axis_name" in keywords and cause_of(base) is None:
+            # Flax's DynamicScale, whose gradients are their mean over the axis.
+            if known_calls.is_mapped_axis(self, keywords["axis_name"]) and len(args) == 1:
+                return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=args)
         is_data = type(base) is Value or isinstance(base, (Fresh, Items, Literal, Table))
         if not is_data:
             return None
@@ -183,9 +187,7 @@ class Calls(Expressions):
             return self._run(function, args, keywords, rest, node)
         if isinstance(function, Partial):
             whole = {**function.keywords, **keywords}
-            return self.call(
-                frame, function.function, [*function.args, *args], whole, rest, node
-            )
+            return self.call(frame, function.function, [*function.args, *args], whole, rest, node)
         if isinstance(function, Gradient):
             return self._gradient(frame, function, args, keywords, rest, node)
         if isinstance(function, Type):
@@ -278,9 +280,7 @@ class Calls(Expressions):
         extra = {name: held for name, held in keywords.items() if name not in every}
         names.update({name: held for name, held in keywords.items() if name in every})
         around = Frame(closure.scope)
-        defaults = dict(
-            zip(reversed(positional), reversed(signature.defaults), strict=False)
-        )
+        defaults = dict(zip(reversed(positional), reversed(signature.defaults), strict=False))
         defaults |= {
             each.arg: default
             for each, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
@@ -360,7 +360,9 @@ class Calls(Expressions):
 
 
 def _inherits_fields(cls: facts.Class) -> bool:
-    return any(isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base)
+    return any(
+        isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base
+    )
 
 
 def _without_none(returned: list[Value]) -> Value:

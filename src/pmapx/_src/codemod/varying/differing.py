@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Set
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Exported
+from pmapx._src.analysis.values import Bound, Exported, Function
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 
@@ -103,8 +103,10 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
     for node in ast.walk(tree[0]):
         if isinstance(node, ast.Call):
             followed.add(id(node.func))
-            if _name(node.func) in _TRANSFORMS:
-                followed.update(map(id, node.args))
+            callees = tree[1].facts.callees.get(node) if tree[1] is not None else None
+            is_inside = callees and all(isinstance(f, (Function, Bound)) for f in callees)
+            if is_inside or _name(node.func) in _TRANSFORMS:
+                followed.update(map(id, (*node.args, *(k.value for k in node.keywords))))
     return any(
         _name(node) in names
         and id(node) not in followed

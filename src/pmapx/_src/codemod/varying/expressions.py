@@ -140,7 +140,9 @@ class Expressions(Bodies):
             elif key is None and isinstance(held, Table) and held.cause is None:
                 table.items.update(held.items)
                 if held.rest is not None:
-                    table.rest = held.rest if table.rest is None else joined([table.rest, held.rest])
+                    table.rest = (
+                        held.rest if table.rest is None else joined([table.rest, held.rest])
+                    )
             else:
                 given = [each for each in (name, held, table.rest) if each is not None]
                 table.rest = Value(cause_of(*given), tuple(given))
@@ -212,9 +214,7 @@ class Expressions(Bodies):
             found += [one for one in self.derived.get(each.node.name, ()) if one not in found]
         return found
 
-    def _bound(
-        self, frame: Frame, table: Table, method: facts.Function, node: ast.AST
-    ) -> Value:
+    def _bound(self, frame: Frame, table: Table, method: facts.Function, node: ast.AST) -> Value:
         names = {getattr(each, "id", getattr(each, "attr", ""))
                  for each in getattr(method.node, "decorator_list", ())}  # fmt: skip
         if "staticmethod" in names:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pmapx._src.codemod.varying.calls import Calls
 
 Keywords = dict[str, Value]
+# What DynamicScale.value_and_grad(f, axis_name=...) returns.
+SCALED_GRADIENT = "flax.training.dynamic_scale.DynamicScale.value_and_grad()"
 _REDUCTIONS = frozenset(
     {
         *(f"jax.lax.{name}" for name in ("pmean", "psum", "pmax", "pmin", "all_gather")),
@@ -45,7 +47,16 @@ _DIFFERING = frozenset(
     }
 )  # fmt: skip
 # Modules of Flax's nnx change in place when they are called.
-_DIFFERING_MODULES = ("flax.nnx.", "numpy.random.", "random.", "secrets.", "uuid.", "socket.", "os.", "time.")
+_DIFFERING_MODULES = (
+    "flax.nnx.",
+    "numpy.random.",
+    "random.",
+    "secrets.",
+    "uuid.",
+    "socket.",
+    "os.",
+    "time.",
+)
 # What these return is called as the first argument is, and gives the same.
 _SAME_FUNCTION = (
     known_names.JIT
@@ -99,6 +110,10 @@ def call(
         return Fresh(Cause(f"{leaf}(...)", line))
     if name in _LOOKING:
         return Fresh()
+    if name == SCALED_GRADIENT:
+        # The scale, whether all gradients are finite, the value, and the gradients.
+        value = reader.call(frame, args[0], args[1:], keywords, rest, node)
+        return Items(items=[Fresh(), Fresh(), value, Fresh()])
     if rest is None:
         found = _known(reader, frame, name, args, keywords, node)
         if found is not None:
@@ -156,8 +171,8 @@ def _known(
 def _refuse_same_axis(reader: Calls, keywords: Keywords, node: ast.AST) -> None:
     for name in ("axis_name", "spmd_axis_name"):
         held = keywords.get(name)
-        is_other = isinstance(held, Literal) and reader.axis is not ... and (
-            held.value != reader.axis
+        is_other = (
+            isinstance(held, Literal) and reader.axis is not ... and (held.value != reader.axis)
         )
         if held is not None and not is_other:
             raise NotFollowedError("an inner axis", getattr(node, "lineno", 0))
@@ -173,16 +188,17 @@ def _reduced(
     is_grouped = groups is not None and not (isinstance(groups, Literal) and groups.value is None)
     if is_grouped:
         return Fresh(Cause("a reduction over groups of devices", getattr(node, "lineno", 0)))
-    if rest is None and _is_mapped_axis(reader, axis):
+    if rest is None and is_mapped_axis(reader, axis):
         return Fresh()
     return reader.computed(node, data, axis, groups, rest)
 
 
-def _is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
+def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
+    """Tells whether a reduction is over the mapped axis."""
     if axis is None or reader.axis is None:
         return False
     if isinstance(axis, Items) and axis.cause is None and not axis.is_open:
-        return any(_is_mapped_axis(reader, each) for each in axis.items)
+        return any(is_mapped_axis(reader, each) for each in axis.items)
     if isinstance(axis, Literal) and reader.axis is not ...:
         return bool(axis.value == reader.axis)
     # A reduction must name an axis that is mapped, and there is no other.
@@ -247,7 +263,9 @@ def _fori_loop(
 def _while_loop(
     reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
 ) -> Value:
-    test, function = (_argument(args, keywords, i, n) for i, n in ((0, "cond_fun"), (1, "body_fun")))
+    test, function = (
+        _argument(args, keywords, i, n) for i, n in ((0, "cond_fun"), (1, "body_fun"))
+    )
 
     def body(carry: Value) -> tuple[Value, Value]:
         tested = reader.call(frame, test, [carry], {}, None, node)

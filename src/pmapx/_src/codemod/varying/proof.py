@@ -42,8 +42,10 @@ class SourceProof:
             for held in module.env.names.values():
                 for cls in facts.of_kind(held, facts.Class):
                     for base in cls.node.bases:
-                        name = base.attr if isinstance(base, ast.Attribute) else (
-                            getattr(base, "id", "")
+                        name = (
+                            base.attr
+                            if isinstance(base, ast.Attribute)
+                            else (getattr(base, "id", ""))
                         )
                         found.setdefault(name, []).append(cls)
         return found
@@ -155,4 +157,3 @@ def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]
 
 def _at(cause: Cause) -> str:
     return f" (line {cause.line})" if cause.line else ""
-

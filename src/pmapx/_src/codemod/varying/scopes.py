@@ -160,7 +160,6 @@ class Scope:
             scope = scope.around
         return self.outside.name(self.module, self.env, name)
 
-
     def local(self) -> list[Value]:
         """Returns what the functions around hold that are read themselves."""
         held = [] if self.around is None else self.around.local()

@@ -234,7 +234,9 @@ def join(first: Value, second: Value) -> Value:
             for key in keys
         }  # fmt: skip
         rest = join(first.rest, second.rest) if first.rest and second.rest else None
-        return Table(own, (first, second), items_by_key, rest or first.rest or second.rest, first.cls)
+        return Table(
+            own, (first, second), items_by_key, rest or first.rest or second.rest, first.cls
+        )
     return Value(own, (first, second))
 
 
@@ -255,8 +257,10 @@ def _is_same(one: Value, other: Value) -> bool:
         return one.name == other.name
     if isinstance(one, Closure) and isinstance(other, Closure):
         return one.node is other.node and one.scope is other.scope and one.bound == other.bound
-    return isinstance(one, (Fresh, Literal)) and isinstance(other, (Fresh, Literal)) and (
-        (cause_of(one) is None) == (cause_of(other) is None)
+    return (
+        isinstance(one, (Fresh, Literal))
+        and isinstance(other, (Fresh, Literal))
+        and ((cause_of(one) is None) == (cause_of(other) is None))
     )
 
 
