@@ -82,7 +82,7 @@ class Outside:
         return self.value(module, held, is_all=True)
 
     def value(self, module: Module, held: facts.Value, *, is_all: bool) -> Value:
-        """Returns what the analysis knows of a value; it may be something else unless ``is_all``."""
+        """Returns what is known of a value; it may be something else unless ``is_all``."""
         found = [self._of(module, fact) for fact in held]
         if not found or not is_all:
             found.append(Value())
