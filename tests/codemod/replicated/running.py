@@ -36,7 +36,7 @@ out.write_bytes(pickle.dumps(results))
 
 
 class Runs:
-    """Every program before and after, by proof and by names, and what became of it."""
+    """Every program before and after, by a run, by its source and by names, and what came of it."""
 
     def __init__(self, folder, texts, named=None):
         """Run programs, each a text or a dict of files; ``named`` are names to try as well."""
@@ -47,11 +47,12 @@ class Runs:
         self.done = {}
         for name in texts:
             self._migrate(name, "new", evidence=evidence)
+            self._migrate(name, "source")
             if named and name in named:
                 self._migrate(name, "named", named=named[name])
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         env |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-        versions = ["new", "named"] if named else ["new"]
+        versions = ["new", "source", "named"] if named else ["new", "source"]
         command = self._command("after", *versions)
         run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
         assert run.returncode == 0, run.stderr[-3000:]

@@ -123,6 +123,50 @@ STATE = state
 }
 
 # Each with a part of the reason.
+REPLICATED |= {
+    "copies_repeated": """
+state = jax.tree.map(lambda x: jnp.repeat(jnp.expand_dims(x, 0), N, axis=0), INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+    "copies_put_on_their_devices": """
+def copied(leaf):
+    if isinstance(leaf, np.ndarray):
+        return jnp.stack([leaf] * len(jax.local_devices()))
+    return jnp.repeat(leaf[None], jax.local_device_count(), axis=0)
+state = jax.tree.map(copied, INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+    "copies_broadcast": """
+state = jax.tree.map(lambda x: np.broadcast_to(x, (N,) + x.shape), INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+    "a_function_that_takes_state_and_others": """
+def wait(tree):
+    jax.tree.map(lambda x: x.dtype, tree)
+    return None
+step = jax.pmap(train_step, "batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+    wait((state, loss))
+    wait(INIT)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+}
+
 STACKED = {
     "statistics_of_each_device": (
         """
@@ -229,17 +273,6 @@ STATE = state
 """,
         "['n'] differs since `axis_index` at differs_by_itself.py:18",
     ),
-    "goes_to_code_that_is_not_seen": (
-        """
-step = jax.pmap(train_step, axis_name="batch")
-state = jax.device_put_replicated(INIT, jax.local_devices())
-for batch in ROWS:
-    state, loss = step(state, batch)
-RESULT = np.add.reduce(state["w"])
-STATE = state
-""",
-        "it goes to np.add.reduce(...) (line",
-    ),
     "never_reached": (
         """
 step = jax.pmap(train_step, axis_name="batch")
@@ -250,5 +283,51 @@ RESULT = jax.device_get(state)
 STATE = state
 """,
         "the command never called it",
+    ),
+}
+
+# State that something takes in a way that is not followed, with a part of what is written there.
+BOUNDARIES = {
+    "goes_to_code_that_is_not_seen": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = np.add.reduce(state["w"])
+STATE = state
+""",
+        "# With a leading device axis, as np.add.reduce takes it.",
+    ),
+    "goes_to_a_callback_among_others": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+def fit(state, callbacks):
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        callbacks["watch"](0, {"state": state, "step": 1})
+    return state
+seen = []
+def watch(step, values):
+    seen.append(np.asarray(values["state"]["w"]))
+callbacks = {f.__name__: f for f in (watch,)}
+state = fit(jax.device_put_replicated(INIT, jax.local_devices()), callbacks)
+RESULT = seen, jax.device_get(first(state))
+STATE = state
+""",
+        'as callbacks["watch"] takes it',
+    ),
+    "a_function_is_mapped_over_it": (
+        """
+def norm(x):
+    return float(np.abs(np.asarray(x)).sum())
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.tree.map(norm, state), loss[0]
+STATE = state
+""",
+        "jax.tree.map(lambda x: jax.numpy.stack(",
     ),
 }

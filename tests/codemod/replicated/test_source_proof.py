@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
+import bodies
 from example_programs import PROGRAMS
-from state_programs import HEAD, REPLICATED, STACKED
+from state_programs import BOUNDARIES, HEAD, REPLICATED, STACKED
 from trainer_programs import HEAD as TRAINER_HEAD
 from trainer_programs import STAYS, TRAINERS
 
@@ -45,7 +46,8 @@ for name in sys.argv[1:]:
 
 
 def state_programs():
-    texts = {**REPLICATED, **{name: text for name, (text, _) in STACKED.items()}}
+    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
+    texts = {**REPLICATED, **others}
     return {name: HEAD + text for name, text in texts.items()}
 
 
@@ -94,10 +96,14 @@ def of_map(path, maps, proof, each):
     mapped = [i for i in range(count) if i not in each.static and each.in_axis(i) is not None]
     chosen = [set(), set(mapped), *({i} for i in mapped), *(set(mapped) - {i} for i in mapped)]
     for taken in chosen:
-        arguments = [Cause(f"`{i}`") if i in mapped and i not in taken else None
-                     for i in range(count)]  # fmt: skip
+        names = [*each.parameters, *map(str, range(len(each.parameters), count))]
+        arguments = [
+            Cause(f"`{names[i]}`") if i in mapped and i not in taken else None for i in range(count)
+        ]
         has_keywords = any(not name.isdigit() for name in record.names)
-        rest = Value(Cause("`keyword`") if has_keywords else None)
+        rest = Value() if each.static else None
+        if has_keywords:
+            rest = Value(Cause("`keyword`"))
         functions = maps.functions_of(each)
         results = proof.varying(each.module, functions, each.axis, arguments, rest)
         indices = [WHOLE] if record.arity is None else range(record.arity)
@@ -120,6 +126,39 @@ def checked(folder, paths):
     made = sum(not reason for _, reason, _ in found)
     missed = [f"{where}: {reason}" for where, reason, against in found if reason and not against]
     return wrong, made, missed
+
+
+@pytest.fixture(scope="module")
+def of_bodies(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bodies")
+    texts = {n: bodies.HEAD + text + bodies.TAIL for n, (text, _) in bodies.BODIES.items()}
+    return list(claims(folder, written(folder / "programs", texts)))
+
+
+def test_no_claim_about_a_body_is_wrong(of_bodies):
+    assert [
+        (where, against) for where, reason, against in of_bodies if against and not reason
+    ] == []
+
+
+@pytest.mark.parametrize("name", bodies.BODIES)
+def test_results_of_a_body_differ_as_expected(of_bodies, name):
+    found = {
+        int(where.split()[2]): reason
+        for where, reason, _ in of_bodies
+        if where.startswith(f"{name}.py") and where.endswith("given [0]")
+    }
+    assert found
+    differing = {index for index, reason in found.items() if reason}
+    assert differing == bodies.BODIES[name][1], found
+
+
+def test_a_reason_names_what_it_depends_on_and_where(of_bodies):
+    reasons = [r for where, r, _ in of_bodies if where.startswith("the_index_of_the_device.py")]
+    assert (
+        "`state['w'] + noise` depends on axis_index(...) (line 14) "
+        "and is never reduced over 'batch'"
+    ) in reasons
 
 
 def test_small_programs(tmp_path):

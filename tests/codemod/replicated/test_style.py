@@ -5,29 +5,44 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from running import Runs
-from state_programs import HEAD, REPLICATED, STACKED
+from state_programs import BOUNDARIES, HEAD, REPLICATED, STACKED
 
 from pmapx._src.codemod.migration import migrate
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    texts = {**REPLICATED, **{name: text for name, (text, _) in STACKED.items()}}
+    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
+    texts = {**REPLICATED, **others}
     texts = {name: HEAD + text for name, text in texts.items()}
     return Runs(tmp_path_factory.mktemp("replicated"), texts)
 
 
-@pytest.mark.parametrize("name", [*REPLICATED, *STACKED])
-def test_a_program_gives_the_same_to_the_bit(runs, name):
-    assert runs.differences("new", name) == []
+VERSIONS = ("new", "source")
+# The result has its axis only as long as the state has.
+OTHER_RESULT = {("source", "never_reached")}
 
 
-@pytest.mark.parametrize("name", REPLICATED)
-def test_state_is_replicated(runs, name):
-    before, after = runs.state("old", name), runs.state("new", name)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES])
+def test_a_program_gives_the_same_to_the_bit(runs, name, version):
+    if (version, name) not in OTHER_RESULT:
+        assert runs.differences(version, name) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", [*REPLICATED, *BOUNDARIES])
+def test_state_is_replicated(runs, name, version):
+    before, after = runs.state("old", name), runs.state(version, name)
     assert [shape[0] for shape, _, _ in before] == [8] * len(before)
-    assert after == [(shape[1:], 8, True) for shape, _, _ in before]
-    assert runs.done["new", name].stays == ()
+    assert after == [(shape[1:], 8, True) for shape, _, _ in before], runs.done[version, name].stays
+    if name in REPLICATED and version == "new":
+        assert runs.done[version, name].stays == ()
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_what_is_not_followed_gets_a_stacked_copy(runs, name):
+    assert BOUNDARIES[name][1] in runs.text("source", name)
 
 
 @pytest.mark.parametrize("name", REPLICATED)

@@ -134,11 +134,29 @@ def index_taken(function: ast.AST) -> int | None:
     if isinstance(body, list) and len(body) == 1 and isinstance(body[0], ast.Return):
         body = body[0].value
     arguments = getattr(function, "args", None)
-    if not isinstance(body, ast.Subscript) or arguments is None or len(arguments.args) != 1:
+    if arguments is None or len(arguments.args) != 1:
+        return None
+    if _is_first_shard(body, arguments.args[0].arg):
+        return 0
+    if not isinstance(body, ast.Subscript):
         return None
     is_of_parameter = isinstance(body.value, ast.Name) and body.value.id == arguments.args[0].arg
     index = body.slice.value if isinstance(body.slice, ast.Constant) else None
     return index if is_of_parameter and type(index) is int else None
+
+
+def _is_first_shard(body: ast.AST | None, name: str) -> bool:
+    """Tells whether it is ``x.addressable_shards[0].data``, without the axis of the shard."""
+    if isinstance(body, ast.Call) and isinstance(body.func, ast.Attribute):
+        given = [*body.args, *(keyword.value for keyword in body.keywords)]
+        is_first = len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0
+        data = body.func.value if body.func.attr == "squeeze" and is_first else None
+    elif isinstance(body, ast.Subscript):
+        is_first = isinstance(body.slice, ast.Constant) and body.slice.value == 0
+        data = body.value if is_first else None
+    else:
+        data = None
+    return data is not None and ast.unparse(data) == f"{name}.addressable_shards[0].data"
 
 
 def record_shard(frame: Frame, node: ast.AST, stacked: Stacked) -> None:

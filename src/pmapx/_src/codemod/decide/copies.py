@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.interpreter.indexing import index_taken
@@ -11,7 +12,19 @@ from pmapx._src.analysis.module import Module
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
+_REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
+_EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
+_PUTS = frozenset({"jax.device_put"})
+_SHARDED = frozenset({"jax.device_put_sharded"})
 _BROADCASTS = frozenset({"jax.numpy.broadcast_to", "numpy.broadcast_to"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy is stacked of for each device, and the devices, None for all that there are."""
+
+    tree: ast.expr
+    devices: ast.expr | None = None
 
 
 def takes_first(call: ast.Call, only: int | None = None) -> bool:
@@ -22,18 +35,51 @@ def takes_first(call: ast.Call, only: int | None = None) -> bool:
     return index is not None and only in (None, index)
 
 
-def copied(module: Module, call: ast.Call, called: frozenset[str]) -> ast.expr | None:
+def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None:
     """Returns what a call stacks copies of: ``jnp.stack([x] * n)``, alone or in a tree_map."""
-    if called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
-        function = call.args[0]
-        if isinstance(function, ast.Lambda) and isinstance(function.body, ast.Call):
-            inner = names_called(module, function.body)
-            of = _of(module, function.body, inner)
-            parameters = function.args.args
-            if isinstance(of, ast.Name) and len(parameters) == 1 and of.id == parameters[0].arg:
-                return call.args[1]
-        return None
+    if called and called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
+        found = _copied_by(module, call.args[0], call)
+        return None if found is None else Copied(call.args[1], found.devices)
     return _of(module, call, called)
+
+
+def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
+    """Returns what a function stacks copies of, if that is its parameter."""
+    function = node if isinstance(node, ast.Lambda) else _definition(module, node, call)
+    if function is None or len(function.args.args) != 1:
+        return None
+    if isinstance(function, ast.Lambda):
+        results: list[ast.expr | None] = [function.body]
+    else:
+        results = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
+    found: list[Copied] = []
+    for result in results:
+        one = (
+            _of(module, result, names_called(module, result))
+            if (isinstance(result, ast.Call))
+            else None
+        )
+        is_own = one is not None and isinstance(one.tree, ast.Name)
+        if one is None or not is_own or one.tree.id != function.args.args[0].arg:  # type: ignore[attr-defined]
+            return None
+        found.append(one)
+    return found[0] if found else None
+
+
+def _definition(module: Module, node: ast.expr, call: ast.Call) -> ast.FunctionDef | None:
+    """Returns the function of this name around a call, if there is one such definition."""
+    if not isinstance(node, ast.Name):
+        return None
+    for scope in (*module.functions_around(call), module.source.tree):
+        found = [
+            part
+            for part in ast.iter_child_nodes(scope)
+            if isinstance(part, ast.FunctionDef) and part.name == node.id
+        ]
+        if found:
+            is_plain = len(found) == 1 and not found[0].decorator_list
+            return found[0] if is_plain else None
+    return None
 
 
 def names_called(module: Module, call: ast.AST) -> frozenset[str]:
@@ -42,22 +88,56 @@ def names_called(module: Module, call: ast.AST) -> frozenset[str]:
     return found.names if found is not None else frozenset()
 
 
-def _of(module: Module, call: ast.Call, called: frozenset[str]) -> ast.expr | None:
-    if not called or call.keywords:
+def _of(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None:
+    if not called:
         return None
-    if called <= _STACKS and len(call.args) == 1:
-        return _repeated(module, call.args[0])
-    if called <= _BROADCASTS and len(call.args) == 2:
-        return _broadcast(module, call.args[0], call.args[1])
+    args = call.args
+    if called <= _PUTS and len(args) == 2 and isinstance(args[0], ast.Call) and not call.keywords:
+        # The copies are put on their devices at once.
+        return _of(module, args[0], names_called(module, args[0]))
+    if called <= _SHARDED and len(args) == 2 and not call.keywords:
+        found = _repeated(module, args[0])
+        return None if found is None else Copied(found.tree, args[1])
+    axis = args[2] if len(args) == 3 else next(iter(k.value for k in call.keywords), None)
+    if called <= _REPEATS and len(args) + len(call.keywords) == 3:
+        is_first = isinstance(axis, ast.Constant) and axis.value == 0
+        one = _with_one(module, args[0])
+        if is_first and one is not None and _is_count(module, args[1]):
+            return Copied(one, _devices(module, args[1]))
+        return None
+    if call.keywords:
+        return None
+    if called <= _STACKS and len(args) == 1:
+        return _repeated(module, args[0])
+    if called <= _BROADCASTS and len(args) == 2:
+        return _broadcast(module, args[0], args[1])
     return None
 
 
-def _repeated(module: Module, node: ast.expr) -> ast.expr | None:
+def _with_one(module: Module, node: ast.expr) -> ast.expr | None:
+    """``x[None]`` and ``expand_dims(x, 0)``."""
+    if isinstance(node, ast.Subscript):
+        chosen = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+        is_plain = not isinstance(node.slice, ast.Tuple) or (
+            len(node.slice.elts) == 2
+            and isinstance(node.slice.elts[1], ast.Constant)
+            and node.slice.elts[1].value is ...
+        )
+        is_none = isinstance(chosen, ast.Constant) and chosen.value is None
+        return node.value if is_none and is_plain else None
+    if isinstance(node, ast.Call) and names_called(module, node) <= _EXPANDS:
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        is_first = len(given) == 2 and isinstance(given[1], ast.Constant) and given[1].value == 0
+        return given[0] if is_first and names_called(module, node) else None
+    return None
+
+
+def _repeated(module: Module, node: ast.expr) -> Copied | None:
     """``[x] * n`` or ``[x for _ in range(n)]``, with n the number of devices."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for one, count in ((node.left, node.right), (node.right, node.left)):
             if isinstance(one, ast.List) and len(one.elts) == 1 and _is_count(module, count):
-                return one.elts[0]
+                return Copied(one.elts[0], _devices(module, count))
     if isinstance(node, ast.ListComp) and len(node.generators) == 1:
         generator = node.generators[0]
         is_counted = (
@@ -68,11 +148,11 @@ def _repeated(module: Module, node: ast.expr) -> ast.expr | None:
         )
         is_same = isinstance(node.elt, ast.Name) and isinstance(generator.target, ast.Name)
         if is_counted and is_same and node.elt.id != generator.target.id:  # type: ignore[attr-defined]
-            return node.elt
+            return Copied(node.elt, _devices(module, generator.iter.args[0]))  # type: ignore[attr-defined]
     return None
 
 
-def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> ast.expr | None:
+def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> Copied | None:
     """``broadcast_to(x, (n,) + x.shape)`` and ``broadcast_to(x, (n, *x.shape))``."""
     parts: list[ast.expr] = []
     if isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
@@ -88,8 +168,27 @@ def _broadcast(module: Module, node: ast.expr, shape: ast.expr) -> ast.expr | No
     elif isinstance(parts[1], ast.Call) and len(parts[1].args) == 1:
         is_shape = names_called(module, parts[1]) <= {"jax.numpy.shape", "numpy.shape"}
         of = parts[1].args[0] if is_shape else None
-    return node if of is not None and ast.dump(of) == ast.dump(node) else None
+    is_own = of is not None and ast.dump(of) == ast.dump(node)
+    return Copied(node, _devices(module, parts[0])) if is_own else None
 
 
 def _is_count(module: Module, node: ast.expr) -> bool:
-    return bool(module.facts.results.get(node, frozenset()) & known_names.DEVICE_COUNTS)
+    if module.facts.results.get(node, frozenset()) & known_names.DEVICE_COUNTS:
+        return True
+    return _counted(module, node) is not None
+
+
+def _counted(module: Module, node: ast.expr) -> ast.expr | None:
+    """Returns the devices that ``len(devices)`` counts."""
+    is_len = isinstance(node, ast.Call) and names_called(module, node) == {"builtins.len"}
+    held = node.args[0] if is_len and len(node.args) == 1 else None  # type: ignore[attr-defined]
+    if held is None:
+        return None
+    is_known = bool(module.facts.results.get(held, frozenset()) & known_names.DEVICES)
+    return held if is_known else None
+
+
+def _devices(module: Module, count: ast.expr) -> ast.expr | None:
+    """Returns the devices that copies are made for, None for all that there are."""
+    held = _counted(module, count)
+    return None if isinstance(held, ast.Call) else held

@@ -22,7 +22,7 @@ from pmapx._src.codemod.varying.values import Cause, Value
 
 RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
-NOT_REACHED = "the command never called it, and {}"
+NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
 # Uses that get a stacked copy: a program with more of them is better left stacked.
 MOST_BOUNDARIES = 4
@@ -178,6 +178,8 @@ class _Judge:
     def _unproven_by_source(
         self, each: Map, position: Position, converted: Set[Position], asked: Position
     ) -> str:
+        if self.flow.maps.evidence.has_run:
+            return NOT_REACHED
         if not position.is_output:
             return ""
         taken = frozenset(
@@ -189,8 +191,6 @@ class _Judge:
             self._results[each.key, taken] = self._read_source(each, taken)
         results = self._results[each.key, taken]
         reason = results.reason(position.index)
-        if reason and self.flow.maps.evidence.has_run:
-            return NOT_REACHED.format(reason)
         if reason and results.refused is not None:
             reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
         return reason
@@ -270,6 +270,8 @@ def _stays(
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
+    if each.record is None and flow.maps.evidence.has_run:
+        return NOT_REACHED
     if each.record is not None and each.record.problem:
         return each.record.problem
     for group, (place, reason) in refused:

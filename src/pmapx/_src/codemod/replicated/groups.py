@@ -72,8 +72,16 @@ class Element:
     # Uses that are not followed, where the value could be stacked again; each with the reason.
     boundaries: dict[ast.AST, tuple[Change, Place, str]] = dataclasses.field(default_factory=dict)
     is_made: bool = False
+    # Of a function's parameter, which its callers need not share.
+    is_parameter: bool = False
     # Whether parts of it go their own ways, as of a tuple that is unpacked.
     is_taken_apart: bool = False
+
+    @property
+    def matters(self) -> bool:
+        """Whether it makes a difference here if the value has its axis."""
+        seen = self.reasons or self.changes or self.boundaries
+        return bool(seen) or self.is_made or not self.is_parameter
 
     @property
     def root(self) -> Element:

@@ -34,6 +34,7 @@ _SAME = known_names.IDENTITY - {"builtins.iter"} | {
     "numpy.asarray",
     "numpy.array",
 }
+_OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
@@ -70,15 +71,6 @@ class StackedCalls(StackedValues):
             for name, arg in _given(node, function, _skipped(callee)):
                 if name is not None:
                     self.passed.setdefault((function, name), []).append((module, arg))
-
-    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
-        function = module.parent(module.parent(node))
-        if isinstance(function, ast.Lambda):
-            return self._leaf(module, node, function)
-        sent = self.passed.get((function, node.arg))
-        if not sent:
-            return OTHER
-        return self._merged((self.value(home, arg) for home, arg in sent), module, node)
 
     def returned(self, module: Module, function: ast.AST) -> list[tuple[Abstract, ast.Return]]:
         """Returns what the statements of a function return."""
@@ -180,7 +172,7 @@ class StackedCalls(StackedValues):
             return self._made(module, node, only, node.args[1] if len(node.args) > 1 else None)
         copied = copies.copied(module, node, called)
         if copied is not None:
-            return self._made(module, node, copied, None)
+            return self._made(module, node, copied.tree, copied.devices)
         if called <= copies.UNREPLICATE and only is not None and len(node.args) == 1:
             return self._first(module, node, only)
         if called <= known_names.TREE_MAP and len(node.args) > 1:
@@ -206,9 +198,27 @@ class StackedCalls(StackedValues):
         self.escape(self.value(module, tree), module, node, why)
         element = self.graph.element(node)
         element.is_made = True
+        if self._differs_by_process(module, tree):
+            element.reasons.setdefault(module.place(node), "it differs between processes")
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
         return Ref(element)
+
+    def _differs_by_process(self, module: Module, node: ast.expr) -> bool:
+        """Tells whether the index of the process is part of what a value is computed from."""
+        seen: set[ast.AST] = set()
+        waiting = [(module, node)]
+        while waiting:
+            home, each = waiting.pop()
+            for part in ast.walk(each):
+                if copies.names_called(home, part) & _OF_PROCESS:
+                    return True
+                if isinstance(part, ast.Name):
+                    sources = [(d.module, d.source) for d in self.definitions_of(home, part)]
+                    new = [(m, s) for m, s in sources if s is not None and s not in seen]
+                    seen.update(source for _, source in new)
+                    waiting += new
+        return False
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -216,7 +226,8 @@ class StackedCalls(StackedValues):
         found = list(refs(held))
         if found and has_other(held):
             why = "only a part of what is unreplicated has a leading device axis"
-            self.escape(held, module, node, why)
+            self.hand_over(module, tree, why, "what takes the first of each")
+            return OTHER
         for ref in found:
             ref.element.changes[node] = Change(module, "call", node, tree, around=around)
             self.graph.join(found[0].element, ref.element)

@@ -7,7 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.replicated.groups import Abstract, Mixed, Pairs, Parts, Ref
+from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.replicated.groups import (
+    MIXED,
+    OTHER,
+    Abstract,
+    Element,
+    Mixed,
+    Other,
+    Pairs,
+    Parts,
+    Ref,
+    has_other,
+    refs,
+)
+from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
 
@@ -46,18 +60,78 @@ class Flow(StackedCalls):
 
     is_settled = False
 
+    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
+        super().__init__(modules, maps)
+        # Parameters of functions: what callers pass, whether others pass no stacked value, where.
+        self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
+
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""
         for _ in range(MOST_ROUNDS):
             self.graph.forget()
             self.maps.forget()
             self._before, self._values, self.resolved = self._values, {}, set()
+            self._parameters.clear()
             for module in self.modules:
                 self._statements(module, module.source.tree.body)
                 self._bindings(module)
-            if _shapes(self._before) == _shapes(self._values):
+            is_new = self._connect()
+            if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
                 return
+
+    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
+        function = module.parent(module.parent(node))
+        if isinstance(function, ast.Lambda):
+            return self._leaf(module, node, function)
+        sent = self.passed.get((function, node.arg))
+        if not sent:
+            return OTHER
+        held = [self.value(home, arg) for home, arg in sent]
+        if not any(list(refs(each)) for each in held):
+            return self._merged(held, module, node)
+        return self._received(held, (node,), module.place(node))
+
+    def _received(self, held: list[Abstract], key: tuple[object, ...], place: Place) -> Abstract:
+        """Returns what a parameter is: a value of its own, until it makes a difference.
+
+        A function that treats stacked values and others alike does not join its callers.
+        """
+        given = [each for each in held if not (isinstance(each, Other) and each.is_nothing)]
+        first = given[0]
+        if isinstance(first, Parts) and all(
+            isinstance(each, Parts) and len(each.items) == len(first.items) for each in given
+        ):
+            columns = zip(*(each.items for each in given if isinstance(each, Parts)), strict=True)
+            return Parts(tuple(
+                self._received(list(column), (*key, index), place)
+                for index, column in enumerate(columns)
+            ))  # fmt: skip
+        found = [ref for each in given for ref in refs(each)]
+        if not found:
+            return OTHER
+        element = self.graph.element(key)
+        element.is_parameter = True
+        self._parameters[element] = (found, any(map(has_other, given)), place)
+        return Ref(element, all(isinstance(each, Ref) and each.is_leaf for each in given))
+
+    def _connect(self) -> bool:
+        """Joins parameters with what callers pass, where it matters; tells whether any was new."""
+        members: dict[Element, list[Element]] = {}
+        for group in self.graph.groups():
+            members[group[0].root] = group
+        is_new = False
+        for element, (found, is_mixed, place) in self._parameters.items():
+            group = members.get(element.root, [element])
+            if not any(each.matters for each in group):
+                continue
+            for ref in found:
+                if ref.element.root is not element.root:
+                    self.graph.join(element, ref.element)
+                    is_new = True
+            if is_mixed:
+                element.reasons.setdefault(place, MIXED)
+        return is_new
 
     def _statements(self, module: Module, parts: Sequence[ast.AST]) -> None:
         for part in parts:

@@ -15,7 +15,7 @@ from typing import Any
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Instance, Named
+from pmapx._src.analysis.values import Confidence, Instance, Named, Place
 from pmapx._src.codemod.replicated.groups import (
     NOTHING,
     OTHER,
@@ -163,9 +163,12 @@ class StackedValues(abc.ABC):
     def _parameter(self, module: Module, node: ast.arg) -> Abstract: ...
 
     def _merged(self, several: Iterable[Abstract], module: Module, node: ast.AST) -> Abstract:
+        return self._merged_at(several, module.place(node))
+
+    def _merged_at(self, several: Iterable[Abstract], place: Place) -> Abstract:
         held: Abstract = NOTHING
         for each in several:
-            held = self.graph.merge(held, each, module.place(node))
+            held = self.graph.merge(held, each, place)
         return held
 
     def _all_defined(self, found: Iterable[Definition], module: Module, node: ast.AST) -> Abstract:
@@ -269,10 +272,10 @@ class StackedValues(abc.ABC):
             return self._part_of(base)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
-            self.hand_over(module, node.value, why, "the index")
-            return OTHER
         elif not self._takes_shard(module, node, base):
             why = "the index may choose from a tuple: the run did not get here"
+            self.hand_over(module, node.value, why, "the index")
+            return OTHER
         else:
             base.element.changes[node] = Change(module, "index", node)
             return OTHER

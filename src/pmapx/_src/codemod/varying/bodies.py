@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import ast
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,11 +108,11 @@ class Bodies(abc.ABC):
         elif isinstance(target, ast.Attribute):
             self._set(self.value(frame, target.value), target.attr, held, target)
         elif isinstance(target, ast.Subscript):
-            index = self.value(frame, target.slice)
+            chosen = self.value(frame, target.slice)
             base = self.value(frame, target.value)
-            key = index.value if isinstance(index, Literal) else None
+            key = chosen.value if isinstance(chosen, Literal) else None
             self._set(base, key if isinstance(key, str) else None, held, target)
-            self._store(base, index, target)
+            self._store(base, chosen, target)
         else:
             raise NotFollowedError("an assignment", target.lineno)
 
@@ -179,7 +180,7 @@ class Bodies(abc.ABC):
         ends: list[Names] = []
         for branch in (node.body, node.orelse):
             scope.names = dict(before)
-            if self.under(found, lambda branch=branch: self.execute(frame, branch)):
+            if self.under(found, functools.partial(self.execute, frame, branch)):
                 ends.append(scope.names)
         if not ends:
             return False
@@ -197,7 +198,7 @@ class Bodies(abc.ABC):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if isinstance(name, str):
                     scope.names[name] = Value(found, (subject,))
-            if self.under(found, lambda case=case: self.execute(frame, case.body)):
+            if self.under(found, functools.partial(self.execute, frame, case.body)):
                 ends.append(scope.names)
         scope.names = _merged(ends)
         return True

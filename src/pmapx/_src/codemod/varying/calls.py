@@ -119,6 +119,10 @@ class Calls(Expressions):
             # A primitive of the program's own may do anything.
             return Fresh(Cause(f"{ast.unparse(node.func)}(...)", node.lineno))
         given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
+        is_scaled = name == "value_and_grad" and len(args) == 1 and cause_of(base) is None
+        if is_scaled and known_calls.is_mapped_axis(self, keywords.get("axis_name")):
+            # Flax's DynamicScale, whose gradients are their mean over the axis.
+            return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=args)
         is_data = type(base) is Value or isinstance(base, (Fresh, Items, Literal, Table))
         if not is_data:
             return None
@@ -156,14 +160,14 @@ class Calls(Expressions):
             return joined([within(base, base.items[key]), *args[1:]])
         if name == "copy" and not args:
             return Table(base.cause, base.sources, dict(base.items), base.rest, base.cls)
-        if name == "update" and base.cls is None and rest is None and len(args) <= 1:
-            if not args or (isinstance(first, Table) and first.rest is None):
-                new = {**(first.items if isinstance(first, Table) else {}), **keywords}
-                for each, held in new.items():
-                    before = base.items.get(each) or base.rest
-                    held = self.controlled(held)
-                    base.items[each] = held if before is None else join(before, held)
-                return Literal(value=None)
+        is_known = not args or (isinstance(first, Table) and first.rest is None)
+        if name == "update" and base.cls is None and rest is None and len(args) < 2 and is_known:
+            new = {**(first.items if isinstance(first, Table) else {}), **keywords}
+            for each, held in new.items():
+                before = base.items.get(each) or base.rest
+                held = self.controlled(held)
+                base.items[each] = held if before is None else join(before, held)
+            return Literal(value=None)
         return None
 
     def call(
@@ -211,7 +215,7 @@ class Calls(Expressions):
         return self.outcome(frame, given, node)
 
     def outcome(self, frame: Frame, given: Sequence[Value], node: ast.AST) -> Value:
-        """Returns what any function of some values may give; it may call those that are functions."""
+        """Returns what a function of some values may give; it may call those that are functions."""
         functions = functions_in(given)
         result = self.computed(node, *given)
         if not functions:

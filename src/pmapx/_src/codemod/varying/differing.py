@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Set
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Bound, Exported, Function
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 
@@ -22,6 +23,14 @@ _WORDS = frozenset(
 )  # fmt: skip
 _PATTERN = re.compile("|".join(sorted(_WORDS)).encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# What these make of a function is followed where it is called.
+_TRANSFORMS = frozenset(
+    {
+        "jit", "pmap", "vmap", "grad", "value_and_grad", "checkpoint", "remat", "partial", "scan",
+        "cond", "switch", "while_loop", "fori_loop", "tree_map", "map",
+    }
+)  # fmt: skip
+Tree = tuple[ast.AST, Module | None]
 
 
 class Differing:
@@ -29,7 +38,7 @@ class Differing:
 
     def __init__(self, modules: Iterable[Module]) -> None:
         several = list(modules)
-        trees = [module.source.tree for module in several]
+        trees: list[Tree] = [(module.source.tree, module) for module in several]
         project = several[0].project if several else None
         mapped = set() if project is None else {getattr(n, "name", "") for n in project.mapped}
         read = {module.path for module in several}
@@ -38,8 +47,8 @@ class Differing:
             if isinstance(data, bytes) and _PATTERN.search(data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
-                    trees.append(source.tree)
-        self._names = _reaching(trees, mapped) - mapped
+                    trees.append((source.tree, None))
+        self._names = _reaching(trees, mapped)
         self._is_handed_around = any(_is_value(tree, self._names) for tree in trees)
 
     @property
@@ -51,19 +60,21 @@ class Differing:
         return self._is_handed_around or name in self._names
 
 
-def _reaching(trees: Iterable[ast.AST], mapped: Set[str]) -> set[str]:
+def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
     """Returns the names of all definitions that lead to such a function, but through a map."""
     mentioned: dict[str, set[str]] = {}
-    for tree in trees:
+    for tree, _ in trees:
         for node in ast.walk(tree):
-            if isinstance(node, _DEFINITIONS):
-                mentioned.setdefault(node.name, set()).update(_names_in(node))
+            if isinstance(node, _DEFINITIONS) and node.name not in mapped:
+                names = _names_in(node)
+                # What makes or calls maps is not called in a body.
+                if "pmap" not in names and not names & mapped:
+                    mentioned.setdefault(node.name, set()).update(names)
     found: set[str] = set()
     new = set(_WORDS)
     while new:
         new = {name for name, names in mentioned.items() if name not in found and names & new}
         found |= new
-        new -= mapped
     return found
 
 
@@ -74,22 +85,42 @@ def _names_in(definition: ast.AST) -> set[str]:
     waiting = list(ast.iter_child_nodes(definition))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+        found.add(_name(node))
         if is_class or not isinstance(node, _DEFINITIONS):
             waiting += ast.iter_child_nodes(node)
-    return found
+    return found - {""}
 
 
-def _is_value(tree: ast.AST, names: set[str]) -> bool:
-    """Tells whether any of the functions is used other than by a call."""
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_value(tree: Tree, names: Set[str]) -> bool:
+    """Tells whether any of the functions is used other than by a call or a transformation."""
+    followed: set[int] = set()
+    for node in ast.walk(tree[0]):
+        if isinstance(node, ast.Call):
+            followed.add(id(node.func))
+            callees = tree[1].facts.callees.get(node) if tree[1] is not None else None
+            is_inside = callees and all(isinstance(f, (Function, Bound)) for f in callees)
+            if is_inside or _name(node.func) in _TRANSFORMS:
+                followed.update(map(id, (*node.args, *(k.value for k in node.keywords))))
     return any(
-        isinstance(node, (ast.Name, ast.Attribute))
-        and isinstance(node.ctx, ast.Load)
-        and (node.id if isinstance(node, ast.Name) else node.attr) in names
-        and id(node) not in called
-        for node in ast.walk(tree)
+        _name(node) in names
+        and id(node) not in followed
+        and isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
+        and _may_be_function(node, tree[1])
+        for node in ast.walk(tree[0])
     )
+
+
+def _may_be_function(node: ast.AST, module: Module | None) -> bool:
+    """Tells whether a name is a function's: ``config.mixup`` is a setting."""
+    if not isinstance(node, ast.Attribute) or module is None:
+        return True
+    if not isinstance(node.value, ast.Name):
+        return False
+    held = module.env.find(node.value.id) or frozenset()
+    return node.value.id in ("self", "cls") or any(isinstance(f, Exported) for f in held)

@@ -208,7 +208,7 @@ class Expressions(Bodies):
         return within(table, table.items[key])
 
     def _with_derived(self, cls: facts.Class) -> list[facts.Class]:
-        """Returns a class and those that derive from it, whose methods may take the place of its."""
+        """Returns a class and those that derive from it, whose methods may replace its."""
         found = [cls]
         for each in found:
             found += [one for one in self.derived.get(each.node.name, ()) if one not in found]
@@ -244,7 +244,7 @@ class Expressions(Bodies):
         if isinstance(base, Either):
             return joined(self.item(option, index, node) for option in base.options)
         key = index.value if isinstance(index, Literal) else None
-        if isinstance(base, Items) and type(key) is int and not base.is_open:
+        if isinstance(base, Items) and type(key) is int and not base.is_open:  # noqa: SIM102
             if -len(base.items) <= key < len(base.items):
                 return within(base, base.items[key])
         if isinstance(base, Table) and isinstance(key, str) and key in base.items:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pmapx._src.codemod.varying.calls import Calls
 
 Keywords = dict[str, Value]
+# What DynamicScale.value_and_grad(f, axis_name=...) returns.
+SCALED_GRADIENT = "flax.training.dynamic_scale.DynamicScale.value_and_grad()"
 _REDUCTIONS = frozenset(
     {
         *(f"jax.lax.{name}" for name in ("pmean", "psum", "pmax", "pmin", "all_gather")),
@@ -108,6 +110,10 @@ def call(
         return Fresh(Cause(f"{leaf}(...)", line))
     if name in _LOOKING:
         return Fresh()
+    if name == SCALED_GRADIENT:
+        # The scale, whether all gradients are finite, the value, and the gradients.
+        value = reader.call(frame, args[0], args[1:], keywords, rest, node)
+        return Items(items=[Fresh(), Fresh(), value, Fresh()])
     if rest is None:
         found = _known(reader, frame, name, args, keywords, node)
         if found is not None:
@@ -182,16 +188,17 @@ def _reduced(
     is_grouped = groups is not None and not (isinstance(groups, Literal) and groups.value is None)
     if is_grouped:
         return Fresh(Cause("a reduction over groups of devices", getattr(node, "lineno", 0)))
-    if rest is None and _is_mapped_axis(reader, axis):
+    if rest is None and is_mapped_axis(reader, axis):
         return Fresh()
     return reader.computed(node, data, axis, groups, rest)
 
 
-def _is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
+def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
+    """Tells whether a reduction is over the mapped axis."""
     if axis is None or reader.axis is None:
         return False
     if isinstance(axis, Items) and axis.cause is None and not axis.is_open:
-        return any(_is_mapped_axis(reader, each) for each in axis.items)
+        return any(is_mapped_axis(reader, each) for each in axis.items)
     if isinstance(axis, Literal) and reader.axis is not ...:
         return bool(axis.value == reader.axis)
     # A reduction must name an axis that is mapped, and there is no other.

@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.interpreter.frame import Frame
 from pmapx._src.analysis.scopes import Environment
 from pmapx._src.codemod.varying.values import (
+    Cause,
     Closure,
     Either,
     Gradient,
@@ -34,6 +36,7 @@ _TRANSPARENT = frozenset(
         "override", "typechecked", "jaxtyped", "typed", "abstractmethod", "filter_jit",
     }
 )  # fmt: skip
+_EQUAL = frozenset({"jax.process_count", "jax.host_count"})
 # A function that is mapped itself.
 MAPPED = "a mapped function"
 # A binding of one of these holds no more than the analysis found in it.
@@ -82,7 +85,7 @@ class Outside:
         return self.value(module, held, is_all=True)
 
     def value(self, module: Module, held: facts.Value, *, is_all: bool) -> Value:
-        """Returns what the analysis knows of a value; it may be something else unless ``is_all``."""
+        """Returns what is known of a value; it may be something else unless ``is_all``."""
         found = [self._of(module, fact) for fact in held]
         if not found or not is_all:
             found.append(Value())
@@ -124,6 +127,8 @@ class Outside:
             if not fact.name:
                 return Package(path=fact.path)
             return self.name_of(module, fact.path, fact.name)
+        if isinstance(fact, facts.Result) and fact.of in known_names.PROCESSES - _EQUAL:
+            return Value(Cause(f"{fact.of}()"))
         if isinstance(fact, (facts.Mapped, facts.Sharded)):
             return Library(name=MAPPED)
         return Value()

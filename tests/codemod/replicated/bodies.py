@@ -1,0 +1,258 @@
+"""Bodies of pmapped functions, each with the results that differ between devices.
+
+All take ``state``, equal on all devices, and ``batch``, which differs, over the axis "batch".
+"""
+
+HEAD = """
+import collections, functools, typing
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+BATCH = np.arange(32, dtype=np.float32).reshape(8, 4)
+STATE = {"w": np.ones((8, 4), np.float32), "s": np.zeros((8,), np.float32)}
+def loss(w, x):
+    return jnp.mean((x * w - 1) ** 2)
+def mean(tree, axis="batch"):
+    return jax.tree.map(lambda x: lax.pmean(x, axis_name=axis), tree)
+"""
+TAIL = """
+RESULT = jax.pmap(step, axis_name="batch")(STATE, BATCH)
+"""
+
+BODIES = {
+    "gradients_are_reduced": ("""
+def step(state, batch):
+    value, grads = jax.value_and_grad(loss)(state["w"], batch)
+    return {**state, "w": state["w"] - lax.pmean(grads, "batch")}, value
+""", {1}),
+    "in_a_tree_map_of_a_function_of_its_own": ("""
+def step(state, batch):
+    grads = mean({"w": jax.grad(loss)(state["w"], batch)})
+    return jax.tree.map(lambda p, g: p - g, {"w": state["w"]}, grads), batch
+""", {1}),
+    "not_reduced": ("""
+def step(state, batch):
+    return state["w"] - jax.grad(loss)(state["w"], batch), state
+""", {0}),
+    "the_gradient_of_a_reduced_loss": ("""
+def step(state, batch):
+    def total(w):
+        return lax.pmean(loss(w, batch), "batch")
+    value, grads = jax.value_and_grad(total)(state["w"])
+    return value, grads
+""", {1}),
+    "the_index_of_the_device": ("""
+def step(state, batch):
+    key = jax.random.fold_in(jax.random.PRNGKey(0), lax.axis_index("batch"))
+    noise = jax.random.normal(key, (4,))
+    return state["w"] + noise, state["w"] + lax.pmean(noise, "batch")
+""", {0}),
+    "stored_in_a_dict_by_another_name": ("""
+def step(state, batch):
+    kept = {}
+    alias = kept
+    alias["x"] = batch
+    return kept, state
+""", {0}),
+    "appended_to_a_list": ("""
+def step(state, batch):
+    kept = []
+    for i in range(2):
+        kept.append(batch * i)
+    return sum(kept), state
+""", {0}),
+    "bound_by_a_function_inside": ("""
+def step(state, batch):
+    total = 0.0
+    def add(x):
+        nonlocal total
+        total = total + x
+    add(batch)
+    return total, state
+""", {0}),
+    "a_closure_over_the_batch": ("""
+def step(state, batch):
+    def scaled(w):
+        return w * batch
+    return scaled(state["w"]), lax.psum(scaled(state["w"]), "batch")
+""", {0}),
+    "a_loop_that_breaks": ("""
+def step(state, batch):
+    x = state["w"]
+    for i in range(3):
+        x = x + batch
+        if i == 1:
+            break
+        x = lax.pmean(x, "batch")
+    return x, state
+""", {0}),
+    "a_path_that_does_not_reduce": ("""
+SYNC = len(BATCH) > 100
+def step(state, batch):
+    x = batch
+    if SYNC:
+        x = lax.pmean(x, "batch")
+    return x, state
+""", {0}),
+    "a_scan_whose_carry_is_reduced": ("""
+def step(state, batch):
+    def body(w, x):
+        w = w - lax.pmean(jax.grad(loss)(w, x), "batch")
+        return w, x
+    w, seen = lax.scan(body, state["w"], jnp.stack([batch, batch]))
+    return w, seen
+""", {1}),
+    "a_scan_whose_carry_is_not": ("""
+def step(state, batch):
+    def body(carry, x):
+        w, s = carry
+        return (lax.pmean(w * x, "batch"), s + x.sum()), None
+    (w, s), _ = lax.scan(body, (state["w"], state["s"]), jnp.stack([batch, batch]))
+    return w, s
+""", {1}),
+    "a_carry_that_varies_later": ("""
+def step(state, batch):
+    def body(i, carry):
+        a, b = carry
+        return b, batch.sum()
+    return lax.fori_loop(0, 3, body, (state["s"], state["s"])), state
+""", {0}),
+    "a_while_loop_of_varying_length": ("""
+def step(state, batch):
+    def body(carry):
+        i, n = carry
+        return i + 1, n
+    i, n = lax.while_loop(lambda c: c[0] < c[1], body, (state["s"], batch.sum()))
+    return i, state
+""", {0}),
+    "a_varying_choice_of_equal_values": ("""
+def step(state, batch):
+    chosen = lax.cond(batch[0] > 8, lambda: state["w"], lambda: -state["w"])
+    return chosen, jnp.where(batch > 8, 1.0, 0.0), state
+""", {0, 1}),
+    "groups_of_devices": ("""
+def step(state, batch):
+    halves = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    return lax.psum(batch, "batch", axis_index_groups=halves), state
+""", {0}),
+    "another_axis": ("""
+def step(state, batch):
+    def one(x):
+        return lax.pmean(x, "inner")
+    inner = jax.vmap(one, axis_name="inner")(batch)
+    return inner, lax.pmean(inner, "batch")
+""", {0}),
+    "a_namedtuple_of_both": ("""
+class State(typing.NamedTuple):
+    w: typing.Any
+    stats: typing.Any
+def step(state, batch):
+    new = State(w=state["w"] - mean(jax.grad(loss)(state["w"], batch)), stats=batch.mean())
+    new = new._replace(w=new.w * 2)
+    return new.w, new.stats
+""", {1}),
+    "methods_of_an_object": ("""
+class Trainer:
+    def __init__(self, axis):
+        self.axis = axis
+    def reduce(self, x):
+        return lax.pmean(x, self.axis)
+    def keep(self, x):
+        return x
+trainer = Trainer("batch")
+def step(state, batch):
+    return trainer.reduce(batch), trainer.keep(batch)
+""", {1}),
+    "a_method_that_a_class_replaces": ("""
+class Trainer:
+    def reduce(self, x):
+        return lax.pmean(x, "batch")
+    def update(self, state, batch):
+        return self.reduce(batch), state
+class Local(Trainer):
+    def reduce(self, x):
+        return x
+trainer = Local()
+def step(state, batch):
+    return trainer.update(state, batch)
+""", {0}),
+    "an_object_that_the_body_changes": ("""
+class Box:
+    pass
+box = Box()
+box.x = 0.0
+def step(state, batch):
+    box.x = batch
+    y = box.x
+    box.x = 0.0
+    return y, state
+""", {0}),
+    "a_function_given_as_an_argument": ("""
+def apply(reduce, x):
+    return reduce(x)
+def step(state, batch):
+    both = functools.partial(apply, x=batch)
+    return both(lambda x: lax.pmean(x, "batch")), both(lambda x: x)
+""", {1}),
+    "what_a_condition_on_the_shape_chooses": ("""
+def step(state, batch):
+    if batch.ndim == 1:
+        w = state["w"]
+    else:
+        w = -state["w"]
+    return w, batch.shape[0] * state["w"]
+""", set()),
+    "a_default_that_reduces": ("""
+def step(state, batch, reduce=lambda x: lax.psum(x, "batch")):
+    return reduce(batch), reduce(batch) + batch
+""", {1}),
+    "a_comprehension_and_an_unpacking": ("""
+def step(state, batch):
+    parts = [lax.pmean(x, "batch") for x in (batch, batch * 2)]
+    first, *others = (state["w"], batch)
+    return parts, first, others
+""", {1, 2}),
+    "updated_in_place": ("""
+def step(state, batch):
+    new = dict(w=state["w"])
+    new.update(s=batch.sum())
+    return new["w"], new
+""", {1}),
+    "an_array_that_is_set_in_part": ("""
+def step(state, batch):
+    w = state["w"].at[0].set(batch[0])
+    return w, state["w"].at[0].set(lax.pmax(batch[0], "batch"))
+""", {0}),
+    "gathered_and_permuted": ("""
+def step(state, batch):
+    ring = [(i, (i + 1) % 8) for i in range(8)]
+    return lax.all_gather(batch, "batch"), lax.ppermute(state["w"], "batch", ring)
+""", {1}),
+    "a_function_that_calls_itself": ("""
+def power(x, n):
+    return x if n == 0 else x * power(x, n - 1)
+def step(state, batch):
+    return power(state["w"], 3), power(batch, 3)
+""", {1}),
+    "numbers_by_numpy": ("""
+def step(state, batch):
+    return state["w"] * np.random.RandomState(0).normal(), state
+""", {0}),
+    "a_branch_of_python_on_what_is_equal": ("""
+class Config:
+    clip = True
+def step(state, batch):
+    grads = lax.pmean(jax.grad(loss)(state["w"], batch), "batch")
+    if Config.clip:
+        grads = jnp.clip(grads, -1, 1)
+    try:
+        new = state["w"] - grads
+    except ValueError:
+        new = batch
+    return new, grads
+""", {0}),
+    "a_derivative_of_another_kind": ("""
+def step(state, batch):
+    out, back = jax.vjp(lambda w: lax.psum(w * batch, "batch"), state["w"])
+    return out, back(state["w"])[0]
+""", {0, 1}),
+}  # fmt: skip
