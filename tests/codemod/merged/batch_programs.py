@@ -218,6 +218,17 @@ STAYS = {
         "f(x.reshape((n, -1, 2)))\nprint(x)",
         "it is donated",
     ),
+    "a function that splits inside a map as well": (
+        "def split(x):\n    return x.reshape((n, -1))\n"
+        "def inside(x):\n    return split(x)\n"
+        "f = jax.pmap(lambda x: inside(x) + 1)\nf(split(batch['x']))",
+        "",
+    ),
+    "a result that may be one number a device": (
+        "f = jax.pmap(lambda x: {'x': x, 'loss': x.sum()})\n"
+        "out = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:]), f(batch['x'][None]))",
+        "it may be one number a device",
+    ),
     "a function that is passed on": (
         "import other\ndef split(x):\n    return x.reshape((n, -1))\n"
         "one(split(batch['x']))\nother.register(split)",

@@ -15,7 +15,7 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import Definition, Step
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Exported, Function, Named, Value
-from pmapx._src.codemod.merged import device_counts, splits
+from pmapx._src.codemod.merged import device_counts, nested_batching, splits
 from pmapx._src.codemod.merged.splits import Reshaped
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -28,6 +28,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
+from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source.rewriting.edits import keeping, replacing
@@ -49,7 +50,7 @@ _PASSING_METHODS = frozenset(
 _SAME = frozenset(
     {"jax.numpy.asarray", "jax.numpy.array", "numpy.ascontiguousarray", "jax.device_get"}
 )
-_SAME_METHODS = frozenset({"astype"})
+_SAME_METHODS = frozenset({"astype", "numpy", "_numpy"})
 _HARMLESS = frozenset({"size", "nbytes"})
 Functions = list[tuple[Module, ast.FunctionDef | ast.Lambda]]
 
@@ -72,6 +73,7 @@ class BatchFlow(Flow):
         # Iterators that were prefetched to the devices.
         self.prefetched: dict[ast.AST, tuple[Module, ast.expr]] = {}
         self._find_applied()
+        self.traced_too = self._called_when_traced()
 
     def is_count(self, module: Module, node: ast.expr) -> bool:
         return device_counts.is_count(self, module, node)
@@ -81,6 +83,26 @@ class BatchFlow(Flow):
         cls = self._own_class(module, node)
         families = [self.maps.family(module, cls)] if cls else self._families_of(module, node.value)
         return [each for name in families for each in self._attributes.get((name, node.attr), ())]
+
+    def _called_when_traced(self) -> set[ast.AST]:
+        """Returns the functions that traced functions call, directly or through others."""
+        callers: dict[ast.AST, list[tuple[list[ast.AST], bool]]] = {}
+        for module in self.modules:
+            for node, callees in module.facts.callees.items():
+                around = module.functions_around(node)
+                is_traced = any(function in self._traced for function in around)
+                for function, _ in functions(callees):
+                    callers.setdefault(function.node, []).append((around, is_traced))
+        found: set[ast.AST] = set()
+        while True:
+            more = {
+                function
+                for function, calls in callers.items()
+                if any(is_traced or found & set(around) for around, is_traced in calls)
+            }
+            if more <= found:
+                return found
+            found |= more
 
     # Functions that are applied by another.
 
@@ -143,12 +165,12 @@ class BatchFlow(Flow):
 
     def _applied(self, module: Module, node: ast.Call) -> Abstract | None:
         """Returns what the function that a call applies gives, None if it is not known."""
-        functions = self._functions(module, node)
-        if not functions:
+        applied = self._functions(module, node)
+        if not applied:
             return None
         self.resolved.add(node.args[0])
         found = []
-        for home, function in functions:
+        for home, function in applied:
             if function in self._traced:
                 return None
             if isinstance(function, ast.Lambda):
@@ -206,6 +228,9 @@ class BatchFlow(Flow):
         found = splits.split(module, node, self.is_count)
         if found is not None:
             return self._split(module, node, found)
+        sizes = nested_batching.sizes(self, module, node)
+        if sizes is not None:
+            return self._batched(module, node, sizes)
         merged = splits.merge(module, node)
         if merged is not None:
             held = self.value(module, merged.of)
@@ -249,6 +274,33 @@ class BatchFlow(Flow):
         element.changes[node] = Change(module, "merge", node, found.of, edits=found.edits)
         return Ref(element)
 
+    def _batched(self, module: Module, node: ast.Call, sizes: nested_batching.Sizes) -> Abstract:
+        """A pipeline that batches by the number of devices last."""
+        for arg in (*node.args, *(k.value for k in node.keywords)):
+            self.escape(self.value(module, arg), module, arg, "it is a size")
+        element = self.graph.element(node)
+        for home, written in sizes:
+            # All pipelines of the same sizes change with these.
+            size = self.graph.element(written)
+            size.is_made = True
+            size.changes[written] = nested_batching.change(home, written)
+            self.graph.join(element, size)
+        return Stream((Ref(element),))
+
+    def _name(self, module: Module, node: ast.Name) -> Abstract:
+        found = list(self.definitions_of(module, node))
+        loops = [
+            (loop.lineno, loop.end_lineno or 0)
+            for each in found
+            if isinstance(each.source, ast.Call)
+            and (loop := nested_batching.batching_loop(module, each.source)) is not None
+        ]
+        if loops:
+            # A loop over sizes runs: what the name held before it is gone.
+            first = max(line for line, _ in loops)
+            found = [each for each in found if getattr(each.node, "lineno", 0) >= first]
+        return self._all_defined(found, module, node) if found else OTHER
+
     def _merge(self, module: Module, node: ast.Call, found: Reshaped, held: Ref) -> Abstract:
         change = Change(module, "merge", node, found.of, edits=found.edits)
         held.element.changes[node] = change
@@ -270,6 +322,8 @@ class BatchFlow(Flow):
             return super()._outside(module, node, called)
         if called <= _MAP:
             return self._map(module, node)
+        if called <= known_names.TREE_MAP and len(node.args) > 1:
+            return self._tree_map(module, node)
         held = self.value(module, only)
         if called <= _SAME and isinstance(held, Ref):
             self._arguments(module, node)
@@ -552,6 +606,7 @@ def _own_parts(function: ast.AST) -> Iterable[ast.AST]:
 
 _READERS: dict[type[ast.expr], Callable[[BatchFlow, Module, Any], Abstract]] = {
     ast.BinOp: BatchFlow._binary,
+    ast.Name: BatchFlow._name,
     ast.Subscript: BatchFlow._subscript,
     ast.Attribute: BatchFlow._attribute,
     ast.ListComp: BatchFlow._comprehension,

@@ -16,6 +16,7 @@ from pmapx._src.codemod.replicated.unseen_callers import passed_on
 
 RANK = "it may be one number a device: nothing shows an axis behind that of the devices"
 DONATED = "it is donated, and what it is made of may be used again"
+TRACED = "the function that splits or merges it is called in a traced function, too"
 Reason = tuple[Place, str]
 Positions = Mapping[SiteKey, Collection[int]]
 
@@ -72,6 +73,9 @@ def _reason(
         return sites[positions[0].site].made_at, NOT_SETTLED
     found = [(place, why) for each in group for place, why in each.reasons.items()]
     found += [unseen[each] for each in group if each in unseen]
+    for change in (change for each in group for change in each.changes.values()):
+        if flow.traced_too.intersection(change.module.functions_around(change.node)):
+            found.append((change.module.place(change.node), TRACED))
     found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
     if found:
         return found[0]
@@ -83,7 +87,8 @@ def _reason(
             why = why or "it is replicated"
         if position.is_output:
             is_fed = is_made and any(p.site == position.site for p in positions if not p.is_output)
-            if not is_fed and not _has_two_axes(flow, group):
+            is_whole = not any(each.is_taken_apart for each in group)
+            if not is_whole or not (is_fed or any(each in flow.two_axes for each in group)):
                 why = why or RANK
         elif position.index in site.donated and not _is_fresh(flow, group):
             why = why or DONATED
@@ -98,12 +103,6 @@ def _obstacle(site: Map) -> str:
     if site.reasons:
         return next(iter(site.reasons.values()))
     return COUNTS if len(site.counts) > 1 or -1 in site.counts else ""
-
-
-def _has_two_axes(flow: BatchFlow, group: list[Element]) -> bool:
-    """Tells whether all of a result is merged by what fails for one number a device."""
-    is_whole = not any(each.is_taken_apart for each in group)
-    return is_whole and any(each in flow.two_axes for each in group)
 
 
 def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
