@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
+from pmapx._src.codemod.merged.leftovers import without_leftovers
 from pmapx._src.codemod.replicated.decisions import COUNTS, NOT_SETTLED, Stay, argument_name
 from pmapx._src.codemod.replicated.groups import Change, Element, Position
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
@@ -53,6 +54,7 @@ def merge(
             _convert(flow, group, positions, found)
         elif any(each.is_made or _is_merged_somewhere(each) for each in group):
             found.stays += _stays(flow, positions, reason)
+    found.changes = without_leftovers(flow, found.changes)
     return found
 
 
