@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -227,6 +228,7 @@ def _is_plain(node: ast.AST) -> bool:
     return not node.decorator_list and not yields(node)
 
 
+@functools.lru_cache(maxsize=4096)
 def yields(function: ast.AST) -> bool:
     return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in _own_parts(function))
 
