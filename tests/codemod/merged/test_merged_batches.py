@@ -14,6 +14,7 @@ from batch_programs import ARGUMENTS, BOTH, HEAD, STAYS
 
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.merged.merging import merge
 from pmapx._src.codemod.replicated import style
 from pmapx._src.source.rewriting.edits import applied
 
@@ -103,7 +104,7 @@ def _restyled(folder, text):
     path.write_text(text)
     project = Project([str(path)], has_definitions=True)
     module = project.module(str(path), data=text.encode())
-    done = style.restyle([module], Evidence(), is_merging=True)
+    done = style.restyle([module], Evidence(), merge=merge)
     edits = done.edits.get(os.path.normpath(str(path)), [])
     return done, applied(text.encode(), edits).decode()
 

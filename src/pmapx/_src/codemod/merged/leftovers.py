@@ -92,6 +92,9 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
                 if node.asname or not is_top or module.path.endswith("__init__.py"):
                     return None
                 continue
+            if isinstance(node, ast.Attribute) and node in module.facts.references:
+                # Of a library, by the same name.
+                continue
             if isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
                 return None
             called = {each.node for each, _ in functions(module.facts.callees.get(parent, ()))}  # type: ignore[arg-type]

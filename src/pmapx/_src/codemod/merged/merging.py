@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.merged.leftovers import without_leftovers
-from pmapx._src.codemod.replicated.decisions import COUNTS, NOT_SETTLED, Stay, argument_name
+from pmapx._src.codemod.replicated.decisions import (
+    COUNTS,
+    NOT_SETTLED,
+    Merging,
+    Positions,
+    Stay,
+    argument_name,
+)
 from pmapx._src.codemod.replicated.groups import Change, Element, Position
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
@@ -19,22 +25,6 @@ RANK = "it may be one number a device: nothing shows an axis behind that of the 
 DONATED = "it is donated, and what it is made of may be used again"
 TRACED = "the function that splits or merges it is called in a traced function, too"
 Reason = tuple[Place, str]
-Positions = Mapping[SiteKey, Collection[int]]
-
-
-@dataclasses.dataclass(slots=True)
-class Merging:
-    """Arguments and results that are merged, by the keys of maps; the changes to their makers.
-
-    ``prefetched`` are the iterators, after the changes in the place of what put their batches on
-    the devices ahead of time.
-    """
-
-    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
-    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
-    changes: list[Change] = dataclasses.field(default_factory=list)
-    prefetched: list[Place] = dataclasses.field(default_factory=list)
-    stays: list[Stay] = dataclasses.field(default_factory=list)
 
 
 def merge(
@@ -110,7 +100,7 @@ def _obstacle(site: Map) -> str:
 def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
     """Tells whether batches are made of values that nothing else holds."""
     made = [change for each in group if each.is_made for change in each.changes.values()]
-    return all(isinstance(change.kept, ast.Call) for change in made)
+    return all(isinstance(change.kept, ast.Call) or change.kept is change.node for change in made)
 
 
 def _convert(

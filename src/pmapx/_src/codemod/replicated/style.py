@@ -10,10 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
-from pmapx._src.codemod.merged import merging
-from pmapx._src.codemod.merged.merging import Merging
 from pmapx._src.codemod.replicated import decisions, editing, naming
-from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Stay
+from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
 from pmapx._src.codemod.replicated.groups import Position
 from pmapx._src.codemod.replicated.maps import Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -41,7 +39,7 @@ class Gain:
 class Restyled:
     """The changes to each file, what is replicated after them, and what stays stacked.
 
-    With ``is_merging``, ``merged_arguments`` and ``merged_results`` are the positions of each map
+    With ``merge``, ``merged_arguments`` and ``merged_results`` are the positions of each map
     that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
     ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
     before the edits (path, line, column); a result that is no tuple has the index ``WHOLE``.
@@ -64,7 +62,7 @@ def restyle(
     named: Sequence[str] = (),
     left: Mapping[Place, str] | None = None,
     *,
-    is_merging: bool = False,
+    merge: Merge | None = None,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -73,8 +71,8 @@ def restyle(
       evidence: what a run of the program showed.
       named: arguments that the user calls replicated, as ``function:argument``.
       left: the uses of pmap that will not be rewritten, and why.
-      is_merging: whether batches that are split over the devices are merged as well. The program is
-        right again only after its maps take them so.
+      merge: ``merging.merge``, if batches that are split over the devices are merged as well. The
+        program is right again only after its maps take them so.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -82,7 +80,7 @@ def restyle(
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))
     try:
-        return _restyle(modules, evidence, named, left or {}, is_merging)
+        return _restyle(modules, evidence, named, left or {}, merge)
     except RecursionError:
         maps = Maps(modules, evidence)
         stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
@@ -96,7 +94,7 @@ def _restyle(
     evidence: Evidence,
     named: Sequence[str],
     left: Mapping[Place, str],
-    is_merging: bool,
+    merge: Merge | None,
 ) -> Restyled:
     maps = Maps(modules, evidence)
     for each in maps:
@@ -110,8 +108,8 @@ def _restyle(
     flow.follow()
     decided = decisions.decide(flow, positions)
     merged = Merging()
-    if is_merging:
-        merged = merging.merge(modules, maps, decided.arguments, decided.results)
+    if merge is not None:
+        merged = merge(modules, maps, decided.arguments, decided.results)
     edits = editing.edits(maps, decided, merged.changes)
     for module in modules:
         reason = _broken(module, edits.get(os.path.normpath(module.path), []))
