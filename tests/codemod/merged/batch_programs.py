@@ -97,6 +97,17 @@ class Trainer:
 
 Trainer().run()
 """,
+    "a list that is mapped over": """
+from flax.training.common_utils import shard
+
+def main():
+    every = list(loader())
+    batches = map(shard, every)
+    state = STATE
+    for _ in range(3):
+        state = note(*step(state, next(batches)))
+main()
+""",
     "parts that are split one by one": """
 def main():
     n = jax.local_device_count()
@@ -113,6 +124,23 @@ def main():
     state = STATE
     for i in range(6):
         batch = every[i % 3]
+        state = note(*step(state, batch))
+main()
+""",
+    "a pipeline that batches by devices": """
+import pipelines
+
+def create(batch_dims):
+    data = pipelines.Examples(loader())
+    print(np.prod(batch_dims))
+    for size in reversed(batch_dims):
+        data = data.batch(size, drop_remainder=True)
+    return data.prefetch(2)
+
+def main():
+    state = STATE
+    for batch in create([jax.local_device_count(), 3]).as_numpy_iterator():
+        batch = jax.tree.map(lambda x: np.asarray(x), batch)
         state = note(*step(state, batch))
 main()
 """,
@@ -217,6 +245,17 @@ STAYS = {
         "f = jax.pmap(lambda x: x + 1, donate_argnums=0)\nx = jnp.ones((24, 2))\n"
         "f(x.reshape((n, -1, 2)))\nprint(x)",
         "it is donated",
+    ),
+    "a function that splits inside a map as well": (
+        "def split(x):\n    return x.reshape((n, -1))\n"
+        "def inside(x):\n    return split(x)\n"
+        "f = jax.pmap(lambda x: inside(x) + 1)\nf(split(batch['x']))",
+        "",
+    ),
+    "a result that may be one number a device": (
+        "f = jax.pmap(lambda x: {'x': x, 'loss': x.sum()})\n"
+        "out = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:]), f(batch['x'][None]))",
+        "it may be one number a device",
     ),
     "a function that is passed on": (
         "import other\ndef split(x):\n    return x.reshape((n, -1))\n"

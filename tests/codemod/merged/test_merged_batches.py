@@ -14,6 +14,7 @@ from batch_programs import ARGUMENTS, BOTH, HEAD, STAYS
 
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.merged.merging import merge
 from pmapx._src.codemod.replicated import style
 from pmapx._src.source.rewriting.edits import applied
 
@@ -34,6 +35,27 @@ def shard(tree):
     n = jax.local_device_count()
     return jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), tree)
 
+class Examples:
+    """As tf.data: batch() stacks so many elements, and drops the rest."""
+
+    def __init__(self, batches):
+        self.elements = [jax.tree.map(lambda x: x[i], b) for b in batches for i in range(24)]
+
+    def batch(self, size, drop_remainder):
+        new, old = Examples(()), self.elements
+        starts = range(0, len(old) - size + 1, size)
+        stack = lambda *xs: np.stack(xs)
+        new.elements = [jax.tree.map(stack, *old[i : i + size]) for i in starts]
+        return new
+
+    def prefetch(self, size):
+        return self
+
+    def as_numpy_iterator(self):
+        return iter(self.elements)
+
+sys.modules["pipelines"] = types.ModuleType("pipelines")
+sys.modules["pipelines"].Examples = Examples
 flax, training = types.ModuleType("flax"), types.ModuleType("flax.training")
 flax.jax_utils = types.ModuleType("flax.jax_utils")
 flax.jax_utils.prefetch_to_device = put_ahead
@@ -82,7 +104,7 @@ def _restyled(folder, text):
     path.write_text(text)
     project = Project([str(path)], has_definitions=True)
     module = project.module(str(path), data=text.encode())
-    done = style.restyle([module], Evidence(), is_merging=True)
+    done = style.restyle([module], Evidence(), merge=merge)
     edits = done.edits.get(os.path.normpath(str(path)), [])
     return done, applied(text.encode(), edits).decode()
 

@@ -149,3 +149,12 @@ def test_a_value_is_followed_on_every_way(tmp_path, case):
 def test_what_may_be_something_else_stays_stacked(tmp_path, case):
     done, _ = _migrated(tmp_path, STAYS[case])
     assert not done.gains
+
+
+def test_a_value_is_followed_through_however_many_calls(tmp_path):
+    depth = 200
+    calls = "".join(f"def f{i}(x):\n    return f{i + 1}(x)\n" for i in range(depth))
+    text = f"{calls}def f{depth}(x):\n    return x\nstate = step(f0(replicate(1.0)), 1.0)\n"
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert "replicate(1.0)" not in after or "on_every_device" in after

@@ -13,6 +13,7 @@ from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
@@ -218,7 +219,7 @@ class Program:
             evidence,
             named,
             left,
-            is_merging=is_merging,
+            merge=merging.merge if is_merging else None,
             mergeable=mergeable,
             has_helper_function=to == "pmapx",
         )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import Definition, Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Exported, Function, Named, Value
-from pmapx._src.codemod.merged import device_counts, splits
+from pmapx._src.codemod.merged import device_counts, nested_batching, splits
+from pmapx._src.codemod.merged.applied_functions import MAP, AppliedFunctions, Stream, yields
 from pmapx._src.codemod.merged.splits import Reshaped
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -28,13 +28,12 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
+from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.codemod.replicated.maps import Map, Maps
-from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source.rewriting.edits import keeping, replacing
 
 NOT_SPLIT = "what is passed here is not seen to be split over the devices"
 SHARD_TAKEN = "a shard of it is taken"
-_MAP = frozenset({"builtins.map"})
 # Each gives the elements of its first argument again.
 _PASSING = frozenset(
     {
@@ -43,35 +42,29 @@ _PASSING = frozenset(
         "tqdm.trange", "tensorflow_datasets.as_numpy",
     }
 )  # fmt: skip
+_ITERATING = (_PASSING | MAP | known_names.PREFETCH | {"builtins.enumerate", "builtins.zip"}) - {
+    "tensorflow_datasets.as_numpy",
+    "tqdm.trange",
+}
 _PASSING_METHODS = frozenset(
     {"prefetch", "repeat", "cache", "take", "skip", "with_options", "as_numpy_iterator"}
 )
 _SAME = frozenset(
     {"jax.numpy.asarray", "jax.numpy.array", "numpy.ascontiguousarray", "jax.device_get"}
 )
-_SAME_METHODS = frozenset({"astype"})
+_SAME_METHODS = frozenset({"astype", "numpy", "_numpy"})
 _HARMLESS = frozenset({"size", "nbytes"})
 Functions = list[tuple[Module, ast.FunctionDef | ast.Lambda]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stream(Parts):
-    """An iterator or a list of values that are alike; its one item stands for each."""
-
-
-class BatchFlow(Flow):
+class BatchFlow(AppliedFunctions):
     """One program, and where its batches go."""
 
-    follows_generators = True
-
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
-        # Calls that apply a function to the elements of what else they are given.
-        self._applying: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
         super().__init__(modules, maps)
         self.two_axes: set[Element] = set()
         # Iterators that were prefetched to the devices.
         self.prefetched: dict[ast.AST, tuple[Module, ast.expr]] = {}
-        self._find_applied()
 
     def is_count(self, module: Module, node: ast.expr) -> bool:
         return device_counts.is_count(self, module, node)
@@ -82,122 +75,6 @@ class BatchFlow(Flow):
         families = [self.maps.family(module, cls)] if cls else self._families_of(module, node.value)
         return [each for name in families for each in self._attributes.get((name, node.attr), ())]
 
-    # Functions that are applied by another.
-
-    def _find_applied(self) -> None:
-        for module in self.modules:
-            for node in ast.walk(module.source.tree):
-                if isinstance(node, ast.Call) and self._is_applying(module, node):
-                    for _, function in self._functions(module, node):
-                        self._applying.setdefault(function, []).append((module, node))
-                        self.called.add(function)
-
-    def _is_applying(self, module: Module, node: ast.Call) -> bool:
-        if not node.args or self.is_traced(module, node):
-            return False
-        called = self._outside_names(module, node)
-        is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "map"
-        if not called:
-            return is_method and len(node.args) == 1
-        return called <= _MAP | known_names.TREE_MAP
-
-    def _outside_names(self, module: Module, node: ast.Call) -> frozenset[str]:
-        """Returns the names of what a call calls itself, without what that calls in turn."""
-        callees = self._callee(module, node)
-        return frozenset(fact.name for fact in callees if isinstance(fact, Named))
-
-    def _functions(self, module: Module, node: ast.Call) -> Functions:
-        """Returns the functions that a call applies, none if one of them is not known."""
-        first = node.args[0]
-        if isinstance(first, ast.Lambda):
-            return [(module, first)]
-        found: list[tuple[Module, ast.AST]] = []
-        if isinstance(first, ast.Name):
-            found = [(each.module, each.node) for each in self.definitions_of(module, first)]
-            if len(found) == 1 and isinstance(found[0][1], ast.Name):
-                # A lambda with a name.
-                value = getattr(module.parent(found[0][1]), "value", None)
-                found = [(module, value)] if isinstance(value, ast.Lambda) else []
-            elif any(isinstance(definition, ast.alias) for _, definition in found):
-                found = self._exported(module, module.env.find(first.id) or frozenset(), "")
-        elif isinstance(first, ast.Attribute):
-            cls = self._own_class(module, first)
-            if cls is not None:
-                found = [(module, part) for part in cls.body if _has_name(part, first.attr)]
-            elif isinstance(first.value, ast.Name):
-                held = module.env.find(first.value.id) or frozenset()
-                found = self._exported(module, held, first.attr)
-        if not all(_is_plain(function) for _, function in found):
-            return []
-        return found  # type: ignore[return-value]
-
-    def _exported(self, module: Module, held: Value, name: str) -> list[tuple[Module, ast.AST]]:
-        """Returns the functions of another module that a name, or one in that module, leads to."""
-        several = [
-            fact
-            for each in held
-            if isinstance(each, Exported) and bool(each.name) != bool(name)
-            for fact in module.project.exported(each.path, each.name or name)
-        ]
-        return [(fact.module, fact.node) for fact in several if isinstance(fact, Function)]
-
-    def _applied(self, module: Module, node: ast.Call) -> Abstract | None:
-        """Returns what the function that a call applies gives, None if it is not known."""
-        functions = self._functions(module, node)
-        if not functions:
-            return None
-        self.resolved.add(node.args[0])
-        found = []
-        for home, function in functions:
-            if function in self._traced:
-                return None
-            if isinstance(function, ast.Lambda):
-                found.append(self.value(home, function.body))
-            else:
-                found.append(self._returns(home, function))
-        return self._merged(found, module, node)
-
-    def _returns(self, home: Module, function: ast.FunctionDef) -> Abstract:
-        def compute() -> Abstract:
-            return self._merged((h for h, _ in self.returned(home, function)), home, function)
-
-        return self._once((function, "returns"), compute)
-
-    def _parameter(self, module: Module, node: ast.arg) -> Abstract:
-        function = module.parent(module.parent(node))
-        applying = self._applying.get(function, [])
-        found = [self._element_given(home, call, function, node) for home, call in applying]
-        if not isinstance(function, ast.Lambda) and (
-            not applying or (function, node.arg) in self.passed
-        ):
-            found.append(super()._parameter(module, node))
-        return self._merged(found, module, node) if found else OTHER
-
-    def _element_given(
-        self, module: Module, call: ast.Call, function: ast.AST, node: ast.arg
-    ) -> Abstract:
-        """Returns what a call that applies a function gives to one of its parameters."""
-        arguments = function.args  # type: ignore[attr-defined]
-        names = [*arguments.posonlyargs, *arguments.args]
-        if names and names[0].arg == "self":
-            names = names[1:]
-        index = names.index(node) if node in names else -1
-        called = self._outside_names(module, call)
-        if not called:
-            assert isinstance(call.func, ast.Attribute)
-            held = self.value(module, call.func.value)
-            if isinstance(held, Stream) and index == 0:
-                return held.items[0]
-            self.escape(held, module, call, "a function is mapped over it that is not followed")
-            return OTHER
-        if index < 0 or index + 1 >= len(call.args):
-            return OTHER
-        held = self.value(module, call.args[index + 1])
-        if called <= _MAP:
-            return self._element(module, held, call.args[index + 1])
-        whole = self.graph.joined([held], module.place(call))
-        return OTHER if whole is None else Ref(whole.element, True)
-
     # What a call makes.
 
     def _call(self, module: Module, node: ast.Call) -> Abstract:
@@ -206,6 +83,9 @@ class BatchFlow(Flow):
         found = splits.split(module, node, self.is_count)
         if found is not None:
             return self._split(module, node, found)
+        sizes = nested_batching.sizes(self, module, node)
+        if sizes is not None:
+            return self._batched(module, node, sizes)
         merged = splits.merge(module, node)
         if merged is not None:
             held = self.value(module, merged.of)
@@ -249,6 +129,33 @@ class BatchFlow(Flow):
         element.changes[node] = Change(module, "merge", node, found.of, edits=found.edits)
         return Ref(element)
 
+    def _batched(self, module: Module, node: ast.Call, sizes: nested_batching.Sizes) -> Abstract:
+        """A pipeline that batches by the number of devices last."""
+        for arg in (*node.args, *(k.value for k in node.keywords)):
+            self.escape(self.value(module, arg), module, arg, "it is a size")
+        element = self.graph.element(node)
+        for home, written in sizes:
+            # All pipelines of the same sizes change with these.
+            size = self.graph.element(written)
+            size.is_made = True
+            size.changes[written] = nested_batching.change(home, written)
+            self.graph.join(element, size)
+        return Stream((Ref(element),))
+
+    def _name(self, module: Module, node: ast.Name) -> Abstract:
+        found = list(self.definitions_of(module, node))
+        loops = [
+            (loop.lineno, loop.end_lineno or 0)
+            for each in found
+            if isinstance(each.source, ast.Call)
+            and (loop := nested_batching.batching_loop(module, each.source)) is not None
+        ]
+        if loops:
+            # A loop over sizes runs: what the name held before it is gone.
+            first = max(line for line, _ in loops)
+            found = [each for each in found if getattr(each.node, "lineno", 0) >= first]
+        return self._all_defined(found, module, node) if found else OTHER
+
     def _merge(self, module: Module, node: ast.Call, found: Reshaped, held: Ref) -> Abstract:
         change = Change(module, "merge", node, found.of, edits=found.edits)
         held.element.changes[node] = change
@@ -268,8 +175,10 @@ class BatchFlow(Flow):
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
         if only is None:
             return super()._outside(module, node, called)
-        if called <= _MAP:
+        if called <= MAP:
             return self._map(module, node)
+        if called <= known_names.TREE_MAP and len(node.args) > 1:
+            return self._tree_map(module, node)
         held = self.value(module, only)
         if called <= _SAME and isinstance(held, Ref):
             self._arguments(module, node)
@@ -280,7 +189,7 @@ class BatchFlow(Flow):
             return super()._outside(module, node, called)
         self._arguments(module, node)
         if called <= known_names.PREFETCH:
-            edits = keeping(module.place(node), module.place(only))
+            edits = self.iterated(module, node, only).edits
             for ref in refs(held):
                 ref.element.changes[node] = Change(module, "merge", node, only, edits=edits)
             self.prefetched[node] = (module, only)
@@ -310,11 +219,41 @@ class BatchFlow(Flow):
         if names and names <= splits.SHARD and len(node.args) == 2:
             held = self.value(module, node.args[1])
             self.escape(held, module, node, "it is split again")
-            return Stream((self._split(module, node, splits.only(module, node, node.args[1])),))
+            return Stream((self._split(module, node, self.iterated(module, node, node.args[1])),))
         applied = self._applied(module, node)
         if applied is None:
             return self._lost(module, node)
         return Stream((applied,)) if list(refs(applied)) else OTHER
+
+    def is_map(self, module: Module, node: ast.Call) -> bool:
+        return self._outside_names(module, node) == MAP
+
+    def iterated(self, module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
+        """Leaves an argument in the place of an iterator over it, as one that ``next`` takes."""
+        found = splits.only(module, node, kept)
+        inner: ast.AST = node
+        above = module.parent(node)
+        while isinstance(above, ast.Call) and inner in above.args:
+            called = self._outside_names(module, above)
+            if not called or not called <= _ITERATING:
+                break
+            if not called <= known_names.PREFETCH:
+                return found
+            above, inner = module.parent(above), above
+        is_loop = isinstance(above, (ast.For, ast.comprehension)) and above.iter is inner
+        if is_loop or self._is_iterator(module, kept):
+            return found
+        edits = keeping(module.place(node), module.place(kept), "iter(", ")")
+        return dataclasses.replace(found, edits=edits)
+
+    def _is_iterator(self, module: Module, node: ast.expr) -> bool:
+        if isinstance(node, ast.GeneratorExp) or not isinstance(node, ast.Call):
+            return isinstance(node, ast.GeneratorExp)
+        called = self._outside_names(module, node)
+        callees = self._callee(module, node)
+        if called:
+            return called <= _ITERATING - {"builtins.list", "builtins.tuple"}
+        return bool(callees) and all(yields(f.node) for f, _ in functions(callees))
 
     def _named(self, module: Module, node: ast.Call) -> frozenset[str]:
         """Returns the outside function that a call applies, by its name."""
@@ -386,48 +325,6 @@ class BatchFlow(Flow):
         for each in held:
             self.escape(each, module, node, "it is part of a calculation")
         return OTHER
-
-    def returned(self, module: Module, function: ast.AST) -> list[tuple[Abstract, ast.Return]]:
-        """Returns what the statements of a function return, or yield."""
-        if not _yields(function):
-            return super().returned(module, function)
-        found: list[tuple[Abstract, ast.Return]] = []
-        for part in _own_parts(function):
-            if isinstance(part, ast.Yield) and part.value is not None:
-                found.append((self.value(module, part.value), part))  # type: ignore[arg-type]
-            elif isinstance(part, ast.YieldFrom):
-                held = self.value(module, part.value)
-                if list(refs(held)):
-                    held = self._element(module, held, part.value)
-                found.append((held, part))  # type: ignore[arg-type]
-        return found
-
-    def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
-        held = super()._from(module, node, callee)
-        function = callee.function if isinstance(callee, Bound) else callee
-        if isinstance(function, Function) and _yields(function.node):
-            return Stream((held,)) if list(refs(held)) else OTHER
-        return held
-
-    def _lambda(self, module: Module, node: ast.Lambda) -> Abstract:
-        if self._is_applied_only(module, node):
-            return OTHER
-        return super()._lambda(module, node)
-
-    def _is_applied_only(self, module: Module, node: ast.Lambda) -> bool:
-        """Tells whether a lambda has a name that is only given to what applies it."""
-        applying = {call.args[0] for home, call in self._applying.get(node, ()) if home is module}
-        assigned = module.parent(node)
-        if not applying or node in self._traced or not isinstance(assigned, ast.Assign):
-            return False
-        target = assigned.targets[0]
-        around = module.functions_around(node)
-        scope = around[0] if around else module.source.tree
-        return isinstance(target, ast.Name) and all(
-            part in applying or not isinstance(part.ctx, ast.Load)
-            for part in ast.walk(scope)
-            if isinstance(part, ast.Name) and part.id == target.id
-        )
 
     def _comprehension(self, module: Module, node: Any) -> Abstract:
         for generator in node.generators:
@@ -526,32 +423,9 @@ def _is_scalar(node: ast.expr) -> bool:
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
 
 
-def _has_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == name
-
-
-def _is_plain(node: ast.AST) -> bool:
-    if not isinstance(node, ast.FunctionDef):
-        return isinstance(node, ast.Lambda)
-    return not node.decorator_list and not _yields(node)
-
-
-def _yields(function: ast.AST) -> bool:
-    return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in _own_parts(function))
-
-
-def _own_parts(function: ast.AST) -> Iterable[ast.AST]:
-    """Gives the nodes of a function, without those of functions inside it."""
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        part = waiting.pop(0)
-        yield part
-        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(part)
-
-
 _READERS: dict[type[ast.expr], Callable[[BatchFlow, Module, Any], Abstract]] = {
     ast.BinOp: BatchFlow._binary,
+    ast.Name: BatchFlow._name,
     ast.Subscript: BatchFlow._subscript,
     ast.Attribute: BatchFlow._attribute,
     ast.ListComp: BatchFlow._comprehension,

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
-from pmapx._src.codemod.replicated.decisions import COUNTS, NOT_SETTLED, Stay, argument_name
+from pmapx._src.codemod.merged.leftovers import without_leftovers
+from pmapx._src.codemod.replicated.decisions import (
+    COUNTS,
+    NOT_SETTLED,
+    Merging,
+    Positions,
+    Stay,
+    argument_name,
+)
 from pmapx._src.codemod.replicated.groups import Change, Element, Position
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 
 RANK = "it may be one number a device: nothing shows an axis behind that of the devices"
 DONATED = "it is donated, and what it is made of may be used again"
+TRACED = "the function that splits or merges it is called in a traced function, too"
 Reason = tuple[Place, str]
-Positions = Mapping[SiteKey, Collection[int]]
-
-
-@dataclasses.dataclass(slots=True)
-class Merging:
-    """Arguments and results that are merged, by the keys of maps; the changes to their makers.
-
-    ``prefetched`` are the iterators, after the changes in the place of what put their batches on
-    the devices ahead of time.
-    """
-
-    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
-    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
-    changes: list[Change] = dataclasses.field(default_factory=list)
-    prefetched: list[Place] = dataclasses.field(default_factory=list)
-    stays: list[Stay] = dataclasses.field(default_factory=list)
 
 
 def merge(
@@ -52,6 +44,7 @@ def merge(
             _convert(flow, group, positions, found)
         elif any(each.is_made or _is_merged_somewhere(each) for each in group):
             found.stays += _stays(flow, positions, reason)
+    found.changes = without_leftovers(flow, found.changes)
     return found
 
 
@@ -72,6 +65,9 @@ def _reason(
         return sites[positions[0].site].made_at, NOT_SETTLED
     found = [(place, why) for each in group for place, why in each.reasons.items()]
     found += [unseen[each] for each in group if each in unseen]
+    for change in (change for each in group for change in each.changes.values()):
+        if flow.traced_too.intersection(change.module.functions_around(change.node)):
+            found.append((change.module.place(change.node), TRACED))
     found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
     if found:
         return found[0]
@@ -83,7 +79,8 @@ def _reason(
             why = why or "it is replicated"
         if position.is_output:
             is_fed = is_made and any(p.site == position.site for p in positions if not p.is_output)
-            if not is_fed and not _has_two_axes(flow, group):
+            is_whole = not any(each.is_taken_apart for each in group)
+            if not is_whole or not (is_fed or any(each in flow.two_axes for each in group)):
                 why = why or RANK
         elif position.index in site.donated and not _is_fresh(flow, group):
             why = why or DONATED
@@ -102,16 +99,10 @@ def _obstacle(site: Map) -> str:
     return COUNTS if len(site.counts) > 1 or -1 in site.counts else ""
 
 
-def _has_two_axes(flow: BatchFlow, group: list[Element]) -> bool:
-    """Tells whether all of a result is merged by what fails for one number a device."""
-    is_whole = not any(each.is_taken_apart for each in group)
-    return is_whole and any(each in flow.two_axes for each in group)
-
-
 def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
     """Tells whether batches are made of values that nothing else holds."""
     made = [change for each in group if each.is_made for change in each.changes.values()]
-    return all(isinstance(change.kept, ast.Call) for change in made)
+    return all(isinstance(change.kept, ast.Call) or change.kept is change.node for change in made)
 
 
 def _convert(

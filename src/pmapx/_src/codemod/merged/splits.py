@@ -161,13 +161,15 @@ def keeps_order(node: ast.Call, called: frozenset[str]) -> bool:
 def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
     called = names_called(module, node)
     is_host = bool(called) and all(name.startswith("numpy.") for name in called)
-    if not is_host or _is_array(module, kept):
+    is_view = called <= _RESHAPE
+    if not is_host or _is_array(module, kept, is_view):
         return only(module, node, kept)
     if not isinstance(node.func, ast.Attribute):
         return None
-    # NumPy takes whatever is like an array, and gives one on the host.
+    # NumPy takes whatever is like an array, and gives one on the host: its own, but for a reshape.
     numpy = module.source.segment(module.place(node.func.value))
-    edits = keeping(module.place(node), module.place(kept), f"{numpy}.asarray(", ")")
+    name = "asarray" if is_view else "array"
+    edits = keeping(module.place(node), module.place(kept), f"{numpy}.{name}(", ")")
     return Reshaped(kept, edits, is_gone=True)
 
 
@@ -179,11 +181,11 @@ def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
     return Reshaped(kept, keeping(module.place(node), place, before, after), is_gone=True)
 
 
-def _is_array(module: Module, node: ast.expr) -> bool:
-    """Tells whether an expression is surely an array on the host."""
+def _is_array(module: Module, node: ast.expr, is_view: bool) -> bool:
+    """Tells whether an expression is surely an array on the host, and a new one unless a view."""
     called = names_called(module, node)
     return bool(called) and all(
-        name.startswith("numpy.") or name == "jax.device_get" for name in called
+        name.startswith("numpy.") or (is_view and name == "jax.device_get") for name in called
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
+from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
-from pmapx._src.codemod.replicated.maps import Map, SiteKey
+from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 from pmapx._src.codemod.varying.proof import Results, SourceProof
@@ -45,6 +46,25 @@ class Decisions:
     results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     changes: list[tuple[Change, bool]] = dataclasses.field(default_factory=list)
     stays: list[Stay] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class Merging:
+    """Arguments and results that are merged, by the keys of maps; the changes to their makers.
+
+    ``prefetched`` are the iterators whose batches were put on the devices ahead of time.
+    """
+
+    arguments: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
+    changes: list[Change] = dataclasses.field(default_factory=list)
+    prefetched: list[Place] = dataclasses.field(default_factory=list)
+    stays: list[Stay] = dataclasses.field(default_factory=list)
+
+
+Positions = Mapping[SiteKey, Collection[int]]
+# Returns what is merged, of a program whose replicated arguments and results are known.
+Merge = Callable[[Sequence[Module], Maps, Positions, Positions], Merging]
 
 
 def decide(flow: Flow, named: Set[Position]) -> Decisions:

@@ -10,10 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
-from pmapx._src.codemod.merged import merging
-from pmapx._src.codemod.merged.merging import Merging
 from pmapx._src.codemod.replicated import decisions, editing, naming
-from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Stay
+from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
 from pmapx._src.codemod.replicated.groups import Position
 from pmapx._src.codemod.replicated.maps import Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -41,7 +39,7 @@ class Gain:
 class Restyled:
     """The changes to each file, what is replicated after them, and what stays stacked.
 
-    With ``is_merging``, ``merged_arguments`` and ``merged_results`` are the positions of each map
+    With ``merge``, ``merged_arguments`` and ``merged_results`` are the positions of each map
     that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
     ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
     before the edits (path, line, column); a result that is no tuple has the index ``WHOLE``.
@@ -64,7 +62,7 @@ def restyle(
     named: Sequence[str] = (),
     left: Mapping[Place, str] | None = None,
     *,
-    is_merging: bool = False,
+    merge: Merge | None = None,
     mergeable: Collection[Place] | None = None,
     has_helper_function: bool = True,
 ) -> Restyled:
@@ -75,8 +73,8 @@ def restyle(
       evidence: what a run of the program showed.
       named: arguments that the user calls replicated, as ``function:argument``.
       left: the uses of pmap that will not be rewritten, and why.
-      is_merging: whether batches that are split over the devices are merged as well. The program is
-        right again only after its maps take them so.
+      merge: ``merging.merge``, if batches that are split over the devices are merged as well. The
+        program is right again only after its maps take them so.
       mergeable: the uses of pmap that can take them so, by their places; None for all.
       has_helper_function: whether a function of the file puts state on all devices.
 
@@ -90,7 +88,7 @@ def restyle(
         if mergeable is not None:
             for each in maps:
                 each.is_mergeable = each.wrapper is None and each.site in mergeable
-        return _restyle(modules, maps, named, left or {}, is_merging, has_helper_function)
+        return _restyle(modules, maps, named, left or {}, merge, has_helper_function)
     except RecursionError:
         maps = Maps(modules, evidence)
         stays = [Stay(each.made_at, each.name, NOT_SETTLED, each.site) for each in maps]
@@ -104,7 +102,7 @@ def _restyle(
     maps: Maps,
     named: Sequence[str],
     left: Mapping[Place, str],
-    is_merging: bool,
+    merge: Merge | None,
     has_helper_function: bool,
 ) -> Restyled:
     for each in maps:
@@ -118,8 +116,8 @@ def _restyle(
     flow.follow()
     decided = decisions.decide(flow, positions)
     merged = Merging()
-    if is_merging:
-        merged = merging.merge(modules, maps, decided.arguments, decided.results)
+    if merge is not None:
+        merged = merge(modules, maps, decided.arguments, decided.results)
     edits = editing.edits(maps, decided, merged.changes, has_helper_function=has_helper_function)
     for module in modules:
         reason = _broken(module, edits.get(os.path.normpath(module.path), []))

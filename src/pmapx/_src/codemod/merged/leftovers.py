@@ -1,0 +1,129 @@
+"""Functions of the program that only split or merged a batch: they go, with their calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.merged import splits
+from pmapx._src.codemod.merged.batch_flow import BatchFlow
+from pmapx._src.codemod.replicated.groups import Change
+from pmapx._src.codemod.replicated.mapped_functions import functions
+from pmapx._src.source.rewriting.edits import between
+
+
+def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change]:
+    """Returns the changes, without functions that would return their argument as it is."""
+    found: dict[ast.AST, Change] = {change.node: change for change in changes}
+    removed: dict[ast.AST, Change] = {}
+    while True:
+        for change in list(found.values()):
+            function = _left(change, removed)
+            uses = None if function is None else _uses(flow, function)
+            if function is not None and uses:
+                removed[function] = _removed(change.module, function)
+                found |= {use.node: use for use in uses}
+                found.pop(change.node)
+                break
+        else:
+            break
+    inside = {part for function in removed for part in ast.walk(function)}
+    kept = [change for node, change in found.items() if node not in inside]
+    inner = {part for f in removed for part in ast.walk(f) if part is not f}
+    return kept + [change for function, change in removed.items() if function not in inner]
+
+
+def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | None:
+    """Returns the function that does no more than ``return x`` after a change."""
+    module, node = change.module, change.node
+    returned = module.parent(node)
+    function = module.parent(returned)
+    if not isinstance(returned, ast.Return) or not isinstance(function, ast.FunctionDef):
+        return None
+    arguments = function.args
+    others = [*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    names = [each.arg for each in arguments.args]
+    is_bare = isinstance(change.kept, ast.Name) and not any(edit.text for edit in change.edits)
+    if not is_bare or any(others) or arguments.defaults or function.decorator_list:
+        return None
+    is_same = names == [change.kept.id]  # type: ignore[union-attr]
+    gone = set(ast.walk(node)) - {change.kept}
+    gone |= {part for each in removed for part in ast.walk(each)}
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    is_empty = all(part in removed or _is_count_for(module, part, gone) for part in body[:-1])
+    is_nested = isinstance(module.parent(function), (ast.Module, ast.FunctionDef))
+    is_only = len(getattr(module.parent(function), "body", [])) > 1
+    has_comment = module.source.line(function.lineno - 1).lstrip().startswith("#")
+    is_plain = is_same and is_empty and is_nested and is_only and not has_comment
+    return function if is_plain and body[-1] is returned else None
+
+
+def _is_count_for(module: Module, node: ast.stmt, gone: set[ast.AST]) -> bool:
+    """Tells whether a statement names the number of devices, for what is gone alone."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    target = node.targets[0]
+    results = module.facts.results.get(node.value, frozenset())
+    scope = module.functions_around(node)[0]
+    return (
+        isinstance(target, ast.Name)
+        and bool(results)
+        and results <= known_names.DEVICE_COUNTS
+        and all(
+            part in gone
+            for part in ast.walk(scope)
+            if isinstance(part, ast.Name)
+            and part.id == target.id
+            and isinstance(part.ctx, ast.Load)
+        )
+    )
+
+
+def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
+    """Returns the calls of a function, each become its argument; None if it has other uses."""
+    found = []
+    for module in flow.modules:
+        for node in _named(module, function.name):
+            parent = module.parent(node)
+            if isinstance(node, ast.alias):
+                is_top = isinstance(module.parent(parent), ast.Module)
+                if node.asname or not is_top or module.path.endswith("__init__.py"):
+                    return None
+                continue
+            if isinstance(node, ast.Attribute) and node in module.facts.references:
+                # Of a library, by the same name.
+                continue
+            if isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
+                return None
+            called = {each.node for each, _ in functions(module.facts.callees.get(parent, ()))}  # type: ignore[arg-type]
+            is_call = parent.func is node and called == {function}
+            is_applied = parent in {call for _, call in flow.applying(function)}
+            count = 1 if is_call else 2
+            is_plain = len(parent.args) == count and not parent.keywords
+            kept = parent.args[-1] if is_plain and (is_call or is_applied) else None
+            if kept is None or isinstance(kept, ast.Starred) or flow.is_traced(module, parent):
+                return None
+            only = flow.iterated if flow.is_map(module, parent) else splits.only
+            edits = only(module, parent, kept).edits
+            found.append(Change(module, "merge", parent, kept, edits=edits))
+    return found
+
+
+def _named(module: Module, name: str) -> Iterator[ast.AST]:
+    """Gives what has the name of a function, or may."""
+    for node in ast.walk(module.source.tree):
+        held = [getattr(node, field, "") for field in ("id", "attr", "value")]
+        if name in held or (isinstance(node, ast.alias) and node.name == name):
+            yield node
+
+
+def _removed(module: Module, function: ast.FunctionDef) -> Change:
+    """Takes a function off, with the blank lines behind it."""
+    last = function.end_lineno or function.lineno
+    lines = module.source.lines
+    while last < len(lines) and not lines[last].strip():
+        last += 1
+    edit = between((function.lineno, 0), (last + 1, 0))
+    return Change(module, "merge", function, edits=(edit,))  # type: ignore[arg-type]
