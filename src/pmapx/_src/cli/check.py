@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     type=click.Choice([str(level) for level in Confidence]),
     help="Minimum confidence to report; medium by default.",
 )
+@click.option(
+    "--target-jax",
+    metavar="VERSION",
+    help="Report what this release of JAX removed, changed or deprecated; by default what the "
+    "newest removed or changed.",
+)
 @click.option("--fix", is_flag=True, help="Apply safe fixes; report what is left.")
 @click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes too, with --fix or --diff.")
 @click.option(
@@ -65,6 +71,7 @@ def command(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
     confidence: str | None,
+    target_jax: str | None,
     fix: bool,
     unsafe_fixes: bool,
     is_diff: bool,
@@ -82,7 +89,7 @@ def command(
     Examples:
       pmapx check .
       pmapx check src --select PMX51 --confidence high
-      pmapx check . --diff
+      pmapx check . --target-jax 0.12 --diff
       pmapx check . --fix --unsafe-fixes
       pmapx check . --format sarif --output pmapx.sarif
     """
@@ -96,6 +103,7 @@ def command(
             ignore=ignore,
             exclude=exclude,
             confidence=confidence,
+            target_jax=target_jax,
         )
     except settings.SettingsError as error:
         fail(ctx, str(error))

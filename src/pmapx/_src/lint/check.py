@@ -78,11 +78,7 @@ def check(
     uses = sifted.uses
     found = _read(given, sifted, processes, advance) if uses else []
     found += _of_unread(unread) if unread else []
-    reported = _unique(
-        finding
-        for finding in found
-        if settings.reports(finding.place.path, finding.code, finding.confidence)
-    )
+    reported = _unique(finding for finding in found if settings.reports(finding))
     return Report(reported, given, len(uses))
 
 

@@ -81,9 +81,6 @@ def fix_module(
 def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list[FixedFile]:
     """Returns the files of a report that fixes change; only what is reported is fixed."""
 
-    def is_wanted(finding: Finding) -> bool:
-        return settings.reports(finding.place.path, finding.code, finding.confidence)
-
     project = Project(report.paths)
     fixable = {
         finding.place.path
@@ -94,7 +91,7 @@ def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list
     for path in sorted(fixable):
         data = files.read_bytes(path)
         if not isinstance(data, Unreadable):
-            file = fix_file(project, path, data, is_wanted, is_unsafe=is_unsafe)
+            file = fix_file(project, path, data, settings.reports, is_unsafe=is_unsafe)
             if file.after != file.before:
                 fixed.append(file)
     return fixed

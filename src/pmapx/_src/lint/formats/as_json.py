@@ -31,6 +31,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "hint": finding.hint,
         "fix": None if finding.fix is None else "safe" if finding.fix.is_safe else "unsafe",
+        "since": ".".join(map(str, finding.since)) if finding.since else None,
         "confidence": str(finding.confidence),
         "because": _origin(finding.because),
         "path": place.path,
