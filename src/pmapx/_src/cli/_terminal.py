@@ -31,10 +31,11 @@ color_option = click.option(
 )
 
 
-def echo(text: str, color: bool | None) -> None:
+def echo(text: str, color: bool | None, *, err: bool = False) -> None:
     """Prints text, if there is any; what is not UTF-8, as in file names, is replaced."""
     if text:
-        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=resolve_color(color))
+        shown = text.encode("utf-8", "replace").decode("utf-8")
+        click.echo(shown, err=err, color=resolve_color(color))
 
 
 def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:

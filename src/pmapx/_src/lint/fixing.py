@@ -11,7 +11,6 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.lint import rules
 from pmapx._src.lint.finding import Finding, Fix
-from pmapx._src.lint.settings import Settings
 from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.rewriting import notebook_edits
@@ -78,8 +77,8 @@ def fix_module(
     return FixedFile(module.path, data, after, tuple(chosen))
 
 
-def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list[FixedFile]:
-    """Returns the files of a report that fixes change; only what is reported is fixed."""
+def fix_reported(report: Report, wanted: Wanted, *, is_unsafe: bool) -> list[FixedFile]:
+    """Returns the files of a report that fixes change; only what is wanted is fixed."""
 
     project = Project(report.paths)
     fixable = {
@@ -91,10 +90,15 @@ def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list
     for path in sorted(fixable):
         data = files.read_bytes(path)
         if not isinstance(data, Unreadable):
-            file = fix_file(project, path, data, settings.reports, is_unsafe=is_unsafe)
+            file = fix_file(project, path, data, wanted, is_unsafe=is_unsafe)
             if file.after != file.before:
                 fixed.append(file)
     return fixed
+
+
+def fix_text(name: str, data: bytes, wanted: Wanted, *, is_unsafe: bool) -> FixedFile:
+    """Returns the text of one file with its fixes; the file need not be on disk."""
+    return fix_file(Project([name]), name, data, wanted, is_unsafe=is_unsafe)
 
 
 def fix_file(

@@ -30,6 +30,8 @@ class Settings:
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     confidence: Confidence = Confidence.MEDIUM
     target_jax: Release | None = None
+    # The file of known findings.
+    baseline: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses codes that begin no rule's."""
@@ -75,7 +77,7 @@ def _closest(word: str, known: Sequence[str], most: int, likeness: float = 0.6) 
     return difflib.get_close_matches(word, known, most, likeness)
 
 
-_KEYS = ("select", "ignore", "exclude", "per-file-ignores", "confidence", "target-jax")
+_KEYS = ("select", "ignore", "exclude", "per-file-ignores", "confidence", "target-jax", "baseline")
 # What JAX removed before this release is reported for every target.
 _OLDEST: Release = (0, 8)
 
@@ -101,6 +103,8 @@ def load(paths: Sequence[str]) -> dict[str, Any]:
             close = _closest(key, _KEYS, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_KEYS)}"
             raise SettingsError(f"{file}: no setting {key!r} in [tool.pmapx]{hint}")
+    if isinstance(table.get("baseline"), str):
+        return {**table, "baseline": os.path.join(os.path.dirname(file), table["baseline"])}
     return table
 
 
@@ -127,7 +131,14 @@ def make(table: Mapping[str, Any], **options: Any) -> Settings:
         tuple((name, _codes(_strings(name, codes))) for name, codes in per_file.items()),
         _confidence(merged.get("confidence", "medium")),
         _release(merged.get("target_jax")),
+        _path(merged.get("baseline")),
     )
+
+
+def _path(given: Any) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise SettingsError(f"baseline must be the path of a file, not {given!r}")
+    return given
 
 
 def _release(given: Any) -> Release | None:

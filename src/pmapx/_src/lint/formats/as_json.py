@@ -18,6 +18,7 @@ def render(report: Report) -> str:
         "version": VERSION,
         "files": report.files,
         "files_with_uses": report.files_with_uses,
+        "baseline": {"known": report.known, "gone": report.gone},
         "findings": [_finding(finding) for finding in report.findings],
     }
     return json.dumps(content, indent=2)
