@@ -10,8 +10,11 @@ from typing import NoReturn
 
 import click
 
-# Seconds before progress is shown.
+# Seconds before progress is shown on a terminal, and in a pipe or file before its first line.
 PATIENCE = 1.0
+PIPE_PATIENCE = 10.0
+# The longest time between two lines there.
+_LONGEST_PAUSE = 60.0
 
 
 def resolve_color(wanted: bool | None) -> bool | None:
@@ -65,12 +68,25 @@ def fail(ctx: click.Context, message: str) -> NoReturn:
     ctx.exit(2)
 
 
+class _Lines:
+    """Progress in a pipe or file: a line now and then, more rarely as time passes."""
+
+    def __init__(self) -> None:
+        self._due = PIPE_PATIENCE
+
+    def show(self, text: str, elapsed: float) -> None:
+        if elapsed >= self._due:
+            self._due = elapsed + min(max(elapsed, PIPE_PATIENCE), _LONGEST_PAUSE)
+            click.echo(f"pmapx: {text}", err=True)
+
+
 class Bar:
-    """A progress bar on standard error, for work that takes longer than a second."""
+    """Progress on standard error, for work that takes longer than a second: a bar or lines."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._started = time.monotonic()
+        self._lines = _Lines()
         self._show: Callable[[int, int], None] | None = None
         self._progress: object = None
 
@@ -83,8 +99,12 @@ class Bar:
 
     def advance(self, done: int, total: int) -> None:
         """Updates the bar."""
+        elapsed = time.monotonic() - self._started
+        if not sys.stderr.isatty():
+            self._lines.show(f"{self._label}: {done:,} of {total:,}, {elapsed:.0f} s", elapsed)
+            return
         if self._show is None:
-            if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE:
+            if elapsed < PATIENCE:
                 return
             self._open()
         if self._show is not None:
@@ -102,12 +122,14 @@ class Bar:
 
 
 class Seconds:
-    """A line on standard error with the elapsed seconds, for work of unknown length."""
+    """The elapsed seconds on standard error, for work of unknown length: one line, or lines."""
 
     def __init__(self, label: str) -> None:
         """``label`` is a format string for the current step."""
         self._label = label
         self._width = 0
+        self._step = ""
+        self._lines = _Lines()
 
     def __enter__(self) -> Seconds:
         return self
@@ -118,7 +140,11 @@ class Seconds:
 
     def show(self, step: str, elapsed: float) -> None:
         """Shows the current step and its elapsed time."""
-        if sys.stderr.isatty() and elapsed >= PATIENCE:
-            text = f"{self._label.format(step)}: {elapsed:.0f} s"
+        text = f"{self._label.format(step)}: {elapsed:.0f} s"
+        if not sys.stderr.isatty():
+            if step != self._step:
+                self._step, self._lines = step, _Lines()
+            self._lines.show(text, elapsed)
+        elif elapsed >= PATIENCE:
             self._width = max(self._width, len(text))
             click.echo(f"\r{text:<{self._width}}", nl=False, err=True)

@@ -199,7 +199,7 @@ def _verify(
             found, verdicts = verify_migration(done, ctx.obj, progress=seconds.show, **options)
     except CannotRunError as error:
         fail(ctx, str(error))
-    echo(as_text(found), color)
+    echo(as_text(found, is_strict=is_strict), color)
     code = found.exit_code(is_strict=is_strict)
     if code:
         echo("Nothing was written: the change is not verified.", color)
