@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -83,22 +84,42 @@ class _Lines:
 class Bar:
     """Progress on standard error, for work that takes longer than a second: a bar or lines."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, *, is_ticking: bool = False) -> None:
+        """With ``is_ticking`` it goes on between updates; the work must not fork then."""
         self._label = label
         self._started = time.monotonic()
         self._lines = _Lines()
+        self._at = (0, 0)
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True) if is_ticking else None
         self._show: Callable[[int, int], None] | None = None
         self._progress: object = None
 
     def __enter__(self) -> Bar:
+        if self._ticker is not None:
+            self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
         if self._progress is not None:
             self._progress.stop()  # type: ignore[attr-defined]
 
     def advance(self, done: int, total: int) -> None:
         """Updates the bar."""
+        with self._lock:
+            self._at = (done, total)
+            self._advance(done, total)
+
+    def _tick(self) -> None:
+        while not self._has_ended.wait(PATIENCE):
+            with self._lock:
+                self._advance(*self._at)
+
+    def _advance(self, done: int, total: int) -> None:
         elapsed = time.monotonic() - self._started
         if not sys.stderr.isatty():
             self._lines.show(f"{self._label}: {done:,} of {total:,}, {elapsed:.0f} s", elapsed)
