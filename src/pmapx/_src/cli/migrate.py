@@ -262,6 +262,10 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
         f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} files, "
         f"{total[True]} left"
     )
+    if done.renamed:
+        names = "name" + "s" * (done.renamed != 1)
+        replaced = "replaced" if is_written else "to replace"
+        lines.append(f"{done.renamed} removed {names} {replaced}")
     if done.changed:
         from pmapx._src.codemod.report import page
 

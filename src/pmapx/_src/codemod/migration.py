@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
+from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
@@ -34,6 +35,8 @@ class Migration:
     # In the replicated style: what is replicated now, and what stays stacked.
     gains: tuple[replicated.Gain, ...] = ()
     stays: tuple[replicated.Stay, ...] = ()
+    # How many names that JAX removed are replaced.
+    renamed: int = 0
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
@@ -79,10 +82,16 @@ def migrate(
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
         if style != "replicated":
-            return program.migration(program.rewritten(to))
+            return _renamed(program, program.migration(program.rewritten(to)))
         restyled = program.restyled(evidence or Evidence(), named)
         files = program.rewritten_after(restyled, to)
-        return program.migration(files, restyled.gains, restyled.stays)
+        return _renamed(program, program.migration(files, restyled.gains, restyled.stays))
+
+
+def _renamed(program: Program, done: Migration) -> Migration:
+    """Replaces the names that JAX removed in what was rewritten and in all other files."""
+    files, count = with_current_names(program.paths, done.files)
+    return dataclasses.replace(done, files=tuple(files), renamed=count)
 
 
 class Program:
@@ -94,6 +103,10 @@ class Program:
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
+
+    @property
+    def paths(self) -> Sequence[str]:
+        return self._paths
 
     @classmethod
     def read(
