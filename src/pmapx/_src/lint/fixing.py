@@ -26,12 +26,16 @@ Wanted = Callable[[Finding], bool]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FixedFile:
-    """A file before and after its fixes, with the findings that were fixed."""
+    """A file before and after its fixes, with the findings that were fixed.
+
+    ``waiting`` is how many overlapped with another, and wait for the next round.
+    """
 
     path: str
     before: bytes
     after: bytes
     fixed: tuple[Finding, ...]
+    waiting: int = 0
 
 
 def findings(module: Module) -> Iterator[Finding]:
@@ -74,7 +78,7 @@ def fix_module(
             attempt = _applied(module, data, [*chosen, finding])
             if attempt is not None:
                 after, chosen = attempt, [*chosen, finding]
-    return FixedFile(module.path, data, after, tuple(chosen))
+    return FixedFile(module.path, data, after, tuple(chosen), len(found) - len(chosen))
 
 
 def fix_reported(report: Report, wanted: Wanted, *, is_unsafe: bool) -> list[FixedFile]:
@@ -125,6 +129,8 @@ def fix_file(
             break
         after = step.after
         fixed += step.fixed
+        if not step.waiting:
+            break
     return FixedFile(path, data, after, tuple(fixed))
 
 

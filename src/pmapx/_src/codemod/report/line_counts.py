@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.codemod.report.side_by_side import aligned
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+# Longer files are counted without being aligned.
+MOST_ALIGNED = 5_000
+_DEFINITION = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(\w+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,28 +47,41 @@ def line_counts(before: Sequence[str], after: Sequence[str]) -> LineCounts:
     >>> line_counts(["f = g"], ["def h(x):", "    return x", "f = h(g)"])
     LineCounts(added=3, removed=1, in_functions=2, functions=1)
     """
+    known = set(_defined(before))
+    new = [] if known.issuperset(_defined(after)) else list(_outermost_new(after, known))
+    lines = sum((node.end_lineno or 0) - _first(node) + 1 for node in new)
+    return LineCounts(*_changed(before, after), lines, len(new))
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """Returns how many lines are added and removed."""
+    if max(len(before), len(after)) > MOST_ALIGNED:
+        # Aligning takes too long; lines that only changed their place are not counted here.
+        old, new = collections.Counter(before), collections.Counter(after)
+        return (new - old).total(), (old - new).total()
     steps = aligned(before, after)
     added = sum(count for kind, count in steps if kind in "+~")
-    removed = sum(count for kind, count in steps if kind in "-~")
-    known = {name for name, _ in _functions(before)}
-    new = [node for name, node in _functions(after) if name not in known]
-    inside = {part for node in new for part in ast.walk(node) if part is not node}
-    outermost = [node for node in new if node not in inside]
-    lines = sum((node.end_lineno or 0) - _first(node) + 1 for node in outermost)
-    return LineCounts(added, removed, lines, len(outermost))
+    return added, sum(count for kind, count in steps if kind in "-~")
 
 
-def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+def _defined(lines: Sequence[str]) -> Iterator[str]:
+    return (found[1] for line in lines if (found := _DEFINITION.match(line)))
+
+
+def _first(node: Definition) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _functions(
-    lines: Sequence[str],
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+def _outermost_new(lines: Sequence[str], known: set[str]) -> Iterator[Definition]:
+    """Gives the functions and classes that are new and not inside another new one."""
     try:
-        tree = ast.parse("\n".join(lines))
+        waiting: list[ast.AST] = [ast.parse("\n".join(lines))]
     except (SyntaxError, ValueError, RecursionError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, _DEFINITIONS):
-            yield node.name, node
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Definition) and node.name not in known:
+            yield node
+        else:
+            children = ast.iter_child_nodes(node)
+            waiting += [child for child in children if not isinstance(child, ast.expr)]
