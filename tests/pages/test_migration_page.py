@@ -497,9 +497,16 @@ def test_notes_on_adjacent_sites_do_not_split_their_replacement(opened):
 def test_the_page_counts_the_lines_of_functions_that_are_new(opened):
     page = opened(adjacent_report())
     page.press("o")
+    assert "JAX removed" not in text(page, "#detail")
     counted = "6 lines added, 2 of them in 1 new function; 2 removed."
     assert counted in text(page, "#detail")
     assert counted in report.render(adjacent_report())
+
+
+def test_the_page_counts_the_names_that_are_replaced(opened):
+    page = opened(adjacent_report(renamed=2))
+    page.press("o")
+    assert "2 names that JAX removed: to replace." in text(page, "#detail")
 
 
 def test_sites_are_to_rewrite_until_something_was_written(opened):

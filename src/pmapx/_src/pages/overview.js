@@ -80,6 +80,8 @@ const overview = (() => {
         legend(states, STATES),
         kinds.length > 0 && legend(kinds, AXES),
         element("p", { class: "lines" }, linesIn(report, plural, number)),
+        report.renamed > 0 &&
+          element("p", { class: "lines" }, `${plural(report.renamed, "name")} that JAX removed: ${report.written ? "replaced" : "to replace"}.`),
       ),
       reasons("Different", "different"),
       reasons("Left, and why", "left"),

@@ -83,6 +83,8 @@ class MigrationReport:
     read: int
     unread: tuple[tuple[str, str], ...] = ()
     is_written: bool = False
+    # Names that JAX removed and that are replaced, in files with and without a site.
+    renamed: int = 0
 
 
 def report(
@@ -116,7 +118,7 @@ def report(
         for file in done.files
     )
     unread = tuple((each.path, each.reason) for each in done.unreadable)
-    return MigrationReport(files, done.read, unread, is_written)
+    return MigrationReport(files, done.read, unread, is_written, done.renamed)
 
 
 def render(shown: MigrationReport) -> str:
@@ -148,6 +150,7 @@ def render(shown: MigrationReport) -> str:
         "read": shown.read,
         "written": shown.is_written,
         "lines": dataclasses.astuple(lines),
+        "renamed": shown.renamed,
     }
     # A file's block is parsed when it is looked at.
     blocks = {f"file-{number}": _file(file) for number, file in enumerate(shown.files)}
