@@ -492,6 +492,8 @@ def test_notes_on_adjacent_sites_do_not_split_their_replacement(opened):
     replaced = ["def helper(f):", "return f", "a = jax.jit(", "f)", "b = jax.jit(", "g)"]
     last = "c = jax.pmap(h, axis_name=0)"
     assert order == ["import jax", "note", "note", *replaced, "note", last]
+    lines = page.value("[...document.querySelectorAll('.note-row .rule')].map(e => e.textContent)")
+    assert lines[::2] == ["line 2", "line 3", "line 4"]
 
 
 def test_the_page_counts_the_lines_of_functions_that_are_new(opened):

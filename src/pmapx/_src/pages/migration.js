@@ -199,6 +199,7 @@
         "div",
         { class: `note-row ${site.state}`, "data-site": site.index, run: isRunning && (() => select(site, false)) },
         badge(site.state),
+        element("span", { class: "rule" }, `line ${site.line}`),
         foreign(site.rule, "span", { class: "rule", title: report.rules[site.rule] }),
         foreign(site.what, "b"),
         site.note && foreign(site.note),
