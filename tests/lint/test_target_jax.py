@@ -10,7 +10,7 @@ import pytest
 
 from pmapx._src.lint import settings
 from pmapx._src.lint.rules.removed.removed_names import SINCE
-from reading import codes
+from reading import codes, findings
 
 INSTALLED = tuple(map(int, jax.__version__.split(".")[:3]))
 # What no release since 0.8 has, what 0.9, 0.10 and later releases removed, and what is deprecated.
@@ -93,3 +93,27 @@ def test_the_releases_around_meshes_are_right():
         with mesh:
             pass
     assert bool(seen) == (INSTALLED >= (0, 10, 1))
+
+
+@pytest.mark.parametrize(
+    ("statement", "confidence"),
+    [
+        ("with mesh:", "medium"),
+        ("with self._mesh, open(x):", "medium"),
+        ("with config.global_mesh:", "medium"),
+        ("with jax.sharding.Mesh(d, 'i'):", "high"),
+        ("with jax.set_mesh(mesh):", None),
+        ("with mesh_scope():", None),
+        ("with jax.sharding.AbstractMesh((8,), ('i',)):", None),
+    ],
+)
+def test_a_mesh_that_a_with_statement_enters_is_known_by_value_or_name(
+    tmp_path, statement, confidence
+):
+    text = f"import jax\ndef run(self, mesh, config):\n    {statement}\n        jax.jit(f)()\n"
+    found = findings(tmp_path, text, select=("PMX562",))
+    assert [str(f.confidence) for f in found] == [confidence] * (confidence is not None)
+
+
+def test_a_mesh_of_a_file_without_jax_is_none_of_its_meshes(tmp_path):
+    assert codes(tmp_path, "import trimesh\nwith mesh:\n    jax = 1\n", select=("PMX562",)) == []
