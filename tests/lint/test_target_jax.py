@@ -6,9 +6,12 @@ import inspect
 import warnings
 
 import jax
+import numpy as np
 import pytest
 
+from pmapx._src.analysis.project import Project
 from pmapx._src.lint import settings
+from pmapx._src.lint.fixing import fix_file
 from pmapx._src.lint.rules.removed.removed_names import SINCE
 from reading import codes, findings
 
@@ -117,3 +120,39 @@ def test_a_mesh_that_a_with_statement_enters_is_known_by_value_or_name(
 
 def test_a_mesh_of_a_file_without_jax_is_none_of_its_meshes(tmp_path):
     assert codes(tmp_path, "import trimesh\nwith mesh:\n    jax = 1\n", select=("PMX562",)) == []
+
+
+RUNNABLE = """
+import jax, jax.numpy as jnp, numpy as np
+from functools import partial
+from jax.experimental.pjit import pjit
+from jax.experimental.shard_map import shard_map
+from jax.sharding import PartitionSpec as P
+n = jax.device_count()
+mesh = jax.make_mesh(axis_names=("i",), axis_shapes=(n,))
+
+@partial(pjit, in_shardings=(P("i"),), out_shardings=P("i"))
+def double(x):
+    return jax.tree_map(lambda leaf: 2 * leaf, x)
+
+@pjit
+def shifted(x):
+    return x + jax.host_count()
+
+total = shard_map(lambda x: jax.lax.psum(x, "i"), mesh, P("i"), P(), check_rep=False)
+x = np.arange(2.0 * n, dtype=np.float32)
+with mesh:
+    result = shifted(total(double(x)))
+"""
+
+
+def test_a_program_runs_after_its_fixes_and_does_what_it_meant():
+    path = "program.py"
+    fixed = fix_file(Project([path]), path, RUNNABLE.encode(), is_unsafe=True).after.decode()
+    for old in ("pjit", "check_rep", "axis_shapes", "tree_map", "host_count", "with mesh"):
+        assert old not in fixed
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        exec(compile(fixed, path, "exec"), namespace := {})
+    expected = 2 * namespace["x"].reshape(-1, 2).sum(axis=0) + 1
+    np.testing.assert_array_equal(np.asarray(namespace["result"]), expected)
