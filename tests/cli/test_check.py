@@ -317,6 +317,13 @@ def test_renewing_a_baseline_for_one_file_keeps_the_others(removed, baselined, t
     assert run(tmp_path, "--baseline", baselined).exit_code == 0
 
 
+def test_codes_that_are_not_looked_for_stay_in_the_baseline(removed, baselined):
+    before = baselined.read_text()
+    assert "Gone" not in run(removed, "--baseline", baselined, "--select", "PMX502").stdout
+    run(removed, "--baseline", baselined, "--select", "PMX502", "--write-baseline")
+    assert baselined.read_text() == before
+
+
 def test_what_is_in_the_baseline_is_not_fixed(removed, baselined):
     before = removed.read_text()
     run(removed, "--baseline", baselined, "--fix")

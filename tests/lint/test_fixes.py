@@ -77,6 +77,9 @@ LEFT_ALONE = {
     "axis_shapes in a call of unknown options": (
         "import jax\nm = jax.make_mesh(axis_shapes=(8,), **options)\n"
     ),
+    "axis_shapes in parentheses of its own": (
+        "import jax\nm = jax.make_mesh(axis_shapes=((8,)), axis_names=('i',), axis_types=t)\n"
+    ),
     "axis_shapes of another function": "import jax\nm = make_mesh(axis_shapes=(8,))\n",
     "make_mesh with its types by position": (
         "import jax\nm = jax.make_mesh((8,), ('i',), (jax.sharding.AxisType.Auto,))\n"

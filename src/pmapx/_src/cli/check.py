@@ -147,7 +147,7 @@ def command(
         ctx.exit(_write_baseline(ctx, wanted, report))
     known = _baseline(ctx, wanted)
     if known is not None:
-        report = known.without_known(report)
+        report = known.without_known(report, wanted.codes)
         is_wanted = functools.partial(_is_new, wanted, known)
     fixed: list[FixedFile] = []
     if is_fixed:
@@ -169,7 +169,7 @@ def command(
         if not is_read:
             _write(ctx, fixed)
             report = checked()
-        report = known.without_known(report) if known is not None else report
+        report = known.without_known(report, wanted.codes) if known is not None else report
     if is_read and fix:
         click.echo(fixed[0].after, nl=False)
     _show(ctx, report, layout, output, color, is_error=is_read and fix)
@@ -221,7 +221,7 @@ def _write_baseline(ctx: click.Context, wanted: settings.Settings, report: Repor
     there = os.path.exists(wanted.baseline)
     known = _baseline(ctx, wanted) if there else None
     try:
-        (known or Baseline(wanted.baseline)).write(report)
+        (known or Baseline(wanted.baseline)).write(report, wanted.codes)
     except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     findings = "finding" + "s" * (len(report.findings) != 1)

@@ -13,8 +13,8 @@ from pmapx._src.lint.finding import Finding
 from pmapx._src.source import files as sources
 from pmapx._src.source.name_search import NameSearch
 
-# Removed names, and options of meshes that were renamed.
-_CODES = ("PMX51", "PMX56")
+# Removed names, and the option of make_mesh that was renamed.
+_CODES = ("PMX51", "PMX563")
 
 
 def with_current_names(

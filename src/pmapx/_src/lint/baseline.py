@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pmapx._src.lint.check import Report
@@ -54,8 +54,11 @@ class Baseline:
         """Tells whether a finding like this one is in the baseline."""
         return self._key(finding) in self._counts
 
-    def without_known(self, report: Report) -> Report:
-        """Returns the report without what the baseline has, and counts what is gone since."""
+    def without_known(self, report: Report, codes: Collection[str]) -> Report:
+        """Returns the report without what the baseline has, and counts what is gone since.
+
+        ``codes`` are those that were looked for.
+        """
         left = self._counts.copy()
         new = []
         for finding in report.findings:
@@ -65,17 +68,21 @@ class Baseline:
             else:
                 new.append(finding)
         checked = {self._relative(path) for path in report.paths}
-        gone = sum(count for key, count in left.items() if key[0] in checked)
+        gone = sum(n for key, n in left.items() if key[0] in checked and key[1] in codes)
         known = len(report.findings) - len(new)
         return dataclasses.replace(report, findings=new, known=known, gone=gone)
 
-    def write(self, report: Report) -> None:
-        """Replaces what the baseline has of the files that were checked, and of deleted files."""
+    def write(self, report: Report, codes: Collection[str]) -> None:
+        """Replaces what the baseline has of the files and codes of a report, and of deleted files.
+
+        ``codes`` are those that were looked for.
+        """
         checked = {self._relative(path) for path in report.paths}
         kept = {
             key: count
             for key, count in self._counts.items()
-            if key[0] not in checked and os.path.exists(os.path.join(self._folder, key[0]))
+            if not (key[0] in checked and key[1] in codes)
+            and os.path.exists(os.path.join(self._folder, key[0]))
         }
         counts = collections.Counter(map(self._key, report.findings)) + collections.Counter(kept)
         files: dict[str, list[dict[str, Any]]] = {}

@@ -83,7 +83,7 @@ class MovedFunction:
         """Returns the edits of one call, one ``partial`` or one decorator of the old function."""
         call = module.parent(reference.node)
         if named is not None and reference.node in getattr(call, "decorator_list", ()):
-            return named if self.parameters.count(None) else None
+            return named
         if named is None or not isinstance(call, ast.Call):
             return None
         names: tuple[str | None, ...] = self.parameters

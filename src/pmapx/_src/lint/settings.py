@@ -40,13 +40,17 @@ class Settings:
         if listed:
             _refuse_unknown(listed)
 
-    def reports(self, finding: Finding) -> bool:
-        """Tells whether a finding is to be reported."""
+    @property
+    def codes(self) -> frozenset[str]:
+        """The codes that are selected."""
         from pmapx._src.lint import rules
 
+        return rules.selected(self.select, self.ignore)
+
+    def reports(self, finding: Finding) -> bool:
+        """Tells whether a finding is to be reported."""
         path, code = finding.place.path, finding.code
-        is_selected = code in rules.selected(self.select, self.ignore)
-        if finding.confidence < self.confidence or not is_selected:
+        if finding.confidence < self.confidence or code not in self.codes:
             return False
         if self.target_jax is not None:
             if finding.since is not None and finding.since > self.target_jax:

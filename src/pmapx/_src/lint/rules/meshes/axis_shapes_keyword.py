@@ -12,6 +12,8 @@ from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
+_KEYWORD = re.compile(r"\s*,?\s*axis_shapes\s*=\s*")
+
 
 class AxisShapesKeyword(Rule):
     """``jax.make_mesh`` takes no ``axis_shapes`` any more.
@@ -67,12 +69,12 @@ def _fix(module: Module, call: ast.Call, keyword: ast.keyword) -> Fix | None:
     if call.args or any(other.arg is None for other in call.keywords):
         return None
     position = call.keywords.index(keyword)
-    if not position:
-        return Fix((between(starts(module.place(keyword)), starts(given)),))
-    before = ends(module.place(call.keywords[position - 1].value))
     first = starts(module.place(call.keywords[0]))
-    # Anything else between the two, such as a parenthesis or a comment, would be lost.
-    if re.fullmatch(r"\s*,\s*axis_shapes\s*=\s*", source.between(before, starts(given))) is None:
+    before = ends(module.place(call.keywords[position - 1].value)) if position else first
+    # Anything else before the value, such as a parenthesis or a comment, would be lost.
+    if _KEYWORD.fullmatch(source.between(before, starts(given))) is None:
         return None
+    if not position:
+        return Fix((between(first, starts(given)),))
     text = source.segment(given)
     return Fix((between(first, first, f"{text}, "), between(before, ends(given))))
