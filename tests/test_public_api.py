@@ -46,7 +46,7 @@ PUBLIC = {
     "uninstall": "()",
     "unreplicate": "(tree)",
     "unstitch": "(global_tree)",
-    "verify": "(command, before, after, *, below='.', stands_for=None, devices=None, calls=50, "
+    "verify": "(command, before, after, *, below='.', changed=None, devices=None, calls=50, "
     "tolerance=None, timeout=3600.0, exclude=(), only=None, env=None, progress=None)",
 }
 MEMBERS = {

@@ -271,3 +271,140 @@ def test_a_file_that_cannot_be_written_is_one_line(removed, monkeypatch):
     result = run(removed, "--fix")
     assert result.exit_code == 2
     assert result.stderr == f"pmapx: cannot write {removed}: no space left on device\n"
+
+
+@pytest.fixture
+def baselined(removed, tmp_path):
+    """A file with findings that are all in a baseline."""
+    known = tmp_path / "known.json"
+    result = run(tmp_path, "--baseline", known, "--write-baseline")
+    assert (result.exit_code, result.stdout) == (0, "")
+    return known
+
+
+def test_a_baseline_leaves_nothing_to_report(removed, baselined):
+    result = run(removed, "--baseline", baselined)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Nothing new found in 1 file.")
+
+
+def test_known_findings_stay_known_when_lines_move_and_new_ones_are_reported(removed, baselined):
+    text = removed.read_text()
+    removed.write_text("# moved\n\n" + text + "z = jax.soft_pmap(f)\n")
+    result = run(removed, "--baseline", baselined)
+    assert result.exit_code == 1
+    assert "1 finding in 1 of 1 file: PMX519 1x" in result.stdout
+
+
+def test_a_line_that_is_repeated_more_often_than_known_is_reported(removed, baselined):
+    line = next(line for line in removed.read_text().splitlines() if "tree_map" in line)
+    removed.write_text(removed.read_text() + line + "\n")
+    result = run(removed, "--baseline", baselined)
+    assert "1 finding in 1 of 1 file" in result.stdout
+
+
+def test_what_is_gone_since_the_baseline_is_counted_and_leaves_it_when_renewed(removed, baselined):
+    removed.write_text("import jax\n")
+    assert "Gone from the baseline: " in run(removed, "--baseline", baselined).stdout
+    run(removed, "--baseline", baselined, "--write-baseline")
+    assert json.loads(baselined.read_text())["files"] == {}
+
+
+def test_renewing_a_baseline_for_one_file_keeps_the_others(removed, baselined, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text("import jax\nf = jax.pmap(g)\n")
+    run(other, "--baseline", baselined, "--write-baseline")
+    assert run(tmp_path, "--baseline", baselined).exit_code == 0
+
+
+def test_codes_that_are_not_looked_for_stay_in_the_baseline(removed, baselined):
+    before = baselined.read_text()
+    assert "Gone" not in run(removed, "--baseline", baselined, "--select", "PMX502").stdout
+    run(removed, "--baseline", baselined, "--select", "PMX502", "--write-baseline")
+    assert baselined.read_text() == before
+
+
+def test_what_is_in_the_baseline_is_not_fixed(removed, baselined):
+    before = removed.read_text()
+    run(removed, "--baseline", baselined, "--fix")
+    assert removed.read_text() == before
+
+
+def test_a_baseline_is_a_setting_of_the_project(removed, baselined, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.pmapx]\nbaseline = "known.json"\n')
+    monkeypatch.chdir("/")
+    assert run(removed).exit_code == 0
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"version": 2}', '{"version": 1, "files": [1]}'])
+def test_a_baseline_that_is_none_is_one_line(removed, tmp_path, content):
+    (tmp_path / "known.json").write_text(content)
+    for more in ([], ["--write-baseline"]):
+        result = run(removed, "--baseline", tmp_path / "known.json", *more)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+    assert (tmp_path / "known.json").read_text() == content
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--baseline", "missing.json"],
+        ["--write-baseline"],
+        ["--baseline", "known.json", "--write-baseline", "--fix"],
+        ["--stdin-filename", "a.py"],
+        ["--target-jax", "twelve"],
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(removed, args, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    result = run(removed, *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "known.json").exists()
+
+
+SOURCE = "import jax\r\ny = jax.tree_map(abs, 'é')\r\nz = jax.soft_pmap(f)\r\n"
+
+
+def test_standard_input_is_checked_under_the_given_name(tmp_path):
+    name = tmp_path / "not" / "there.py"
+    result = run("--stdin-filename", name, "--format", "json", input=SOURCE.encode())
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)["findings"]
+    assert [(f["path"], f["line"]) for f in found] == [(str(name), 2), (str(name), 3)]
+
+
+def test_standard_input_takes_the_settings_of_its_project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.pmapx]\nignore = ["PMX5"]\n')
+    assert run("--stdin-filename", tmp_path / "a.py", input=SOURCE.encode()).exit_code == 0
+
+
+def test_fixed_standard_input_goes_to_standard_output_and_findings_to_the_other():
+    result = run("--stdin-filename", "a.py", "--fix", input=SOURCE.encode())
+    assert result.exit_code == 1
+    assert result.stdout_bytes == SOURCE.replace("tree_map", "tree.map").encode()
+    assert "a.py:3:5: PMX519" in result.stderr
+    clean = run("-", "--fix", input=b"x = 1\n")
+    assert (clean.exit_code, clean.stdout) == (0, "x = 1\n")
+
+
+def test_source_that_does_not_parse_is_given_back_as_it_is():
+    broken = b"import jax\nf = jax.pmap(\n"
+    result = run("-", "--fix", input=broken)
+    assert result.stdout_bytes == broken
+    assert result.exit_code == 1
+    assert "PMX500" in result.stderr
+
+
+def test_a_diff_of_standard_input_names_the_file():
+    result = run("--stdin-filename", "src/a.py", "--diff", input=SOURCE.encode())
+    assert result.exit_code == 1
+    assert result.stdout.startswith("--- a/src/a.py\n+++ b/src/a.py\n")
+
+
+def test_a_notebook_on_standard_input_is_fixed():
+    cells = [{"cell_type": "code", "source": ["import jax\n", "y = jax.tree_map(f, x)"]}]
+    text = json.dumps({"cells": cells, "nbformat": 4})
+    result = run("--stdin-filename", "a.ipynb", "--fix", input=text.encode())
+    assert json.loads(result.stdout) == json.loads(text.replace("tree_map", "tree.map"))

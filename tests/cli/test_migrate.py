@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import threading
 
 import pytest
 
@@ -115,11 +116,69 @@ def test_a_file_that_changed_meanwhile_is_not_written(program, monkeypatch):
     assert (result.exit_code, program.read_text()) == (2, "# mine\n")
 
 
-def test_uncommitted_changes_are_warned_about(program, monkeypatch):
+def git(*args):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *identity, *args], check=True, capture_output=True)
+
+
+def test_files_with_uncommitted_changes_are_listed_before_they_are_written(program, monkeypatch):
     monkeypatch.chdir(program.parent)
-    subprocess.run(["git", "init", "-q"], check=True)
-    said = migrate("train.py", "--write").stderr
-    assert "uncommitted changes before the rewrite in train.py" in said
+    git("init", "-q")
+    git("add", "train.py")
+    git("commit", "-qm", "a")
+    for name in ("new.py", "ignored.py"):
+        (program.parent / name).write_text(PROGRAM)
+    (program.parent / ".gitignore").write_text("ignored.py\n")
+    said = migrate(".", "--write").stderr
+    assert said == (
+        "pmapx: warning: uncommitted changes before the rewrite:\n  ./ignored.py\n  ./new.py\n"
+    )
+
+
+def test_nothing_is_warned_about_what_git_has(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    git("init", "-q")
+    git("add", "train.py")
+    git("commit", "-qm", "a")
+    assert migrate("train.py", "--write").stderr == ""
+
+
+def test_outside_of_git_the_change_is_said_to_be_final_before_it_is_written(program, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(program.parent.parent))
+    assert migrate(program).stderr == ""
+    said = migrate(program, "--write").stderr
+    assert said == (
+        "pmapx: warning: not in a git repository, so that the change cannot be undone:\n"
+        f"  {program}\n"
+    )
+    assert program.read_text() != PROGRAM
+
+
+def test_lines_are_counted_with_those_of_new_functions(program):
+    counted = [line for line in migrate(program).stdout.splitlines() if " added" in line]
+    assert len(counted) == 1
+    assert counted[0].endswith("removed.")
+
+
+def test_work_is_to_rewrite_until_it_is_written(program):
+    assert "to rewrite  left" in migrate(program).stdout
+    assert "rewritten  left" in migrate(program, "--write").stdout
+
+
+def test_progress_goes_on_while_no_file_is_read(capsys, monkeypatch):
+    from pmapx._src.cli import _terminal
+
+    monkeypatch.setattr(_terminal, "PATIENCE", 0.01)
+    monkeypatch.setattr(_terminal, "PIPE_PATIENCE", 0.02)
+    with _terminal.Bar("Rewriting", is_ticking=True) as bar:
+        bar.advance(3, 3)
+        shown = threading.Event()
+        for _ in range(500):
+            if "Rewriting: 3 of 3" in capsys.readouterr().err:
+                shown.set()
+                break
+            shown.wait(0.02)
+    assert shown.is_set()
 
 
 def test_a_report_is_one_page_with_every_site(program):

@@ -61,6 +61,30 @@ LEFT_ALONE = {
     "an import inside a function that would need one at the top": (
         "def f():\n    from jax import random\n    return isinstance(k, random.KeyArray)\n"
     ),
+    "pjit that is passed on": (
+        "from jax.experimental.pjit import pjit\nf = wrap(pjit)\ng = pjit(g, donate_argnums=0)\n"
+    ),
+    "pjit with options of older releases": (
+        "from jax.experimental.pjit import pjit\nf = pjit(g, in_axis_resources=None)\n"
+    ),
+    "a mesh that a with statement binds": (
+        "import jax\nwith jax.sharding.Mesh(d, 'i') as mesh:\n    pass\n"
+    ),
+    "a mesh context that the file reads": (
+        "import jax\nfrom jax.interpreters import pxla\nmesh = jax.sharding.Mesh(d, 'i')\n"
+        "with mesh:\n    print(pxla.thread_resources.env.physical_mesh)\n"
+    ),
+    "axis_shapes in a call of unknown options": (
+        "import jax\nm = jax.make_mesh(axis_shapes=(8,), **options)\n"
+    ),
+    "axis_shapes in parentheses of its own": (
+        "import jax\nm = jax.make_mesh(axis_shapes=((8,)), axis_names=('i',), axis_types=t)\n"
+    ),
+    "axis_shapes of another function": "import jax\nm = make_mesh(axis_shapes=(8,))\n",
+    "make_mesh with its types by position": (
+        "import jax\nm = jax.make_mesh((8,), ('i',), (jax.sharding.AxisType.Auto,))\n"
+    ),
+    "pvary that is passed on": "import jax\nf = jax.tree.map(jax.lax.pvary, x)\n",
     "a jit with options around a pmap": "import jax\nf = jax.jit(jax.pmap(g), donate_argnums=0)\n",
 }
 
@@ -157,6 +181,55 @@ SAFE = {
         "import jax.numpy as jnp\ndef f(x: jnp.DeviceArray) -> 'X':\n    return x\n",
         "import jax.numpy as jnp\nimport jax\ndef f(x: jax.Array) -> 'X':\n    return x\n",
     ),
+    "PMX519 use_mesh in a with": (
+        "import jax\nwith jax.sharding.use_mesh(m), open(f):\n    pass\n",
+        "import jax\nwith jax.set_mesh(m), open(f):\n    pass\n",
+    ),
+    "PMX519 use_mesh that is imported": (
+        "from jax.sharding import use_mesh\nwith use_mesh(m):\n    pass\n",
+        "from jax import set_mesh as use_mesh\nwith use_mesh(m):\n    pass\n",
+    ),
+    "PMX519 pvary": (
+        "import jax\ny = jax.lax.pvary(x, ('i',))\nz = jax.lax.pvary(x, axis_name='i')\n",
+        "import jax\ny = jax.lax.pcast(x, ('i',), to=\"varying\")\n"
+        "z = jax.lax.pcast(x, axis_name='i', to=\"varying\")\n",
+    ),
+    "PMX561": (
+        """
+        from functools import partial
+        from jax.experimental.pjit import pjit
+        @pjit
+        def f(x): return x
+        @partial(pjit, static_argnums=(1,))
+        def g(x, n): return x
+        h = pjit(f, donate_argnums=0)
+        """,
+        """
+        from functools import partial
+        from jax import jit
+        @jit
+        def f(x): return x
+        @partial(jit, static_argnums=(1,))
+        def g(x, n): return x
+        h = jit(f, donate_argnums=0)
+        """,
+    ),
+    "PMX561 beside a jit": (
+        "from jax import jit\nfrom jax.experimental import pjit\nf = pjit.pjit(jit(g))\n",
+        "from jax import jit\nfrom jax import jit as pjit\nf = pjit(jit(g))\n",
+    ),
+    "PMX561 in full": (
+        "import jax\nimport jax.experimental.pjit\nf = jax.experimental.pjit.pjit(g)\n",
+        "import jax\nimport jax\nf = jax.jit(g)\n",
+    ),
+    "PMX563": (
+        "import jax\nm = jax.make_mesh(axis_shapes=(8,), axis_names=('i',), axis_types=t)\n",
+        "import jax\nm = jax.make_mesh((8,), axis_names=('i',), axis_types=t)\n",
+    ),
+    "PMX563 behind other options": (
+        "import jax\nm = jax.make_mesh(axis_names=('i',), axis_shapes=(8,), axis_types=t)\n",
+        "import jax\nm = jax.make_mesh((8,), axis_names=('i',), axis_types=t)\n",
+    ),
     "windows line ends and other encodings": (
         "# coding: latin-1\r\nimport jax\r\ny = jax.tree_map(f, 'e')\r\n",
         "# coding: latin-1\r\nimport jax\r\ny = jax.tree.map(f, 'e')\r\n",
@@ -183,6 +256,39 @@ UNSAFE = {
     "PMX519": (
         "import jax\nis_key = isinstance(k, jax.random.KeyArray)\n",
         "import jax\nis_key = isinstance(k, jax.Array)\n",
+    ),
+    "PMX519 use_mesh outside of a with": (
+        "import jax\nscope = jax.sharding.use_mesh(m)\n",
+        "import jax\nscope = jax.set_mesh(m)\n",
+    ),
+    "PMX564": (
+        "import jax\nm = jax.make_mesh((8,), ('i',))\n",
+        "import jax\nm = jax.make_mesh((8,), ('i',), axis_types=(jax.sharding.AxisType.Auto,))\n",
+    ),
+    "PMX561 with shardings": (
+        "from jax.experimental.pjit import pjit\nf = pjit(g, P(), out_shardings=None)\n",
+        "from jax import jit\nf = jit(g, in_shardings=P(), out_shardings=None)\n",
+    ),
+    "PMX562": (
+        """
+        from jax.sharding import Mesh
+        class T:
+            def __init__(self, devices):
+                self.mesh = Mesh(devices, ("i",))
+            def run(self):
+                with self.mesh, open("log"):
+                    pass
+        """,
+        """
+        from jax.sharding import Mesh
+        import jax
+        class T:
+            def __init__(self, devices):
+                self.mesh = Mesh(devices, ("i",))
+            def run(self):
+                with jax.set_mesh(self.mesh), open("log"):
+                    pass
+        """,
     ),
     "PMX531": (
         "import jax, jax.numpy as jnp\nfor i in jnp.arange(jax.device_count()):\n    print(y[i])\n",

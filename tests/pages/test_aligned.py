@@ -42,3 +42,27 @@ def test_a_statement_that_became_several_lines_stands_beside_its_first():
 
 def test_lines_that_share_nothing_are_gone_and_new():
     assert dict(aligned(["import numpy"], ["return 1"])) == {"-": 1, "+": 1}
+
+
+def test_lines_are_counted_in_long_files_as_in_short_ones(monkeypatch):
+    from pmapx._src.codemod.report import line_counts
+
+    before = ["import jax", "class A:", "    def f(self):", "        return jax.pmap(g)", ""] * 3
+    after = [
+        "import jax",
+        "def new(x):",
+        "    def inner(y):",
+        "        return y",
+        "    return inner",
+    ]
+    after += ["class A:", "    def f(self):", "        return new(g)", ""] + before[5:]
+    expected = line_counts.LineCounts(5, 1, 4, 1)
+    assert line_counts.line_counts(before, after) == expected
+    monkeypatch.setattr(line_counts, "MOST_ALIGNED", 3)
+    assert line_counts.line_counts(before, after) == expected
+
+
+def test_the_lines_of_a_text_that_does_not_parse_are_counted(monkeypatch):
+    from pmapx._src.codemod.report.line_counts import LineCounts, line_counts
+
+    assert line_counts(["f("], ["f(", "def g("]) == LineCounts(1, 0, 0, 0)

@@ -70,8 +70,10 @@ def choose(browser, selector, value):
 
 def test_the_overview_has_totals_reasons_and_files_that_were_not_read(opened):
     page = opened()
+    page.press("o")
     overview = text(page, "#detail")
     assert "6 sites in 3 files" in overview
+    assert "5 lines added; 5 removed." in overview
     assert "an axis that counts from the end" in overview
     assert "src/broken.py" in overview
     assert "5 of 6 uses to rewrite in 7 files; nothing was written" in text(page, "#bar")
@@ -96,6 +98,7 @@ def replicated_report():
 
 def test_the_overview_says_how_many_are_replicated_and_why_others_are_not(opened):
     page = opened(replicated_report())
+    page.press("o")
     overview = text(page, "#detail")
     assert "2 50 %\nhave replicated state now" in overview
     assert "2 50 %\nhave state that stays stacked" in overview
@@ -108,12 +111,12 @@ def test_the_overview_says_how_many_are_replicated_and_why_others_are_not(opened
 
 def test_a_site_says_what_became_replicated_and_what_did_not(opened):
     page = opened(replicated_report())
-    page.press("j", "j")
+    page.press("j")
     note = text(page, ".note-row.current")
     assert "replicated step: params" in note
     assert "stays stacked step: stats, return[1] ['mean'] differs as 'batch' does" in note
-    assert text(page, "#site-1 .note").startswith("rewritten replicated stacked jax.pmap")
-    assert text(page, "#site-3 .note").startswith("rewritten jax.pmap")
+    assert text(page, "#site-1 .note").startswith("to rewrite replicated stacked jax.pmap")
+    assert text(page, "#site-3 .note").startswith("to rewrite jax.pmap")
 
 
 def test_sites_are_filtered_by_what_became_of_their_state(opened):
@@ -138,8 +141,6 @@ def test_other_styles_say_nothing_of_replication(opened):
 
 def test_j_and_k_go_through_the_sites_and_show_their_code(opened):
     page = opened()
-    assert selected(page) is None
-    page.press("j")
     assert selected(page) == "0"
     assert "jax.pmap(f)" in text(page, "#diff")
     assert "jax.jit(g)" in text(page, "#diff")
@@ -220,6 +221,7 @@ def test_a_number_key_shows_one_state(opened):
 
 def test_a_reason_in_the_overview_shows_its_sites(opened):
     page = opened()
+    page.press("o")
     page.value(
         "[...document.querySelectorAll('.overview button.link')]"
         ".find(b => b.innerText.includes('counts')).click()"
@@ -229,7 +231,6 @@ def test_a_reason_in_the_overview_shows_its_sites(opened):
 
 def test_unchanged_lines_are_folded_and_unfold(opened):
     page = opened()
-    page.press("j")
     rows = "document.querySelectorAll('#diff .row').length"
     folded = page.value(rows)
     assert folded < 40
@@ -319,7 +320,7 @@ def test_a_question_mark_lists_every_key(opened):
 
 def test_a_site_has_an_address(opened, browser):
     page = opened()
-    page.press("j", "j")
+    page.press("j")
     address = page.value("location.href")
     assert address.endswith("#site-1")
     browser.open(address)
@@ -413,8 +414,8 @@ def test_code_is_shown_as_it_is_and_hidden_characters_by_number(opened):
     page = opened(hostile_report())
     seen = []
     for _ in PLANTED:
-        page.press("j")
         seen.append(text(page, "#diff"))
+        page.press("j")
     assert "# <script>window.ran = 1</script>" in seen[0]
     assert "U+202E" in seen[15]
     assert "\u202e" not in seen[15]
@@ -469,6 +470,54 @@ def test_what_is_printed_has_every_file_that_the_filters_let_through(opened):
     page.value("dispatchEvent(new Event('beforeprint'))")
     assert page.value("document.querySelectorAll('#paper .sheet').length") == 1
     assert page.pdf().startswith(b"%PDF")
+
+
+def adjacent_report(**options):
+    """Two sites on adjacent lines, which one replacement of six lines takes the place of."""
+    before = ["import jax", "a = jax.pmap(f)", "b = jax.pmap(g)", "c = jax.pmap(h, axis_name=0)"]
+    new = ["def helper(f):", "    return f", "a = jax.jit(", "    f)", "b = jax.jit(", "    g)"]
+    after = [before[0], *new, before[3]]
+    states = [State.REWRITTEN, State.REWRITTEN, State.LEFT]
+    sites = [SiteReport(n, 4, "jax.pmap", "PMX501", s) for n, s in enumerate(states, start=2)]
+    texts = "\n".join(before), "\n".join(after)
+    return MigrationReport((FileReport("a.py", *texts, tuple(sites)),), read=1, **options)
+
+
+def test_notes_on_adjacent_sites_do_not_split_their_replacement(opened):
+    page = opened(adjacent_report())
+    order = page.value(
+        "[...document.querySelectorAll('#diff > *')].map(e => e.classList.contains('note-row') "
+        "? 'note' : e.querySelector('.code.new').textContent.trim())"
+    )
+    replaced = ["def helper(f):", "return f", "a = jax.jit(", "f)", "b = jax.jit(", "g)"]
+    last = "c = jax.pmap(h, axis_name=0)"
+    assert order == ["import jax", "note", "note", *replaced, "note", last]
+    lines = page.value("[...document.querySelectorAll('.note-row .rule')].map(e => e.textContent)")
+    assert lines[::2] == ["line 2", "line 3", "line 4"]
+
+
+def test_the_page_counts_the_lines_of_functions_that_are_new(opened):
+    page = opened(adjacent_report())
+    page.press("o")
+    assert "JAX removed" not in text(page, "#detail")
+    counted = "6 lines added, 2 of them in 1 new function; 2 removed."
+    assert counted in text(page, "#detail")
+    assert counted in report.render(adjacent_report())
+
+
+def test_the_page_counts_the_names_that_are_replaced(opened):
+    page = opened(adjacent_report(renamed=2))
+    page.press("o")
+    assert "2 names that JAX removed: to replace." in text(page, "#detail")
+
+
+def test_sites_are_to_rewrite_until_something_was_written(opened):
+    page = opened(adjacent_report())
+    assert "2 to rewrite" in text(page, "#bar .chips")
+    assert "rewritten" not in page.value("document.body.innerText")
+    page = opened(adjacent_report(is_written=True))
+    assert "2 rewritten" in text(page, "#bar .chips")
+    assert "to rewrite" not in page.value("document.body.innerText")
 
 
 def test_a_report_of_nothing_is_a_page_too(opened):

@@ -6,13 +6,15 @@ from pmapx._src.lint.check import check
 from pmapx._src.lint.settings import make
 
 
-def findings(tmp_path, program=None, *, files=None, confidence="low", select=(), processes=1):
+def findings(
+    tmp_path, program=None, *, files=None, confidence="low", select=(), processes=1, target_jax=None
+):
     """Write a program, or several files, and return what is found in them."""
     for name, text in (files or {"program.py": program}).items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text), "utf-8")
-    settings = make({"confidence": confidence}, select=tuple(select))
+    settings = make({"confidence": confidence}, select=tuple(select), target_jax=target_jax)
     return check([str(tmp_path)], settings, processes=processes).findings
 
 

@@ -45,7 +45,7 @@ def test_the_table_has_a_line_a_site_and_says_where_to_look_first():
         "a.py:9   g         different       -  call 1: output: about 8 times",
         "a.py:12  k         unverified      -  the command never reached it",
         "First difference: g at a.py:9: call 1: output: about 8 times",
-        "1 verified, 2 different, 1 unverified",
+        "Different: 1 verified, 2 different, 1 unverified.",
     ]
 
 
@@ -64,3 +64,59 @@ def test_inputs_that_differ_first_are_said_to_come_from_the_program_itself():
     hint = "No earlier call differs: does the program use unseeded random data"
     assert hint in as_text(Verification((VERIFIED, LATER)))
     assert hint not in as_text(Verification((DIFFERENT, LATER)))
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (Verification((VERIFIED,)), "Verified: 1 verified, 0 different, 0 unverified."),
+        (
+            Verification((VERIFIED, UNVERIFIED)),
+            "Not verified, --strict allows no unverified site: 1 verified, 0 different, "
+            "1 unverified.",
+        ),
+        (
+            Verification((UNVERIFIED,), notes=("a note",), tolerance="x"),
+            "Not verified, nothing was compared: 0 verified, 0 different, 1 unverified.",
+        ),
+        (
+            Verification((), errors=("it fails",)),
+            "Not verified, the runs cannot be compared: 0 verified, 0 different, 0 unverified.",
+        ),
+        (
+            Verification((VERIFIED,), differences=("it fails after",)),
+            "Different: 1 verified, 0 different, 0 unverified.",
+        ),
+    ],
+)
+def test_the_last_line_is_the_verdict(found, verdict):
+    assert click.unstyle(as_text(found, is_strict=True)).splitlines()[-1] == verdict
+
+
+def test_progress_in_a_pipe_is_a_line_now_and_then(capsys):
+    from pmapx._src.cli._terminal import Seconds
+
+    with Seconds("Running the program ({})") as seconds:
+        for step in ("before", "after"):
+            for elapsed in range(200):
+                seconds.show(step, elapsed)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [
+        f"pmapx: Running the program (before): {elapsed} s" for elapsed in (10, 20, 40)
+    ]
+    assert lines.index("pmapx: Running the program (after): 10 s") == len(lines) // 2 == 5
+
+
+def test_progress_of_files_in_a_pipe_is_a_line_now_and_then(capsys, monkeypatch):
+    from pmapx._src.cli import _terminal
+
+    now = [0.0]
+    monkeypatch.setattr(_terminal.time, "monotonic", lambda: now[0])
+    with _terminal.Bar("Reading") as bar:
+        for done in range(30):
+            now[0] = float(done)
+            bar.advance(done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "pmapx: Reading: 10 of 1,000, 10 s",
+        "pmapx: Reading: 20 of 1,000, 20 s",
+    ]

@@ -14,7 +14,8 @@ from pmapx._src.verify.verify import _redirected
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_copies, "SMALL", 1000)
     root = tmp_path / "project"
     for folder in ("lab", ".git", "venv/lib", "data", "lab/__pycache__"):
         (root / folder).mkdir(parents=True)

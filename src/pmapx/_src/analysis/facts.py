@@ -88,6 +88,8 @@ class Facts:
         self.reductions: dict[ast.AST, Gradient] = {}
         # Operations on a result of pmap and an array on one device.
         self.meetings: dict[ast.AST, tuple[Stacked, OnDevice]] = {}
+        # Meshes that a ``with`` statement enters.
+        self.entered_meshes: dict[ast.expr, Value] = {}
         self.lowerings: dict[ast.AST, Place] = {}
         self.jitted_maps: dict[ast.AST, Mapped] = {}
         # What each call calls, and the expressions that hold mapped functions and objects.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import click
 
-# Seconds before progress is shown.
+# Seconds before progress is shown on a terminal, and in a pipe or file before its first line.
 PATIENCE = 1.0
+PIPE_PATIENCE = 10.0
+# The longest time between two lines there.
+_LONGEST_PAUSE = 60.0
 
 
 def resolve_color(wanted: bool | None) -> bool | None:
@@ -31,10 +35,11 @@ color_option = click.option(
 )
 
 
-def echo(text: str, color: bool | None) -> None:
+def echo(text: str, color: bool | None, *, err: bool = False) -> None:
     """Prints text, if there is any; what is not UTF-8, as in file names, is replaced."""
     if text:
-        click.echo(text.encode("utf-8", "replace").decode("utf-8"), color=resolve_color(color))
+        shown = text.encode("utf-8", "replace").decode("utf-8")
+        click.echo(shown, err=err, color=resolve_color(color))
 
 
 def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
@@ -64,26 +69,63 @@ def fail(ctx: click.Context, message: str) -> NoReturn:
     ctx.exit(2)
 
 
-class Bar:
-    """A progress bar on standard error, for work that takes longer than a second."""
+class _Lines:
+    """Progress in a pipe or file: a line now and then, more rarely as time passes."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self) -> None:
+        self._due = PIPE_PATIENCE
+
+    def show(self, text: str, elapsed: float) -> None:
+        if elapsed >= self._due:
+            self._due = elapsed + min(max(elapsed, PIPE_PATIENCE), _LONGEST_PAUSE)
+            click.echo(f"pmapx: {text}", err=True)
+
+
+class Bar:
+    """Progress on standard error, for work that takes longer than a second: a bar or lines."""
+
+    def __init__(self, label: str, *, is_ticking: bool = False) -> None:
+        """With ``is_ticking`` it goes on between updates; the work must not fork then."""
         self._label = label
         self._started = time.monotonic()
+        self._lines = _Lines()
+        self._at = (0, 0)
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True) if is_ticking else None
         self._show: Callable[[int, int], None] | None = None
         self._progress: object = None
 
     def __enter__(self) -> Bar:
+        if self._ticker is not None:
+            self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
         if self._progress is not None:
             self._progress.stop()  # type: ignore[attr-defined]
 
     def advance(self, done: int, total: int) -> None:
         """Updates the bar."""
+        with self._lock:
+            self._at = (done, total)
+            self._advance(done, total)
+
+    def _tick(self) -> None:
+        while not self._has_ended.wait(PATIENCE):
+            with self._lock:
+                self._advance(*self._at)
+
+    def _advance(self, done: int, total: int) -> None:
+        elapsed = time.monotonic() - self._started
+        if not sys.stderr.isatty():
+            self._lines.show(f"{self._label}: {done:,} of {total:,}, {elapsed:.0f} s", elapsed)
+            return
         if self._show is None:
-            if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE:
+            if elapsed < PATIENCE:
                 return
             self._open()
         if self._show is not None:
@@ -101,12 +143,14 @@ class Bar:
 
 
 class Seconds:
-    """A line on standard error with the elapsed seconds, for work of unknown length."""
+    """The elapsed seconds on standard error, for work of unknown length: one line, or lines."""
 
     def __init__(self, label: str) -> None:
         """``label`` is a format string for the current step."""
         self._label = label
         self._width = 0
+        self._step = ""
+        self._lines = _Lines()
 
     def __enter__(self) -> Seconds:
         return self
@@ -117,7 +161,11 @@ class Seconds:
 
     def show(self, step: str, elapsed: float) -> None:
         """Shows the current step and its elapsed time."""
-        if sys.stderr.isatty() and elapsed >= PATIENCE:
-            text = f"{self._label.format(step)}: {elapsed:.0f} s"
+        text = f"{self._label.format(step)}: {elapsed:.0f} s"
+        if not sys.stderr.isatty():
+            if step != self._step:
+                self._step, self._lines = step, _Lines()
+            self._lines.show(text, elapsed)
+        elif elapsed >= PATIENCE:
             self._width = max(self._width, len(text))
             click.echo(f"\r{text:<{self._width}}", nl=False, err=True)

@@ -20,15 +20,15 @@ _SHOWN = 15
 _COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
-def as_text(found: Verification) -> str:
-    """Returns the table and the totals, with colors.
+def as_text(found: Verification, *, is_strict: bool = False) -> str:
+    """Returns the table, what to look at first, and last the verdict, with colors.
 
     >>> from pmapx._src.verify.compare.result import EQUAL
     >>> site = SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3)
     >>> print(click.unstyle(as_text(Verification((site,)))))
     site         function  state     calls  detail
     train.py:12  step      verified      3  equal to the bit
-    1 verified, 0 different, 0 unverified
+    Verified: 1 verified, 0 different, 0 unverified.
     """
     lines = [click.style(f"  {line}", dim=True) for line in found.output.splitlines()[-_SHOWN:]]
     lines += [click.style(f"error: {text}", fg="red") for text in found.errors]
@@ -37,23 +37,36 @@ def as_text(found: Verification) -> str:
         lines += _table(found.sites)
     first = found.first
     if first is not None and len(found.sites) > 1:
-        lines.append(f"First difference: {first.function} at {_place(first)}: {first.detail}")
+        lines.append(f"First difference: {first.function} at {first.place}: {first.detail}")
     if first is not None and GIVEN in first.detail:
         lines.append(
             "No earlier call differs: does the program use unseeded random data, or read files "
             "that the other run wrote?"
         )
-    counts = collections.Counter(site.state for site in found.sites)
-    lines.append(", ".join(f"{counts[state]} {state}" for state in _COLORS))
-    if not found.sites and not found.errors:
-        lines.append("No pmapped function was called: nothing was verified.")
     if any(site.agreement.startswith("equal within") for site in found.sites):
         lines.append(f"Tolerance: {found.tolerance}.")
-    return "\n".join([*lines, *found.notes])
+    return "\n".join([*lines, *found.notes, _verdict(found, is_strict)])
+
+
+def _verdict(found: Verification, is_strict: bool) -> str:
+    counts = collections.Counter(site.state for site in found.sites)
+    totals = ", ".join(f"{counts[state]} {state}" for state in _COLORS)
+    code = found.exit_code(is_strict=is_strict)
+    if not code:
+        return click.style(f"Verified: {totals}.", fg="green")
+    if found.has_differences:
+        return click.style(f"Different: {totals}.", fg="red")
+    if code == 2:
+        why = "the runs cannot be compared"
+    elif not counts[VERIFIED]:
+        why = "nothing was compared"
+    else:
+        why = "--strict allows no unverified site"
+    return click.style(f"Not verified, {why}: {totals}.", fg="red")
 
 
 def _table(sites: tuple[SiteResult, ...]) -> list[str]:
-    rows = [(_place(site), site.function, site.state, str(site.calls or "-")) for site in sites]
+    rows = [(site.place, site.function, site.state, str(site.calls or "-")) for site in sites]
     heads = ("site", "function", "state", "calls")
     wide = [max(len(row[column]) for row in [heads, *rows]) for column in range(4)]
     head = "  ".join(f"{word:<{width}}" for word, width in zip(heads, wide, strict=True))
@@ -68,7 +81,3 @@ def _table(sites: tuple[SiteResult, ...]) -> list[str]:
         if len(site.notes) > 3:
             lines.append(f"{'':<{wide[0]}}    note: and {len(site.notes) - 3} more")
     return lines
-
-
-def _place(site: SiteResult) -> str:
-    return f"{site.path}:{site.line}"

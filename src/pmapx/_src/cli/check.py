@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -16,17 +20,19 @@ from pmapx._src.cli._terminal import (
     fail,
 )
 from pmapx._src.lint import settings
-from pmapx._src.lint.check import Report, check
+from pmapx._src.lint.check import Report, check, check_text
 from pmapx._src.lint.formats import FORMATS, render
 from pmapx._src.source.location import Confidence
 from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
+    from pmapx._src.lint.baseline import Baseline
+    from pmapx._src.lint.finding import Finding
     from pmapx._src.lint.fixing import FixedFile
 
 
 @click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="PATH...")
 @click.option(
     "--format",
     "layout",
@@ -45,10 +51,32 @@ if TYPE_CHECKING:
     type=click.Choice([str(level) for level in Confidence]),
     help="Minimum confidence to report; medium by default.",
 )
+@click.option(
+    "--target-jax",
+    metavar="VERSION",
+    help="Report what this release of JAX removed, changed or deprecated; by default what the "
+    "newest removed or changed.",
+)
 @click.option("--fix", is_flag=True, help="Apply safe fixes; report what is left.")
 @click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes too, with --fix or --diff.")
 @click.option(
     "--diff", "is_diff", is_flag=True, help="Show what --fix would change; write nothing."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Leave out the findings that FILE has.",
+)
+@click.option(
+    "--write-baseline", is_flag=True, help="Write all findings to the baseline, and report none."
+)
+@click.option(
+    "--stdin-filename",
+    type=click.Path(),
+    metavar="NAME",
+    help="Read the source from standard input, and report it as the file NAME. With --fix, the "
+    "fixed source goes to standard output.",
 )
 @click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
 @click.option(
@@ -65,9 +93,13 @@ def command(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
     confidence: str | None,
+    target_jax: str | None,
     fix: bool,
     unsafe_fixes: bool,
     is_diff: bool,
+    baseline: str | None,
+    write_baseline: bool,
+    stdin_filename: str | None,
     output: str | None,
     jobs: int | None,
     color: bool | None,
@@ -75,49 +107,126 @@ def command(
 ) -> None:
     """Find uses of pmap, and what breaks on today's JAX.
 
-    Reads Python files and notebooks under each PATH, and never imports or runs them. Exits with 0
-    if there are no findings, 1 if there are, 2 on an error.
+    Reads Python files and notebooks under each PATH, or standard input if PATH is -, and never
+    imports or runs them. Exits with 0 if there are no findings, 1 if there are, 2 on an error.
 
     \b
     Examples:
       pmapx check .
       pmapx check src --select PMX51 --confidence high
-      pmapx check . --diff
+      pmapx check . --target-jax 0.12 --diff
       pmapx check . --fix --unsafe-fixes
+      pmapx check . --baseline known.json --write-baseline
+      pmapx check . --baseline known.json
+      pmapx check --stdin-filename train.py --fix < train.py
       pmapx check . --format sarif --output pmapx.sarif
     """
-    check_paths(ctx, paths)
-    if unsafe_fixes and not (fix or is_diff):
-        fail(ctx, "--unsafe-fixes needs --fix or --diff")
+    is_read = stdin_filename is not None or paths == ("-",)
+    name = stdin_filename or "stdin.py"
+    is_fixed = fix or is_diff
+    _refuse(ctx, paths, is_read, unsafe_fixes and not is_fixed)
+    if write_baseline and (is_read or is_fixed):
+        fail(ctx, "--write-baseline does not go with --fix, --diff or standard input")
     try:
         wanted = settings.make(
-            settings.load(paths),
+            settings.load([name] if is_read else paths),
             select=select,
             ignore=ignore,
             exclude=exclude,
             confidence=confidence,
+            target_jax=target_jax,
+            baseline=baseline,
         )
     except settings.SettingsError as error:
         fail(ctx, str(error))
-    with Bar("Checking") as bar:
-        report = check(paths, wanted, processes=jobs, progress=bar.advance)
+    source = sys.stdin.buffer.read() if is_read else b""
+    checked = functools.partial(_checked, paths, wanted, jobs)
+    report = check_text(name, source, wanted) if is_read else checked()
+    is_wanted: Callable[[Finding], bool] = wanted.reports
+    if write_baseline:
+        ctx.exit(_write_baseline(ctx, wanted, report))
+    known = _baseline(ctx, wanted)
+    if known is not None:
+        report = known.without_known(report, wanted.codes)
+        is_wanted = functools.partial(_is_new, wanted, known)
     fixed: list[FixedFile] = []
-    if fix or is_diff:
-        from pmapx._src.lint.fixing import fix_reported
+    if is_fixed:
+        from pmapx._src.lint import fixing
 
-        fixed = fix_reported(report, wanted, is_unsafe=unsafe_fixes)
+        if is_read:
+            fixed = [fixing.fix_text(name, source, is_wanted, is_unsafe=unsafe_fixes)]
+        else:
+            fixed = fixing.fix_reported(report, is_wanted, is_unsafe=unsafe_fixes)
     if is_diff:
         from pmapx._src.source.rewriting.change import diff
 
-        for file in fixed:
+        changed = [file for file in fixed if file.after != file.before]
+        for file in changed:
             echo(colored_diff(diff(file)), color)
-        ctx.exit(1 if fixed and not exit_zero else 0)
+        ctx.exit(1 if changed and not exit_zero else 0)
     if fixed:
-        _write(ctx, fixed)
-        with Bar("Checking") as bar:
-            report = check(paths, wanted, processes=jobs, progress=bar.advance)
-    _show(ctx, report, layout, output, color)
+        report = check_text(name, fixed[0].after, wanted) if is_read else report
+        if not is_read:
+            _write(ctx, fixed)
+            report = checked()
+        report = known.without_known(report, wanted.codes) if known is not None else report
+    if is_read and fix:
+        click.echo(fixed[0].after, nl=False)
+    _show(ctx, report, layout, output, color, is_error=is_read and fix)
     ctx.exit(1 if report.findings and not exit_zero else 0)
+
+
+def _refuse(
+    ctx: click.Context, paths: tuple[str, ...], is_read: bool, is_unsafe_alone: bool
+) -> None:
+    """Ends the command if its options do not go together."""
+    if is_read and paths not in ((), ("-",)):
+        fail(ctx, "--stdin-filename reads standard input: pass no PATH, or -")
+    if not is_read:
+        if not paths:
+            raise click.MissingParameter(
+                ctx=ctx, param=next(p for p in ctx.command.params if p.name == "paths")
+            )
+        check_paths(ctx, paths)
+    if is_unsafe_alone:
+        fail(ctx, "--unsafe-fixes needs --fix or --diff")
+
+
+def _checked(paths: tuple[str, ...], wanted: settings.Settings, jobs: int | None) -> Report:
+    with Bar("Checking") as bar:
+        return check(paths, wanted, processes=jobs, progress=bar.advance)
+
+
+def _is_new(wanted: settings.Settings, known: Baseline, finding: Finding) -> bool:
+    return wanted.reports(finding) and not known.has(finding)
+
+
+def _baseline(ctx: click.Context, wanted: settings.Settings) -> Baseline | None:
+    if wanted.baseline is None:
+        return None
+    from pmapx._src.lint.baseline import Baseline, BaselineError
+
+    try:
+        return Baseline.read(wanted.baseline)
+    except BaselineError as error:
+        fail(ctx, str(error))
+
+
+def _write_baseline(ctx: click.Context, wanted: settings.Settings, report: Report) -> int:
+    """Writes the findings to the baseline; what that has of other files stays."""
+    if wanted.baseline is None:
+        fail(ctx, "--write-baseline needs --baseline FILE")
+    from pmapx._src.lint.baseline import Baseline
+
+    there = os.path.exists(wanted.baseline)
+    known = _baseline(ctx, wanted) if there else None
+    try:
+        (known or Baseline(wanted.baseline)).write(report, wanted.codes)
+    except atomic_write.UnwritableError as error:
+        fail(ctx, str(error))
+    findings = "finding" + "s" * (len(report.findings) != 1)
+    click.echo(f"Wrote {len(report.findings):,} {findings} to {wanted.baseline}.", err=True)
+    return 0
 
 
 def _write(ctx: click.Context, fixed: list[FixedFile]) -> None:
@@ -134,7 +243,13 @@ def _write(ctx: click.Context, fixed: list[FixedFile]) -> None:
 
 
 def _show(
-    ctx: click.Context, report: Report, layout: str, output: str | None, color: bool | None
+    ctx: click.Context,
+    report: Report,
+    layout: str,
+    output: str | None,
+    color: bool | None,
+    *,
+    is_error: bool = False,
 ) -> None:
     rendered = render(report, layout)
     if output is not None:
@@ -143,4 +258,4 @@ def _show(
         except atomic_write.UnwritableError as error:
             fail(ctx, str(error))
     else:
-        echo(rendered, color)
+        echo(rendered, color, err=is_error)

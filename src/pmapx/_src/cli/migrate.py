@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pmapx._src.codemod.migration import Migration
     from pmapx._src.codemod.report.page import Verdict
 
+# Files that a warning lists.
+_LISTED = 20
+
 
 @click.command("migrate", cls=WithCommandLine)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
@@ -157,7 +160,7 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
     from pmapx._src.codemod.replicated.naming import NamingError
 
     try:
-        with Bar("Reading") as bar:
+        with Bar("Reading and rewriting", is_ticking=True) as bar:
             return migrate(paths, progress=bar.advance, **options)
     except NamingError as error:
         fail(ctx, str(error))
@@ -199,7 +202,7 @@ def _verify(
             found, verdicts = verify_migration(done, ctx.obj, progress=seconds.show, **options)
     except CannotRunError as error:
         fail(ctx, str(error))
-    echo(as_text(found), color)
+    echo(as_text(found, is_strict=is_strict), color)
     code = found.exit_code(is_strict=is_strict)
     if code:
         echo("Nothing was written: the change is not verified.", color)
@@ -208,7 +211,7 @@ def _verify(
 
 def _write(done: Migration) -> dict[str, str]:
     """Writes the changed files; returns the reason for each that could not be written."""
-    _warn_of_uncommitted([file.path for file in done.changed])
+    _warn_before_writing([file.path for file in done.changed])
     failed = {}
     for file in done.changed:
         try:
@@ -232,11 +235,12 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     lines = [f"{path}: not written: {why}" for path, why in failed.items()]
     lines += [f"{each.path}: not read: {each.reason}" for each in done.unreadable]
     width = max([len("file"), *(len(file.path) for file in done.files)])
+    word = "rewritten" if is_written else "to rewrite"
     if done.files:
-        lines.append(click.style(f"{'file':<{width}}  rewritten  left", bold=True))
+        lines.append(click.style(f"{'file':<{width}}  {word:>10}  left", bold=True))
     for file in done.files:
         left = [each for each in file.outcomes if each.reason]
-        lines.append(f"{file.path:<{width}}  {len(file.outcomes) - len(left):>9}  {len(left):>4}")
+        lines.append(f"{file.path:<{width}}  {len(file.outcomes) - len(left):>10}  {len(left):>4}")
     for file in done.files:
         for each in file.outcomes:
             if each.reason:
@@ -254,35 +258,64 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
-    word = "rewritten" if is_written else "to rewrite"
     lines.append(
         f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} files, "
         f"{total[True]} left"
     )
+    if done.renamed:
+        names = "name" + "s" * (done.renamed != 1)
+        replaced = "replaced" if is_written else "to replace"
+        lines.append(f"{done.renamed} removed {names} {replaced}")
+    if done.changed:
+        from pmapx._src.codemod.report import page
+
+        lines.append(f"{page.counted(page.report(done))}.")
     if done.changed and not is_written:
         lines.append("Nothing was changed; pass --write to rewrite the files.")
     return "\n".join(lines)
 
 
-def _warn_of_uncommitted(paths: list[str]) -> None:
-    """Warns about uncommitted changes, which git shows mixed with the rewrite later."""
-    dirty = []
+def _warn_before_writing(paths: list[str]) -> None:
+    """Lists files of which git has no copy as they are now: the change cannot be undone there."""
+    outside, uncommitted = [], []
     for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
         names = [p for p in paths if os.path.dirname(os.path.abspath(p)) == folder]
-        try:
-            # Runs no monitor that the repository configures.
-            status = subprocess.run(
-                ["git", "-c", "core.fsmonitor=false", "status", "--porcelain", "--"]
-                + [os.path.basename(name) for name in names],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=20,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return
-        dirty += [line[3:] for line in status.stdout.splitlines()]
-    if dirty:
-        shown = ", ".join(dirty[:3]) + (", ..." if len(dirty) > 3 else "")
-        click.echo(f"pmapx: warning: uncommitted changes before the rewrite in {shown}", err=True)
+        status = _git_status(folder, [os.path.basename(name) for name in names])
+        if status is None:
+            outside += names
+        else:
+            uncommitted += [name for name in names if os.path.basename(name) in status]
+    if outside:
+        _warn("not in a git repository, so that the change cannot be undone", outside)
+    if uncommitted:
+        _warn("uncommitted changes before the rewrite", uncommitted)
+
+
+def _warn(what: str, paths: list[str]) -> None:
+    more = f"\n  and {len(paths) - _LISTED} more" * (len(paths) > _LISTED)
+    listed = "".join(f"\n  {path}" for path in paths[:_LISTED])
+    click.echo(f"pmapx: warning: {what}:{listed}{more}", err=True)
+
+
+def _git_status(folder: str, names: list[str]) -> list[str] | None:
+    """Returns the files of a folder that git does not have as they are; None outside of git."""
+    try:
+        # Runs no monitor that the repository configures.
+        status = subprocess.run(
+            ["git", "-c", "core.fsmonitor=false", "status", "--porcelain", "-z", "--ignored"]
+            + ["--untracked-files=all", "--", *names],
+            cwd=folder,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if status.returncode:
+        return None
+    # The name that a file was renamed from follows in an entry of its own.
+    entries = [entry for entry in os.fsdecode(status.stdout).split("\0") if entry[2:3] == " "]
+    changed = {os.path.basename(entry[3:].rstrip("/")) for entry in entries}
+    # An ignored folder stands for what is in it.
+    is_all = any(entry.startswith("!!") and entry.endswith("/") for entry in entries)
+    return [name for name in names if is_all or name in changed]

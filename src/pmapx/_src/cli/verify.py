@@ -90,5 +90,5 @@ def command(
     if layout == "json":
         click.echo(json.dumps(found.as_json(), indent=2))
     else:
-        echo(as_text(found), color)
+        echo(as_text(found, is_strict=strict), color)
     ctx.exit(found.exit_code(is_strict=strict))

@@ -10,6 +10,7 @@ from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod import to_pmapx
+from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
@@ -37,6 +38,8 @@ class Migration:
     # In the replicated style: what is replicated now, and what stays stacked.
     gains: tuple[replicated.Gain, ...] = ()
     stays: tuple[replicated.Stay, ...] = ()
+    # How many names that JAX removed are replaced.
+    renamed: int = 0
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
@@ -82,15 +85,26 @@ def migrate(
     """
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
-        if style == "stacked" or (style == "global" and to == "pmapx"):
-            return program.migration(program.rewritten(to))
-        is_merging = style == "global"
-        restyled = program.restyled(evidence or Evidence(), named, to, is_merging=is_merging)
+        return _renamed(program, _migrated(program, to, style, evidence or Evidence(), named))
+
+
+def _migrated(
+    program: Program, to: str, style: str, evidence: Evidence, named: Sequence[str]
+) -> Migration:
+    if style == "stacked" or (style == "global" and to == "pmapx"):
+        return program.migration(program.rewritten(to))
+    restyled = program.restyled(evidence, named, to, is_merging=style == "global")
+    files = program.rewritten_after(restyled, to)
+    if files is None:
+        restyled = program.restyled(evidence, named, to, is_merging=False)
         files = program.rewritten_after(restyled, to)
-        if files is None:
-            restyled = program.restyled(evidence or Evidence(), named, to, is_merging=False)
-            files = program.rewritten_after(restyled, to)
-        return program.migration(files or [], restyled.gains, restyled.stays)
+    return program.migration(files or [], restyled.gains, restyled.stays)
+
+
+def _renamed(program: Program, done: Migration) -> Migration:
+    """Replaces the names that JAX removed in what was rewritten and in all other files."""
+    files, count = with_current_names(program.paths, done.files)
+    return dataclasses.replace(done, files=tuple(files), renamed=count)
 
 
 class Program:
@@ -103,6 +117,10 @@ class Program:
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
         self._plans: dict[Module, list[Plan]] | None = None
+
+    @property
+    def paths(self) -> Sequence[str]:
+        return self._paths
 
     @classmethod
     def read(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from pmapx._src.codemod.migration import Migration
 from pmapx._src.codemod.report.page import State, Verdict
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.runs import CannotRunError
-from pmapx._src.verify.tree_copies import copy_tree
 from pmapx._src.verify.verify import verify
 
 NO_MAP = "not a mapped function: its result is compared as the argument of one"
@@ -34,19 +32,9 @@ def verify_migration(
     here = Path(os.path.realpath(os.curdir))
     changed = {Path(os.path.realpath(file.path)): file.after for file in done.changed}
     root = tree_around(here, list(changed))
-    with tempfile.TemporaryDirectory(prefix="pmapx-tree-") as folder:
-        before, after = Path(folder, "before"), Path(folder, "after")
-        try:
-            copy_tree(root, before, {})
-            copy_tree(root, after, changed)
-        except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise CannotRunError(f"cannot copy {root} to verify: {why}") from None
-        below = os.path.relpath(here, root)
-        only = {os.path.relpath(os.path.realpath(file.path), root) for file in done.files}
-        found = verifying(
-            command, before, after, below=below, stands_for=root, only=only, **options
-        )
+    below = os.path.relpath(here, root)
+    only = {os.path.relpath(os.path.realpath(file.path), root) for file in done.files}
+    found = verifying(command, root, root, below=below, changed=changed, only=only, **options)
     return found, _verdicts(done, found, root)
 
 

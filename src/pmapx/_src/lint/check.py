@@ -37,6 +37,9 @@ class Report:
     findings: list[Finding]
     paths: list[str]
     files_with_uses: int
+    # Findings that a baseline has, and those of a baseline that no longer occur.
+    known: int = 0
+    gone: int = 0
 
     @property
     def files(self) -> int:
@@ -78,12 +81,19 @@ def check(
     uses = sifted.uses
     found = _read(given, sifted, processes, advance) if uses else []
     found += _of_unread(unread) if unread else []
-    reported = _unique(
-        finding
-        for finding in found
-        if settings.reports(finding.place.path, finding.code, finding.confidence)
-    )
+    reported = _unique(finding for finding in found if settings.reports(finding))
     return Report(reported, given, len(uses))
+
+
+def check_text(name: str, data: bytes, settings: Settings) -> Report:
+    """Returns the findings in the text of one file, which need not be on disk."""
+    if not has_uses(data):
+        return Report([], [name], 0)
+    from pmapx._src.lint import worker
+
+    reading = worker.read_text(name, data)
+    found = [*reading.findings, *_of_unread(reading.unreadable.items())]
+    return Report(_unique(filter(settings.reports, found)), [name], 1)
 
 
 def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sifted:

@@ -7,6 +7,9 @@ import dataclasses
 from pmapx._src.source.location import Confidence, Place
 from pmapx._src.source.rewriting.edits import Edit
 
+# A release of JAX, as (0, 10) or (0, 8, 2).
+Release = tuple[int, ...]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fix:
@@ -28,6 +31,10 @@ class Finding:
     # Where the value comes from that the finding is about.
     because: Place | None = None
     fix: Fix | None = None
+    # The release of JAX that removed, changed or deprecated it; None if JAX 0.8 did already.
+    since: Release | None = None
+    # What is deprecated still works: it is reported only for a target release.
+    is_deprecation: bool = False
     # The text of the place's first line, and where that is in a notebook.
     line_text: str = ""
     cell: tuple[int, int] | None = None

@@ -11,7 +11,6 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.lint import rules
 from pmapx._src.lint.finding import Finding, Fix
-from pmapx._src.lint.settings import Settings
 from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.rewriting import notebook_edits
@@ -27,12 +26,16 @@ Wanted = Callable[[Finding], bool]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FixedFile:
-    """A file before and after its fixes, with the findings that were fixed."""
+    """A file before and after its fixes, with the findings that were fixed.
+
+    ``waiting`` is how many overlapped with another, and wait for the next round.
+    """
 
     path: str
     before: bytes
     after: bytes
     fixed: tuple[Finding, ...]
+    waiting: int = 0
 
 
 def findings(module: Module) -> Iterator[Finding]:
@@ -75,14 +78,11 @@ def fix_module(
             attempt = _applied(module, data, [*chosen, finding])
             if attempt is not None:
                 after, chosen = attempt, [*chosen, finding]
-    return FixedFile(module.path, data, after, tuple(chosen))
+    return FixedFile(module.path, data, after, tuple(chosen), len(found) - len(chosen))
 
 
-def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list[FixedFile]:
-    """Returns the files of a report that fixes change; only what is reported is fixed."""
-
-    def is_wanted(finding: Finding) -> bool:
-        return settings.reports(finding.place.path, finding.code, finding.confidence)
+def fix_reported(report: Report, wanted: Wanted, *, is_unsafe: bool) -> list[FixedFile]:
+    """Returns the files of a report that fixes change; only what is wanted is fixed."""
 
     project = Project(report.paths)
     fixable = {
@@ -94,10 +94,15 @@ def fix_reported(report: Report, settings: Settings, *, is_unsafe: bool) -> list
     for path in sorted(fixable):
         data = files.read_bytes(path)
         if not isinstance(data, Unreadable):
-            file = fix_file(project, path, data, is_wanted, is_unsafe=is_unsafe)
+            file = fix_file(project, path, data, wanted, is_unsafe=is_unsafe)
             if file.after != file.before:
                 fixed.append(file)
     return fixed
+
+
+def fix_text(name: str, data: bytes, wanted: Wanted, *, is_unsafe: bool) -> FixedFile:
+    """Returns the text of one file with its fixes; the file need not be on disk."""
+    return fix_file(Project([name]), name, data, wanted, is_unsafe=is_unsafe)
 
 
 def fix_file(
@@ -124,6 +129,8 @@ def fix_file(
             break
         after = step.after
         fixed += step.fixed
+        if not step.waiting:
+            break
     return FixedFile(path, data, after, tuple(fixed))
 
 

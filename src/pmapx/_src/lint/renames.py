@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Mapping
 
 from pmapx._src.analysis.facts import Reference
@@ -128,15 +129,21 @@ def _is_imported(module: Module, name: str) -> bool:
 
 def _imports_of(module: Module, name: str) -> set[str]:
     """Returns the full names of what the imports of a file bind to a name."""
-    found = set()
+    return _imports(module).get(name, set())
+
+
+# A file may have thousands of uses, one after another.
+@functools.lru_cache(maxsize=1)
+def _imports(module: Module) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
     for reference in module.facts.references.values():
         alias = reference.node
         if isinstance(alias, ast.alias):
             is_plain = alias.asname is None and isinstance(module.parent(alias), ast.Import)
             # ``import a.b`` binds ``a``.
             full = reference.name.partition(".")[0] if is_plain else reference.name
-            if (alias.asname or (full if is_plain else alias.name)) == name:
-                found.add(full)
+            bound = alias.asname or (full if is_plain else alias.name)
+            found.setdefault(bound, set()).add(full)
     return found
 
 

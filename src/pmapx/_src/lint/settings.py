@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pmapx._src.lint.finding import Finding, Release
 from pmapx._src.source.discovery import is_excluded
 from pmapx._src.source.location import Confidence
 
@@ -19,8 +20,8 @@ class SettingsError(Exception):
 class Settings:
     """What to report, and where.
 
-    >>> Settings(ignore=("PMX501",)).reports("a.py", "PMX501", Confidence.HIGH)
-    False
+    ``target_jax`` is the release whose removals, changes and deprecations are reported. By default
+    it is the newest, without what is only deprecated there.
     """
 
     select: tuple[str, ...] = ()
@@ -28,6 +29,9 @@ class Settings:
     exclude: tuple[str, ...] = ()
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     confidence: Confidence = Confidence.MEDIUM
+    target_jax: Release | None = None
+    # The file of known findings.
+    baseline: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses codes that begin no rule's."""
@@ -36,11 +40,22 @@ class Settings:
         if listed:
             _refuse_unknown(listed)
 
-    def reports(self, path: str, code: str, confidence: Confidence) -> bool:
-        """Tells whether a finding of this kind in this file is to be reported."""
+    @property
+    def codes(self) -> frozenset[str]:
+        """The codes that are selected."""
         from pmapx._src.lint import rules
 
-        if confidence < self.confidence or code not in rules.selected(self.select, self.ignore):
+        return rules.selected(self.select, self.ignore)
+
+    def reports(self, finding: Finding) -> bool:
+        """Tells whether a finding is to be reported."""
+        path, code = finding.place.path, finding.code
+        if finding.confidence < self.confidence or code not in self.codes:
+            return False
+        if self.target_jax is not None:
+            if finding.since is not None and finding.since > self.target_jax:
+                return False
+        elif finding.is_deprecation and not self.select:
             return False
         return not any(
             code.startswith(codes) and is_excluded(path, os.path.basename(path), (pattern,))
@@ -66,7 +81,9 @@ def _closest(word: str, known: Sequence[str], most: int, likeness: float = 0.6) 
     return difflib.get_close_matches(word, known, most, likeness)
 
 
-_KEYS = ("select", "ignore", "exclude", "per-file-ignores", "confidence")
+_KEYS = ("select", "ignore", "exclude", "per-file-ignores", "confidence", "target-jax", "baseline")
+# What JAX removed before this release is reported for every target.
+_OLDEST: Release = (0, 8)
 
 
 def load(paths: Sequence[str]) -> dict[str, Any]:
@@ -90,6 +107,8 @@ def load(paths: Sequence[str]) -> dict[str, Any]:
             close = _closest(key, _KEYS, 1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_KEYS)}"
             raise SettingsError(f"{file}: no setting {key!r} in [tool.pmapx]{hint}")
+    if isinstance(table.get("baseline"), str):
+        return {**table, "baseline": os.path.join(os.path.dirname(file), table["baseline"])}
     return table
 
 
@@ -115,7 +134,27 @@ def make(table: Mapping[str, Any], **options: Any) -> Settings:
         merged["exclude"],
         tuple((name, _codes(_strings(name, codes))) for name, codes in per_file.items()),
         _confidence(merged.get("confidence", "medium")),
+        _release(merged.get("target_jax")),
+        _path(merged.get("baseline")),
     )
+
+
+def _path(given: Any) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise SettingsError(f"baseline must be the path of a file, not {given!r}")
+    return given
+
+
+def _release(given: Any) -> Release | None:
+    if given is None:
+        return None
+    parts = str(given).split(".") if isinstance(given, str) else []
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts):
+        raise SettingsError(f'target-jax is a release of JAX, such as "0.12", not {given!r}')
+    release = tuple(map(int, parts))
+    if release < _OLDEST:
+        raise SettingsError(f"target-jax is 0.8 or later, not {given}: pmapx needs JAX 0.8")
+    return release
 
 
 def _confidence(word: Any) -> Confidence:

@@ -47,10 +47,17 @@ def project_of(given: Sequence[str]) -> Project:
     return Project(given, is_partial=True, words=searched_names.words())
 
 
+def read_text(name: str, data: bytes) -> Reading:
+    """Reads the text of one file as if it were on disk."""
+    project = project_of([name])
+    project.texts[name] = data
+    return _read_into(project, False, [name])
+
+
 @gc_paused.left_alone()
 def _read_into(project: Project, is_followed: bool, todo: list[str]) -> Reading:
     for path in todo:
-        data = files.read_bytes(path)
+        data = project.texts.get(path) or files.read_bytes(path)
         if isinstance(data, Unreadable):
             project.unreadable[path] = data.reason
         else:

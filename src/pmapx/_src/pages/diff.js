@@ -152,10 +152,11 @@ const diff = (() => {
     return parts;
   }
 
-  // The row above which a note on an old line stands: lines that came before it belong to it.
+  // The row above which a note on an old line stands: the first of the replacement that the line is in.
   function rowOfNote(rows, line) {
     let at = rows.findIndex((row) => row.old === line);
-    while (at > 0 && rows[at - 1].kind === "+") at--;
+    if (at < 0 || rows[at].kind === "=") return at;
+    while (at > 0 && rows[at - 1].kind !== "=") at--;
     return at;
   }
 

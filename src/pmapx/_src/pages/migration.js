@@ -4,11 +4,14 @@
 (() => {
   const { element, foreign } = shell;
   const report = shell.data("report");
+  // Nothing is rewritten before it is written.
+  const REWRITTEN = report.written ? "rewritten" : "to rewrite";
+  const NAMES = { rewritten: REWRITTEN };
   const STATES = {
-    rewritten: "rewritten",
+    rewritten: REWRITTEN,
     verified: "verified: the same results before and after",
-    unverified: "rewritten, but not reached by the command",
-    different: "rewritten, but the results differ",
+    unverified: `${REWRITTEN}, but not reached by the command`,
+    different: `${REWRITTEN}, but the results differ`,
     left: "left unchanged",
   };
   const AXES = {
@@ -25,7 +28,7 @@
     const path = paths[file];
     // What the replicated style made of its state.
     const axes = [replicated.length && "replicated", stacked.length && "stacked"].filter(Boolean);
-    const searched = [`${path}:${line}`, text, what, rule, state, note, axes, replicated, stacked].join(" ").toLowerCase();
+    const searched = [`${path}:${line}`, text, what, rule, NAMES[state] ?? state, note, axes, replicated, stacked].join(" ").toLowerCase();
     return { file, path, line, column, text, what, rule, state, note, replicated, stacked, axes, index, searched };
   });
   const number = (count) => count.toLocaleString("en");
@@ -35,8 +38,8 @@
     for (const item of items) counts.set(item, (counts.get(item) ?? 0) + 1);
     return counts;
   };
-  const totalled = (run) => overview.make({ report, sites, folder, totals, STATES, AXES, plural, number, counted }, run);
-  const badge = (state, words = state) => element("span", { class: `badge ${state}` }, words);
+  const totalled = (run) => overview.make({ report, sites, folder, totals, NAMES, STATES, AXES, plural, number, counted }, run);
+  const badge = (state, words = NAMES[state] ?? state) => element("span", { class: `badge ${state}` }, words);
 
   const totals = counted(sites.flatMap((site) => [site.state, ...site.axes]));
   const filter = { words: "", file: "", rule: "", states: new Set(), axes: new Set() };
@@ -83,7 +86,7 @@
           run: () => toggle(state),
         },
         element("b", {}, number(totals.get(state))),
-        ` ${state}`,
+        ` ${NAMES[state] ?? state}`,
       ),
     );
   const count = element("p", { id: "count", role: "status", "aria-live": "polite" });
@@ -196,6 +199,7 @@
         "div",
         { class: `note-row ${site.state}`, "data-site": site.index, run: isRunning && (() => select(site, false)) },
         badge(site.state),
+        element("span", { class: "rule" }, `line ${site.line}`),
         foreign(site.rule, "span", { class: "rule", title: report.rules[site.rule] }),
         foreign(site.what, "b"),
         site.note && foreign(site.note),
@@ -294,7 +298,7 @@
     { keys: ["x"], does: "clear the filters", run: clear },
     ...chips.map((chip, n) => ({
       keys: [String(n + 1)],
-      does: `only ${chip.dataset.state}`,
+      does: `only ${NAMES[chip.dataset.state] ?? chip.dataset.state}`,
       run: () => toggle(chip.dataset.state),
     })),
     {
@@ -348,5 +352,5 @@
   document.body.append(paper);
   apply();
   const asked = /^#site-(\d+)$/.exec(location.hash);
-  select((asked && sites[Number(asked[1])]) || null);
+  select((asked && sites[Number(asked[1])]) || sites[0] || null);
 })();

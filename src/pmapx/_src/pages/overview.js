@@ -29,14 +29,21 @@ const overview = (() => {
     );
   }
 
-  function make({ report, sites, folder, totals, STATES, AXES, plural, number, counted }, run) {
+  // What the change costs: lines, and those of functions that were not there before.
+  function linesIn({ lines: [added, removed, inFunctions, functions] }, plural, number) {
+    if (!added && !removed) return "No line changes.";
+    const helpers = functions ? `, ${number(inFunctions)} of them in ${plural(functions, "new function")}` : "";
+    return `${plural(added, "line")} added${helpers}; ${number(removed)} removed.`;
+  }
+
+  function make({ report, sites, folder, totals, NAMES, STATES, AXES, plural, number, counted }, run) {
     const perFile = counted(sites.map((site) => site.file));
     const perRule = counted(sites.map((site) => site.rule));
     const ordered = (counts) => [...counts].sort((one, other) => other[1] - one[1]);
     const problems = (state) => ordered(counted(sites.filter((site) => site.state === state).map((site) => site.note)));
     const states = Object.keys(STATES).filter((state) => totals.has(state));
     const share = states.map((state) => {
-      const part = element("span", { class: `part ${state}`, title: `${number(totals.get(state))} ${state}` });
+      const part = element("span", { class: `part ${state}`, title: `${number(totals.get(state))} ${NAMES[state] ?? state}` });
       part.style.flexGrow = totals.get(state);
       return part;
     });
@@ -69,9 +76,12 @@ const overview = (() => {
         "section",
         { class: "card block" },
         element("h2", {}, plural(sites.length, "site"), ` in ${plural(perFile.size, "file")}`, folder && [" below ", foreign(folder, "code")]),
-        sites.length > 0 && element("div", { class: "share", role: "img", "aria-label": states.map((s) => `${totals.get(s)} ${s}`).join(", ") }, share),
+        sites.length > 0 && element("div", { class: "share", role: "img", "aria-label": states.map((s) => `${totals.get(s)} ${NAMES[s] ?? s}`).join(", ") }, share),
         legend(states, STATES),
         kinds.length > 0 && legend(kinds, AXES),
+        element("p", { class: "lines" }, linesIn(report, plural, number)),
+        report.renamed > 0 &&
+          element("p", { class: "lines" }, `${plural(report.renamed, "name")} that JAX removed: ${report.written ? "replaced" : "to replace"}.`),
       ),
       reasons("Different", "different"),
       reasons("Left, and why", "left"),

@@ -1,18 +1,20 @@
-"""A copy of the user's tree with some files changed, cheap enough to make for one run.
+"""Copies of the user's tree, one for each run, so that no run sees what another wrote.
 
-Python files and small files are copied. Large ones and virtual environments are links to the
-originals. Git's folder and caches are left out.
+Files are copied up to a size. Larger ones and virtual environments are links to the originals, and
+a run that writes to such a file is noticed. Git's folder and caches are left out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 # The size up to which a file is copied, and the size of all copies.
-SMALL = 1 << 20
+SMALL = 64 << 20
 MOST_COPIED = 1 << 30
 _LEFT_OUT = frozenset(
     {
@@ -23,12 +25,38 @@ _LEFT_OUT = frozenset(
 _LINKED = frozenset({"node_modules", "site-packages", "venv", ".venv", ".tox", ".nox", ".eggs"})
 
 
-def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeCopy:
+    """A copy of a tree, and the state of the files in the tree that it has links to."""
+
+    root: Path
+    path: Path
+    linked: Mapping[Path, tuple[int, int]]
+
+    def written(self) -> list[Path]:
+        """Returns the files of the tree itself that changed since the copy was made."""
+        return [path for path, state in self.linked.items() if _state(path) != state]
+
+
+def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
+    """Copies a tree into an empty folder, with links to what is beside the tree."""
+    root = Path(os.path.realpath(root))
+    folder.mkdir(parents=True)
+    with contextlib.suppress(OSError):  # Not every folder above can be listed.
+        for path in root.parent.iterdir():
+            if path != root and not _holds(path, folder):
+                (folder / path.name).symlink_to(path)
+    copy = folder / (root.name or "root")
+    return TreeCopy(root, copy, copy_tree(root, copy, changed))
+
+
+def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Path, tuple[int, int]]:
     """Makes ``into`` a copy of ``root`` in which the changed files have their new contents.
 
     ``changed`` is by real path, so that a file that is reached through a link is changed there too.
+    Returns the state of the files that are links to those in ``root``.
     """
-    copied = 0
+    copied, linked = 0, {}
     root = Path(os.path.realpath(root))
     for folder, folders, files in os.walk(root):
         here = into / os.path.relpath(folder, root)
@@ -40,9 +68,9 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
             elif path.is_symlink():
                 folders.remove(name)
                 _link(path, here / name, root, into)
-            elif name in _LINKED or (path / "pyvenv.cfg").exists() or _is_same(path, into):
+            elif name in _LINKED or (path / "pyvenv.cfg").exists() or _holds(path, into):
                 folders.remove(name)
-                if not _is_same(path, into):
+                if not _holds(path, into):
                     (here / name).symlink_to(path)
         for name in files:
             path = Path(folder, name)
@@ -55,11 +83,14 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> None:
             elif path.is_file():
                 size = path.stat().st_size
                 # Python imports from the folder of a link's target, so that modules are copied.
-                if name.endswith(".py") or (size <= SMALL and copied + size <= MOST_COPIED):
+                is_code = name.endswith((".py", ".ipynb"))
+                if is_code or (size <= SMALL and copied + size <= MOST_COPIED):
                     copied += size
                     shutil.copy2(path, here / name)
                 else:
                     (here / name).symlink_to(path)
+                    linked[path] = _state(path)
+    return linked
 
 
 def _link(path: Path, copy: Path, root: Path, into: Path) -> None:
@@ -71,5 +102,14 @@ def _link(path: Path, copy: Path, root: Path, into: Path) -> None:
         copy.symlink_to(target)
 
 
-def _is_same(path: Path, other: Path) -> bool:
-    return os.path.realpath(path) == os.path.realpath(other)
+def _holds(path: Path, other: Path) -> bool:
+    """Tells whether a folder is another one, or has it in it."""
+    return Path(os.path.realpath(other)).is_relative_to(os.path.realpath(path))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pmapx._src.analysis.known_names import is_followed
@@ -18,7 +18,10 @@ _REMOVED = ("jax.device_put_replicated", "jax.device_put_sharded")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """A use of pmap: its file relative to the folder, its lines, and the mapped function."""
+    """A use of pmap: its file relative to the folder, its lines, and the mapped function.
+
+    ``cell`` is the cell of a notebook and the line in it; lines are those of all cells together.
+    """
 
     path: str
     line: int
@@ -26,6 +29,7 @@ class Use:
     last: int
     kind: str
     function: str
+    cell: tuple[int, int] | None = None
 
     @property
     def is_passed_on(self) -> bool:
@@ -36,15 +40,20 @@ class Use:
         return self.path == path and self.first <= line <= self.last
 
 
-def uses_below(root: Path, exclude: Sequence[str] = ()) -> tuple[list[Use], bool]:
-    """Returns the uses below a folder, and whether functions that JAX removed are used there."""
+def uses_below(
+    root: Path, exclude: Sequence[str] = (), changed: Mapping[Path, bytes] | None = None
+) -> tuple[list[Use], bool]:
+    """Returns the uses below a folder, and whether functions that JAX removed are used there.
+
+    ``changed`` has the new contents of files, by their real paths.
+    """
     given = [path for path in files_below([str(root)], exclude=exclude) if isinstance(path, str)]
     project = Project(given)
     uses, needs_removed = [], False
     for path in given:
-        if path.endswith((".pyi", ".ipynb")):
+        if path.endswith(".pyi"):
             continue
-        data = files.read_bytes(path)
+        data = (changed or {}).get(Path(os.path.realpath(path))) or files.read_bytes(path)
         if isinstance(data, Unreadable) or not is_followed(data):
             continue
         module = project.module(path, data=data)
@@ -62,6 +71,7 @@ def uses_below(root: Path, exclude: Sequence[str] = ()) -> tuple[list[Use], bool
                     site.whole.end_line,
                     site.kind,
                     shown if len(shown) < 60 else shown[:57] + "...",
+                    module.source.cell_of(site.name.line),
                 )
             )
     return uses, needs_removed

@@ -16,12 +16,17 @@ from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.libraries import removed_name
 from pmapx._src.verify.limits import CALLS, TIMEOUT
-from pmapx._src.verify.runs import Run
+from pmapx._src.verify.runs import CannotRunError, Run
+from pmapx._src.verify.tree_copies import TreeCopy, copy_beside
 from pmapx._src.verify.uses import uses_below
 
 NEEDED = (
     "A library that the program uses needs {name}, which JAX removed: the migrated version ran in "
     "the legacy mode too."
+)
+WROTE = (
+    "The program wrote to {path}, which is too large to copy: it is the file in your tree, and the "
+    "next run saw it."
 )
 Progress = Callable[[str, float], None]
 
@@ -32,7 +37,7 @@ def verify(
     after: str | os.PathLike[str],
     *,
     below: str = ".",
-    stands_for: str | os.PathLike[str] | None = None,
+    changed: Mapping[Path, bytes] | None = None,
     devices: int | None = None,
     calls: int = CALLS,
     tolerance: Tolerance | None = None,
@@ -43,6 +48,9 @@ def verify(
     progress: Progress | None = None,
 ) -> Verification:
     """Runs a command on two versions of a program and compares the calls of mapped functions.
+
+    Each run gets a fresh copy of its folder, and paths to the folder in the command and in
+    PYTHONPATH are redirected to the copy.
 
     Examples:
       >>> import pathlib, sys, tempfile
@@ -61,8 +69,7 @@ def verify(
       before: the folder with the code that uses pmap; it runs in the legacy mode.
       after: the folder with the migrated code.
       below: the working directory, relative to the folders.
-      stands_for: the folder that both are copies of; paths to it in the command and in PYTHONPATH
-        are redirected to the copies.
+      changed: the new contents of files in the folder ``after``, by their real paths.
       devices: the number of virtual CPU devices of both runs; by default 8 on a machine with a CPU
         only, and the machine's own devices otherwise.
       calls: how many calls of each function are recorded; the rest are counted.
@@ -77,7 +84,7 @@ def verify(
       A result for each use of pmap.
 
     Raises:
-      CannotRunError: if there is no such command.
+      CannotRunError: if there is no such command, or a folder cannot be copied.
     """
     roots = {"before": Path(before), "after": Path(after)}
     environment = dict(os.environ if env is None else env)
@@ -85,52 +92,67 @@ def verify(
         devices = runs.default_devices(environment)
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
-    _, needs_legacy = uses_below(roots["after"], exclude)
+    _, needs_legacy = uses_below(roots["after"], exclude, changed)
     options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
     options |= {"below": below, "env": environment, "progress": progress}
+    notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
-        return _run(command, roots, stands_for, side, folder, is_legacy=is_legacy, **options)
+        new = changed or {} if side == "after" else {}
+        with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
+            copy = _copied(roots[side], Path(kept, side), new)
+            done = _run(command, list(roots.values()), copy, side, folder, is_legacy, **options)
+            notes.extend(WROTE.format(path=path) for path in copy.written())
+        return done
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
-        old = run("before", Path(kept, "before"), is_legacy=True)
-        new = run("after", Path(kept, "after"), is_legacy=needs_legacy)
+        old = run("before", Path(kept, "before"), True)
+        new = run("after", Path(kept, "after"), needs_legacy)
         name = "" if needs_legacy or not new.status else removed_name(new.output, roots["after"])
         if name:
-            new = run("after", Path(kept, "again"), is_legacy=True)
+            new = run("after", Path(kept, "again"), True)
+            notes.append(NEEDED.format(name=name))
         found = sum_up(old, new, uses, tolerance or Tolerance(), tuple(command))
-    return dataclasses.replace(found, notes=(NEEDED.format(name=name),)) if name else found
+    return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
+
+
+def _copied(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
+    try:
+        return copy_beside(root, folder, changed)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise CannotRunError(f"cannot copy {root} to run it: {why}") from None
 
 
 def _run(
     command: Sequence[str],
-    roots: Mapping[str, Path],
-    stands_for: str | os.PathLike[str] | None,
+    versions: Sequence[Path],
+    copy: TreeCopy,
     side: str,
     folder: Path,
-    *,
     is_legacy: bool,
+    *,
     below: str,
     env: Mapping[str, str],
     progress: Progress | None,
     **limits: Any,
 ) -> Run:
-    """Runs the command on one side, ``before`` or ``after``."""
-    root = roots[side]
-    redirect = functools.partial(_redirected, old=stands_for, new=root)
+    """Runs the command in the copy of one side, ``before`` or ``after``."""
+    redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
     paths = map(redirect, env.get("PYTHONPATH", "").split(os.pathsep))
-    versions = [*roots.values(), *([] if stands_for is None else [Path(stands_for)])]
-    return runs.run(
+    done = runs.run(
         list(map(redirect, command)),
-        root,
+        copy.path,
         folder,
-        cwd=root / below,
-        elsewhere=[each for each in versions if not _overlap(each, root)],
+        cwd=copy.path / below,
+        elsewhere=[each for each in versions if not _overlap(each, copy.path)],
         is_legacy=is_legacy,
         env={**env, "PYTHONPATH": os.pathsep.join(paths)},
         progress=None if progress is None else functools.partial(progress, side),
         **limits,
     )
+    # The user knows the tree, not its copy.
+    return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
 
 
 def _overlap(one: Path, other: Path) -> bool:
@@ -138,10 +160,10 @@ def _overlap(one: Path, other: Path) -> bool:
     return first.startswith(second) or second.startswith(first)
 
 
-def _redirected(text: str, old: str | os.PathLike[str] | None, new: Path) -> str:
+def _redirected(text: str, old: Path, new: Path) -> str:
     """Returns an argument or path with the folder ``new`` in place of ``old``."""
     name, equals, path = text.rpartition("=")
-    if old is None or not os.path.isabs(path):
+    if not os.path.isabs(path):
         return text
     below = os.path.relpath(os.path.realpath(path), os.path.realpath(old))
     copy = new / below

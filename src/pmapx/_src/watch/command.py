@@ -17,6 +17,7 @@ from pmapx._src.distributed.launcher import with_devices
 INSTALL = "pmapx._src.watch.legacy_hook:install"
 _SITE = Path(__file__).parent / "site"
 _HOME = Path(__file__).parents[3]
+_RUN_NOTEBOOK = str(Path(__file__).parent / "run_notebook.py")
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
@@ -50,7 +51,8 @@ def run(
       0
 
     Args:
-      command: the program and its arguments; ``python`` means this Python if there is no other.
+      command: the program and its arguments; ``python`` means this Python if there is no other,
+        and a notebook may take the place of the program.
       hooks: functions as ``module:name``, called in turn with the folder for records, a ``Path``.
       records: the folder that hooks write to.
       devices: the number of virtual CPU devices; None leaves the devices alone.
@@ -68,6 +70,7 @@ def run(
       OSError: if the command cannot be started.
     """
     inherited = with_devices(os.environ if env is None else env, devices)
+    command = _with_notebook(command)
     argv = [_find_program(command[0], inherited, cwd), *command[1:]]
     hooked = _environment(inherited, hooks, records)
     if log is None:
@@ -140,6 +143,21 @@ def _environment(
         "PMAPX_RECORDS": os.path.abspath(records),
         "PMAPX_HOME": str(_HOME),
     }
+
+
+def _with_notebook(command: Sequence[str]) -> Sequence[str]:
+    """Returns a command in which a program runs the notebook that Python is given, if any.
+
+    >>> _with_notebook(["python", "-u", "a.ipynb", "b.ipynb"])[2:]
+    ['...run_notebook.py', 'a.ipynb', 'b.ipynb']
+    """
+    if command[0].endswith(".ipynb"):
+        return [sys.executable, _RUN_NOTEBOOK, *command]
+    first = next((at for at, word in enumerate(command) if at and not word.startswith("-")), 0)
+    is_python = os.path.basename(command[0]).startswith("python")
+    if is_python and first and command[first].endswith(".ipynb"):
+        return [*command[:first], _RUN_NOTEBOOK, *command[first:]]
+    return command
 
 
 def _find_program(program: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None) -> str:

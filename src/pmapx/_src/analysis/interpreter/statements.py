@@ -22,7 +22,7 @@ from pmapx._src.analysis.interpreter.functions import make_function
 from pmapx._src.analysis.interpreter.indexing import iterate
 from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.scopes import Environment, State
-from pmapx._src.analysis.values import UNKNOWN, Class, Elements, Named, Value, join, value
+from pmapx._src.analysis.values import UNKNOWN, Class, Elements, Mesh, Named, Value, join, value
 
 _GUARDING_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
 
@@ -215,6 +215,9 @@ def _catches_missing(handler: ast.ExceptHandler) -> bool:
 def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> bool:
     for item in node.items:
         held = evaluate(frame, item.context_expr)
+        if any(isinstance(fact, Mesh) for fact in held):
+            entered = frame.module.facts.entered_meshes
+            entered[item.context_expr] = join(entered.get(item.context_expr, UNKNOWN), held)
         if item.optional_vars is not None:
             assign(frame, item.optional_vars, held, item.context_expr, (OPAQUE,))
     return execute(frame, node.body)

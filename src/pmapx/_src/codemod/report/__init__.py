@@ -1,1 +1,2 @@
-"""The page of ``pmapx migrate --report``: ``side_by_side`` aligns lines, ``page`` renders."""
+"""The page of ``pmapx migrate --report``: ``side_by_side`` aligns lines,
+``line_counts`` counts them, ``page`` renders."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.migration import Migration
 from pmapx._src.codemod.replicated.style import Gain, Stay
+from pmapx._src.codemod.report.line_counts import LineCounts, line_counts
 from pmapx._src.codemod.report.side_by_side import aligned
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting
 from pmapx._src.lint import rules
@@ -82,6 +83,8 @@ class MigrationReport:
     read: int
     unread: tuple[tuple[str, str], ...] = ()
     is_written: bool = False
+    # Names that JAX removed and that are replaced, in files with and without a site.
+    renamed: int = 0
 
 
 def report(
@@ -115,7 +118,7 @@ def report(
         for file in done.files
     )
     unread = tuple((each.path, each.reason) for each in done.unreadable)
-    return MigrationReport(files, done.read, unread, is_written)
+    return MigrationReport(files, done.read, unread, is_written, done.renamed)
 
 
 def render(shown: MigrationReport) -> str:
@@ -136,6 +139,7 @@ def render(shown: MigrationReport) -> str:
         for number, file in enumerate(shown.files)
         for site, text in zip(file.sites, _first_lines(file), strict=True)
     ]
+    lines = counted(shown)
     known = {code: rule.summary() for code, rule in rules.all_rules().items()}
     used = sorted({site.rule for file in shown.files for site in file.sites})
     index = {
@@ -145,13 +149,22 @@ def render(shown: MigrationReport) -> str:
         "unread": shown.unread,
         "read": shown.read,
         "written": shown.is_written,
+        "lines": dataclasses.astuple(lines),
+        "renamed": shown.renamed,
     }
     # A file's block is parsed when it is looked at.
     blocks = {f"file-{number}": _file(file) for number, file in enumerate(shown.files)}
     page = shell.Page(
-        "pmapx migrate", {"report": index, **blocks}, STYLES, SCRIPTS, _in_words(shown)
+        "pmapx migrate", {"report": index, **blocks}, STYLES, SCRIPTS, _in_words(shown, lines)
     )
     return shell.render(page)
+
+
+def counted(shown: MigrationReport) -> LineCounts:
+    """Returns the lines that all changes add and remove."""
+    changed = [file for file in shown.files if file.before != file.after]
+    counts = (line_counts(_lines(file.before), _lines(file.after)) for file in changed)
+    return sum(counts, LineCounts())
 
 
 class Replication:
@@ -269,13 +282,15 @@ def _lines(text: str) -> Sequence[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _in_words(shown: MigrationReport) -> str:
+def _in_words(shown: MigrationReport, lines: LineCounts) -> str:
     """Returns the totals, for a browser without scripts."""
     counts = collections.Counter(site.state for file in shown.files for site in file.sites)
-    states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    names = {State.REWRITTEN: "rewritten" if shown.is_written else "to rewrite"}
+    states = ", ".join(f"{counts[s]} {names.get(s, s)}" for s in State if counts[s])
     every = [site for file in shown.files for site in file.sites]
     replicated = sum(bool(site.replicated) for site in every)
     if replicated or any(site.stacked for site in every):
         stacked = sum(bool(site.stacked) for site in every)
         states += f"; {replicated} with replicated state, {stacked} with state that stays stacked"
-    return f"{len(every)} uses in {shown.read} files: {states}. The page needs its script."
+    total = f"{len(every)} uses in {shown.read} files: {states}. {lines}."
+    return f"{total} The page needs its script."

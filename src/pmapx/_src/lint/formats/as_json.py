@@ -18,6 +18,7 @@ def render(report: Report) -> str:
         "version": VERSION,
         "files": report.files,
         "files_with_uses": report.files_with_uses,
+        "baseline": {"known": report.known, "gone": report.gone},
         "findings": [_finding(finding) for finding in report.findings],
     }
     return json.dumps(content, indent=2)
@@ -31,6 +32,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "hint": finding.hint,
         "fix": None if finding.fix is None else "safe" if finding.fix.is_safe else "unsafe",
+        "since": ".".join(map(str, finding.since)) if finding.since else None,
         "confidence": str(finding.confidence),
         "because": _origin(finding.because),
         "path": place.path,

@@ -76,8 +76,15 @@ def _width(text: str) -> int:
 
 def _summary(report: Report) -> str:
     files = _count(report.files, "file")
+    baseline = []
+    if report.known:
+        baseline.append(f"{report.known:,} more in the baseline.")
+    if report.gone:
+        gone = _count(report.gone, "finding")
+        baseline.append(f"Gone from the baseline: {gone}; --write-baseline renews it.")
     if not report.findings:
-        return _green(f"Nothing found in {files}.")
+        new = " new" * bool(report.known)
+        return "\n".join([_green(f"Nothing{new} found in {files}."), *baseline])
     counts = Counter(finding.code for finding in report.findings)
     places = len({finding.place.path for finding in report.findings})
     found = _count(len(report.findings), "finding")
@@ -87,6 +94,7 @@ def _summary(report: Report) -> str:
     if safe:
         unsafe = f", {len(safe) - sum(safe):,} more with --unsafe-fixes" * (not all(safe))
         lines.append(f"{sum(safe):,} fixable with --fix{unsafe}.")
+    lines += baseline
     return "\n".join([*lines, _dim("pmapx explain CODE describes each.")])
 
 

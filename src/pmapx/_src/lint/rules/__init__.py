@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from pmapx._src.lint.finding import Finding, Fix
+from pmapx._src.lint.finding import Finding, Fix, Release
 from pmapx._src.pages import code_pages
 from pmapx._src.pages.code_pages import Coded
 from pmapx._src.source.location import Confidence, Place
@@ -41,9 +41,13 @@ class Rule(Coded, ABC):
         hint: str = "",
         because: Place | None = None,
         fix: Fix | None = None,
+        since: Release | None = None,
+        is_deprecation: bool = False,
     ) -> Finding:
         """Returns a finding of this rule."""
-        return Finding(self.code, message, place, confidence, hint, because, fix)
+        return Finding(
+            self.code, message, place, confidence, hint, because, fix, since, is_deprecation
+        )
 
 
 @functools.cache

@@ -10,15 +10,22 @@ from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
 
-def moved(source: Source, statement: ast.ImportFrom, moves: Mapping[ast.alias, str]) -> list[Edit]:
+def moved(
+    source: Source,
+    statement: ast.ImportFrom,
+    moves: Mapping[ast.alias, str],
+    *,
+    is_renamed: bool = False,
+) -> list[Edit]:
     """Returns the edits that import some names of a statement by their new full names.
 
-    What the file calls them stays: ``host_id`` becomes ``process_index as host_id``.
+    What the file calls them stays, ``host_id`` becomes ``process_index as host_id``, unless it is
+    renamed too.
     """
     found, below = [], dict[str, list[str]]()
     for alias, new in moves.items():
         module, _, name = new.rpartition(".")
-        bound = alias.asname or alias.name
+        bound = name if is_renamed else alias.asname or alias.name
         text = name if name == bound else f"{name} as {bound}"
         if module == statement.module and not statement.level:
             found.append(replacing(source.place(alias), text))

@@ -32,6 +32,7 @@ class SiteResult:
       notes: further details, such as shapes that differ though the values do not.
       order: the position of its first difference among all recorded calls.
       process: the process that ``detail`` describes, if there are several.
+      cell: in a notebook, the cell and the line in it; ``line`` counts those of all cells.
 
     Examples:
       >>> SiteResult("train.py", 12, "step", VERIFIED, EQUAL, calls=3).state
@@ -49,6 +50,13 @@ class SiteResult:
     notes: tuple[str, ...] = ()
     order: int = 0
     process: int | None = None
+    cell: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> str:
+        """The file and the line, or the cell and its line."""
+        where = f"cell {self.cell[0]}:{self.cell[1]}" if self.cell is not None else self.line
+        return f"{self.path}:{where}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

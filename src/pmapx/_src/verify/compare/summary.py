@@ -124,7 +124,8 @@ def _last_line(run: Run) -> str:
 
 
 def _unreached(use: Use, detail: str) -> SiteResult:
-    return SiteResult(use.path, use.line, use.function or use.kind, UNVERIFIED, detail=detail)
+    name = use.function or use.kind
+    return SiteResult(use.path, use.line, name, UNVERIFIED, detail=detail, cell=use.cell)
 
 
 class _Sites:
@@ -197,11 +198,12 @@ class _Sites:
             reason = TRACED if function.inside else NOT_CALLED
             return dataclasses.replace(site, state=UNVERIFIED, detail=reason)
         worst = min(around, key=lambda result: STATES.index(result.state))
-        where = f"inside {worst.function} ({worst.path}:{worst.line})"
+        where = f"inside {worst.function} ({worst.place})"
         return dataclasses.replace(
             worst,
             path=site.path,
             line=site.line,
+            cell=site.cell,
             function=site.function,
             detail=f"{where}: {worst.detail}" if worst.detail else where,
         )
@@ -216,8 +218,10 @@ class _Sites:
             self.reached.update(own)
             own = own if len(own) == 1 else []
         self.reached.update(own)
-        path, line = (own[0].path, own[0].line) if own else (function.file, function.line)
-        return SiteResult(path, line, function.name, UNVERIFIED)
+        if not own:
+            return SiteResult(function.file, function.line, function.name, UNVERIFIED)
+        use = own[0]
+        return SiteResult(use.path, use.line, function.name, UNVERIFIED, cell=use.cell)
 
 
 def _at(function: Function) -> str:

@@ -64,4 +64,5 @@ class DevicePutReplicated(Rule):
                     reference,
                     "jax.tree.map(lambda x: jax.numpy.stack([x] * len({devices})), {value})",
                 ),
+                since=(0, 10),
             )

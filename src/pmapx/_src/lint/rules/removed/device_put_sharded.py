@@ -62,6 +62,7 @@ class DevicePutSharded(Rule):
                 fix=placed(
                     module, reference, "jax.tree.map(lambda *x: jax.numpy.stack(x), *{value})"
                 ),
+                since=(0, 10),
             )
 
 

@@ -6,21 +6,22 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import known_names
-from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.lint.finding import Finding, Fix
+from pmapx._src.lint.finding import Finding
+from pmapx._src.lint.moved_functions import MovedFunction
 from pmapx._src.lint.references import uses_of
-from pmapx._src.lint.renames import spelled
 from pmapx._src.lint.rules import Rule
-from pmapx._src.source.rewriting import call_edits, import_edits
-from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
-_MODULE = "jax.experimental.shard_map"
-_FUNCTION = "jax.experimental.shard_map.shard_map"
 _RENAMED = (("check_rep", "check_vma"), ("auto", "axis_names, the other axes"))
-# The new function takes all but the first by keyword.
-_PARAMETERS = (None, "mesh", "in_specs", "out_specs", "check_vma")
+_SHARD_MAP = MovedFunction(
+    "jax.experimental.shard_map",
+    "shard_map",
+    "jax.shard_map",
+    # The new function takes all but the first by keyword.
+    (None, "mesh", "in_specs", "out_specs", "check_vma"),
+    keywords={"check_rep": "check_vma"},
+    refused=frozenset({"auto", "f"}),
+)
 
 
 class ExperimentalShardMap(Rule):
@@ -55,7 +56,7 @@ class ExperimentalShardMap(Rule):
     """
 
     code: ClassVar[str] = "PMX516"
-    names = (_MODULE,)
+    names = (_SHARD_MAP.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives each import, or each use through ``jax.experimental``."""
@@ -70,82 +71,5 @@ class ExperimentalShardMap(Rule):
                 "jax.experimental.shard_map is deprecated"
                 + (f"; {', '.join(renamed)}" if renamed else ""),
                 hint="jax.shard_map, with mesh= by keyword",
-                fix=_fix(module, reference),
+                fix=_SHARD_MAP.fix(module, reference),
             )
-
-
-def _fix(module: Module, reference: Reference) -> Fix | None:
-    edits = (
-        _imported(module, reference)
-        if isinstance(reference.node, ast.alias)
-        else _used(module, reference, spelled(module, reference, "jax.shard_map"))
-    )
-    return Fix(tuple(edits)) if edits else None
-
-
-def _imported(module: Module, reference: Reference) -> list[Edit] | None:
-    """Rewrites an import and every use that goes through it, or nothing."""
-    alias, statement = reference.node, module.parent(reference.node)
-    if not isinstance(alias, ast.alias) or reference.name not in (_MODULE, _FUNCTION):
-        return None
-    bound = alias.asname or alias.name
-    if isinstance(statement, ast.ImportFrom):
-        edits = import_edits.moved(module.source, statement, {alias: "jax.shard_map"})
-        new = bound
-    elif isinstance(statement, ast.Import) and alias.asname is None:
-        edits = [replacing(module.place(alias), "jax")]
-        bound, new = "jax", "jax.shard_map"
-    else:
-        return None
-    uses = {
-        other.node: other
-        for other in module.facts.references.values()
-        if other.name == _FUNCTION and other.by != "import"
-    }
-    if bound != "jax" and not _are_all(module, bound, uses):
-        return None
-    for use in uses.values():
-        is_name = isinstance(use.node, ast.Name)
-        named = [] if is_name else [replacing(module.place(use.node), new)]
-        used = _used(module, use, named)
-        if used is None:
-            return None
-        edits += used
-    return edits
-
-
-def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
-    """Tells whether a name stands for nothing but the uses that were seen."""
-    seen = {
-        part for use in uses for part in ast.walk(use) if isinstance(part, ast.Name)
-    }  # fmt: skip
-    return name not in module.bound_names and all(
-        node in seen
-        for node in ast.walk(module.source.tree)
-        if isinstance(node, ast.Name) and node.id == name
-    )
-
-
-def _used(module: Module, reference: Reference, named: list[Edit] | None) -> list[Edit] | None:
-    """Returns the edits of one call, or one ``partial``, of the old function."""
-    call = module.parent(reference.node)
-    if named is None or not isinstance(call, ast.Call):
-        return None
-    names: tuple[str | None, ...] = _PARAMETERS
-    if call.func is not reference.node:
-        called = module.facts.calls.get(call)
-        is_partial = called is not None and called.names & known_names.PARTIAL
-        if not is_partial or call.args[:1] != [reference.node]:
-            return None
-        names = (None, *_PARAMETERS)
-    edits = call_edits.by_keyword(module.source, call, names)
-    if edits is None:
-        return None
-    for keyword in call.keywords:
-        if keyword.arg in (None, "auto", "f"):
-            return None
-        if keyword.arg == "check_rep":
-            line, column = starts(module.place(keyword))
-            end = (line, column + len("check_rep"))
-            edits.append(between((line, column), end, "check_vma"))
-    return [*named, *edits]

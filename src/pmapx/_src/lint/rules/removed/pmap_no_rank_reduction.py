@@ -56,4 +56,5 @@ class PmapNoRankReduction(Rule):
                 "jax_pmap_no_rank_reduction was removed in JAX 0.9",
                 hint="delete it: the pmapped function sees no mapped axis either way",
                 fix=without_switch(module, node, is_safe=True),
+                since=(0, 9),
             )

@@ -61,4 +61,5 @@ class PmapSharding(Rule):
                 "PmapSharding was removed in JAX 0.10"
                 + (": no array has it since 0.8, so this is always false" if asks else ""),
                 hint="NamedSharding(mesh, P(axis))",
+                since=(0, 10),
             )

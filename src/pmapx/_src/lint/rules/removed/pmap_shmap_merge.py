@@ -55,4 +55,5 @@ class PmapShmapMerge(Rule):
                 "the flag that selects the old pmap was removed in JAX 0.10",
                 hint="delete it; pmapx.pmap has the old behaviour",
                 fix=without_switch(module, node, is_safe=False),
+                since=(0, 10),
             )

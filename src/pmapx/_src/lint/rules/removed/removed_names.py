@@ -8,11 +8,12 @@ from typing import ClassVar
 
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
-from pmapx._src.lint.finding import Finding, Fix
+from pmapx._src.lint.finding import Finding, Fix, Release
 from pmapx._src.lint.references import uses_of
 from pmapx._src.lint.renames import renamed
 from pmapx._src.lint.rules import Rule
 from pmapx._src.lint.rules.removed.host_names import RENAMED as HOSTS
+from pmapx._src.source.rewriting import call_edits
 
 _TREE_FUNCTIONS = (
     "map", "leaves", "flatten", "unflatten", "structure", "transpose", "all", "reduce",
@@ -85,6 +86,17 @@ REPLACEMENTS = {
     "jax.sharding.OpShardingSharding": "jax.sharding.NamedSharding",
     "jax.sharding.MeshPspecSharding": "jax.sharding.NamedSharding",
 }
+# The others were removed before JAX 0.8.
+SINCE: dict[str, Release] = {
+    "jax.experimental.enable_x64": (0, 9),
+    "jax.experimental.disable_x64": (0, 9),
+    "jax.lib.xla_bridge": (0, 9),
+    "jax.interpreters.pxla.ShardingSpec": (0, 10),
+    "jax.interpreters.pxla.parallel_callable": (0, 10),
+    "jax.interpreters.pxla.shard_args": (0, 10),
+    "jax.interpreters.pxla.xla_pmap_p": (0, 10),
+    "jax.lax.pvary": (0, 10),
+}
 
 
 class RemovedNames(Rule):
@@ -115,8 +127,9 @@ class RemovedNames(Rule):
     ```
 
     **Safety.** The fix is safe where the replacement is the same thing by another name, as for
-    the tree functions and for types in annotations. It is unsafe where the replacement is more
-    general, as ``jax.Array`` is for ``DeviceArray`` in ``isinstance``. The others have no fix.
+    the tree functions, for types in annotations and for ``use_mesh`` in a ``with`` statement. It
+    is unsafe where the replacement is more general, as ``jax.Array`` is for ``DeviceArray`` in
+    ``isinstance``. The others have no fix.
 
     **Guide.** "How can I fix my code for the new ``jax.pmap``?"
     """
@@ -128,20 +141,53 @@ class RemovedNames(Rule):
         """Gives each use of a name in the table."""
         for reference, entry in uses_of(module, REPLACEMENTS):
             if reference.name not in HOSTS:
+                since = SINCE.get(entry)
+                removed = f"removed in JAX 0.{since[1]}" if since else "removed from JAX"
                 yield self.finding(
                     module.place(reference.node),
-                    f"{entry} was removed from JAX",
+                    f"{entry} was {removed}",
                     hint=REPLACEMENTS[entry],
                     fix=_fix(module, reference),
+                    since=since,
                 )
 
 
 def _fix(module: Module, reference: Reference) -> Fix | None:
+    if reference.name == "jax.lax.pvary":
+        return _cast(module, reference)
+    if reference.name == "jax.sharding.use_mesh":
+        return renamed(module, reference, _RENAMED, is_safe=_is_entered(module, reference))
     fix = renamed(module, reference, _RENAMED, _IMPORTED_TREES)
     if fix is None:
         is_safe = reference.name in _TYPES and _is_annotation(module, reference.node)
         fix = renamed(module, reference, _SUCCEEDED, is_safe=is_safe)
     return fix
+
+
+def _cast(module: Module, reference: Reference) -> Fix | None:
+    """Writes ``pvary(x, axes)`` as ``pcast(x, axes, to="varying")``."""
+    call = module.parent(reference.node)
+    if not isinstance(call, ast.Call) or call.func is not reference.node:
+        return None
+    fix = renamed(module, reference, {"jax.lax.pvary": "jax.lax.pcast"})
+    added = call_edits.with_keyword(module.source, call, 'to="varying"')
+    return Fix((*fix.edits, *added)) if fix is not None and added else None
+
+
+def _is_entered(module: Module, reference: Reference) -> bool:
+    """Tells whether a mesh is only used as a context: ``set_mesh`` alone sets it for good."""
+    node = reference.node
+    bound = node.asname or node.name if isinstance(node, ast.alias) else None
+    calls = [
+        module.parent(part)
+        for part in ast.walk(module.source.tree)
+        if part is node or (isinstance(part, ast.Name) and part.id == bound)
+    ]
+    return all(
+        isinstance(call, ast.Call) and isinstance(module.parent(call), ast.withitem)
+        for call in calls
+        if not isinstance(call, ast.Import | ast.ImportFrom)
+    )
 
 
 def _is_annotation(module: Module, node: ast.AST) -> bool:

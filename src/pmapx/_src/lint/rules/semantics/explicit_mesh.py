@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Mesh, Named, value
+from pmapx._src.analysis.values import Named, Place, value
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.lint.rules import Rule
 from pmapx._src.source.rewriting import call_edits, import_edits
@@ -18,11 +18,11 @@ class ExplicitMesh(Rule):
     """``jax.make_mesh`` without ``axis_types`` feeds a ``shard_map``.
 
     **What.** A mesh made by ``jax.make_mesh`` without ``axis_types``, used by a ``shard_map`` with
-    ``in_specs``.
+    ``in_specs``. PMX564 reports the others.
 
-    **Why.** The axes are Explicit by default today. A call with arrays that are not placed on the
-    mesh yet, such as NumPy arrays, raises ``ValueError``: the ``in_specs`` do not match. JAX's
-    guide makes its meshes in this way.
+    **Why.** The axes are Explicit by default since JAX 0.9; they were Auto before. A call
+    with arrays that are not placed on the mesh yet, such as NumPy arrays, raises ``ValueError``:
+    the ``in_specs`` do not match. JAX's guide makes its meshes in this way.
 
     **Before**
 
@@ -64,13 +64,15 @@ class ExplicitMesh(Rule):
                     "this mesh has Explicit axes by default, and the shard_map on line "
                     f"{used.line}{where} refuses arrays that are not placed on it yet",
                     hint="axis_types=(AxisType.Auto,) for each axis, or jax.sharding.Mesh(...)",
-                    fix=_fix(module, mesh),
+                    fix=with_auto_axes(module, mesh.place),
+                    since=(0, 9),
                 )
 
 
-def _fix(module: Module, mesh: Mesh) -> Fix | None:
+def with_auto_axes(module: Module, place: Place) -> Fix | None:
+    """Returns the fix that gives a call of ``make_mesh`` the types of its axes."""
     for call in module.facts.calls:
-        if isinstance(call, ast.Call) and module.place(call) == mesh.place:
+        if isinstance(call, ast.Call) and module.place(call) == place:
             break
     else:
         return None

@@ -1,0 +1,1 @@
+"""Rules PMX56x: what newer JAX deprecated or renamed around meshes."""
