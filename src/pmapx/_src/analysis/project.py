@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from pmapx._src.analysis import known_names as names
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.relevance import Relevance
 from pmapx._src.analysis.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
 from pmapx._src.source import discovery, files
 from pmapx._src.source.discovery import Unreadable
@@ -25,17 +26,17 @@ class Project:
         is_partial: bool = False,
         others: int = 0,
         has_definitions: bool = False,
-        words: frozenset[str] = frozenset(),
+        relevant_names: frozenset[str] = frozenset(),
     ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
         With ``has_definitions`` every function is read, and the bindings that reach each name.
-        With ``words``, a function that nothing calls is read only if one of them leads to it.
+        A function that nothing calls is read only if it leads to one of the ``relevant_names``.
         """
         self.is_partial = is_partial
         self.has_definitions = has_definitions
-        self.words = words
+        self.relevance = Relevance(self, relevant_names)
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -69,7 +70,8 @@ class Project:
 
         What no reading changes is shared: where files are, and their trees.
         """
-        fresh = Project((), is_partial=self.is_partial, words=self.words)
+        fresh = Project((), is_partial=self.is_partial)
+        fresh.relevance = self.relevance.for_another(fresh)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes

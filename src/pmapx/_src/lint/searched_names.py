@@ -25,13 +25,12 @@ def has_uses(data: bytes) -> bool:
 
 
 @functools.cache
-def words() -> frozenset[str]:
-    """Returns the last words of all names without which a function has no finding."""
+def relevant() -> frozenset[str]:
+    """Returns all names without which a function has no finding."""
     from pmapx._src.analysis import known_names
 
-    # What is taken of every leaf, and what makes a program one of several processes.
-    others = known_names.TREE_MAP | known_names.PROCESSES
-    return frozenset(name.rpartition(".")[2] for name in _names() | known_names.FOLLOWED | others)
+    # The last are those that make a program one of several processes.
+    return _names() | known_names.FOLLOWED | known_names.PROCESSES
 
 
 @functools.cache

@@ -56,8 +56,7 @@ def assign(
         for fact in owner:
             if isinstance(fact, Instance):
                 attributes = fact.cls.attributes
-                if held:
-                    fact.cls.module.telling_attributes.add(target.attr)
+                frame.module.project.relevance.add_attribute(fact.cls, target.attr, held)
                 attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
     elif isinstance(target, ast.Subscript):
         index_held = evaluate(frame, target.slice)
