@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
-import re
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import definitions, known_calls, known_names
@@ -18,20 +17,13 @@ from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Class,
-    Const,
-    Dict,
-    Elements,
     Exported,
     Fact,
     Function,
-    Instance,
-    Items,
     Mapped,
     Named,
-    NotATuple,
     Partial,
     Place,
-    Result,
     Stacked,
     Value,
     join,
@@ -85,7 +77,9 @@ class Module:
         self._has_bodies = has_bodies
         self._parents: dict[ast.AST, ast.AST] = {}
         self._walked: set[int] = set()
-        self._has_news = False
+        # The functions that were read or passed over, and whether one should have been read later.
+        self.visited: dict[ast.AST, Function] = {}
+        self.has_news = False
         # Whether all of its names are bound, and whether all of its functions were read too.
         self.is_executed = False
         self.is_read = False
@@ -100,8 +94,9 @@ class Module:
         before = project.statements_left, project.readings, project.is_following
         project.is_following = self.is_followed
         for reading in range(READINGS if self.is_followed else 1):
-            if reading > 0 and not self._has_news:
+            if reading > 0 and not self.has_news:
                 break
+            self.has_news, self.visited = False, {}
             self.facts = Facts()
             self.env = Environment(node=self.source.tree)
             self.pending, self.results, project.readings = [], {}, {}
@@ -110,15 +105,9 @@ class Module:
             self.is_executed = False
             interpreter.execute(frame, self.source.tree.body)
             self.is_executed = True
-            marks = len(project.mapped) + len(project.jitted)
+            marked = project.marked_late
             self.read_pending()
-            # A function may have been read before it was seen to be mapped, or a method before
-            # what it uses was assigned.
-            self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
-                project.relevance.is_in(held)
-                for attributes in self.attributes.values()
-                for held in attributes.values()
-            )
+            self.has_news |= marked != project.marked_late
         project.statements_left, project.readings, project.is_following = before
         self.is_read = True
 
@@ -126,10 +115,24 @@ class Module:
         """Reads the bodies of functions whether or not anything seen calls them."""
         while self.pending and self._has_bodies:
             function = self.pending.pop(0)
+            self.visited[function.node] = function
             if not self.project.has_definitions and not self.project.relevance.of(function):
                 continue
             frame = Frame(self, function.around)
             call_function(frame, function, Arguments([], {}), is_alone=True)
+
+    def set_attribute(self, frame: Frame, cls: Class, name: str, held: Value) -> None:
+        """Notes what an attribute of a class's objects may hold."""
+        before = cls.attributes.get(name, UNKNOWN)
+        cls.attributes[name] = join(before, held)
+        if held <= before or not self.project.relevance.add_attribute(cls, name, held):
+            return
+        # A method may have been read before what it uses was assigned.
+        now = frame.functions_being_read()
+        self.has_news |= any(
+            node not in now and name in self.project.relevance.words_in(function)
+            for node, function in self.visited.items()
+        )
 
     def exported(self, name: str) -> Value:
         """Returns what another module gets that imports a name from this one."""

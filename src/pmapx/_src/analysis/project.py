@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pmapx._src.analysis import known_names as names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.relevance import Relevance
-from pmapx._src.analysis.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
+from pmapx._src.analysis.values import UNKNOWN, Exported, Function, Mesh, Named, Place, Value, value
 from pmapx._src.source import discovery, files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
@@ -49,6 +49,8 @@ class Project:
         self.unreadable: dict[str, str] = {}
         self.jitted: set[ast.AST] = set()
         self.mapped: dict[ast.AST, Place] = {}
+        # How many functions were seen to be jitted or mapped after they had been read.
+        self.marked_late = 0
         # Sites of pmaps other than jax.pmap.
         self.other_pmaps: set[Place] = set()
         self.meshes_mapped: dict[Mesh, Place] = {}
@@ -124,6 +126,17 @@ class Project:
             self.unreadable[shown] = "nested too deeply to check"
             return None
         return module
+
+    def mark(self, function: Function, site: Place | None) -> None:
+        """Notes that a function is mapped at a site, or jitted if there is none."""
+        node = function.node
+        if node not in (self.jitted if site is None else self.mapped):
+            is_late = node in function.module.visited and self.relevance.of(function)
+            self.marked_late += is_late
+        if site is None:
+            self.jitted.add(node)
+        else:
+            self.mapped[node] = site
 
     def _parse(self, path: str, data: bytes) -> Source | Unreadable:
         """Returns a file's tree, with all of its parts if it has to be."""

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _KNOWN_PACKAGES = frozenset(
     {"jax", "flax", "acme", "kfac_jax", "jaxline", "haiku", "optax", "equinox", "tree", "pmapx"}
 )
-# What a function leads to: a name; or a tree_map and, in the function itself, a function for it that
-# takes the first element; or a module as a value and, in the function itself, a name in a module.
+# What a function leads to: a name; or a tree_map and, in the function itself, a function that takes
+# the first element; or a module as a value and, in the function itself, a name in a module.
 _NAME, _TREE_MAP, _TAKES_FIRST, _MODULE, _NAME_IN_MODULE = 1, 2, 4, 8, 16
 _PAIRS = (_TREE_MAP | _TAKES_FIRST, _MODULE | _NAME_IN_MODULE)
 
@@ -99,12 +99,19 @@ class Relevance:
         fresh._texts = self._texts
         return fresh
 
-    def add_attribute(self, cls: Class, name: str, held: Value) -> None:
-        """Notes what is assigned to an attribute of a class's objects."""
+    def add_attribute(self, cls: Class, name: str, held: Value) -> bool:
+        """Notes what is assigned to an attribute of objects; tells whether it is relevant."""
+        if not self.is_in(held):
+            return False
         found = self._attributes.setdefault(cls.module.path, set())
-        if name not in found and self.is_in(held):
+        if name not in found:
             found.add(name)
             self._known.clear()
+        return True
+
+    def words_in(self, function: Function) -> frozenset[str]:
+        """Returns all names and attributes in a function's body."""
+        return self._text(function).words
 
     def is_in(self, held: Iterable[Fact]) -> bool:
         """Tells whether a value leads to one of the names."""
@@ -145,23 +152,23 @@ class Relevance:
         return found
 
     def _named(self, name: str, is_here: bool) -> int:
-        if not self._names:
-            return _NAME if name.partition(".")[0] in _KNOWN_PACKAGES else 0
-        names = self._names if is_here else self._returning
-        below = name
-        while below:
-            if below in names:
-                return _NAME
-            below = below.rpartition(".")[0]
+        if self._is_below(name, self._names if is_here else self._returning):
+            return _NAME
         if name in known_names.TREE_MAP:
             return _TREE_MAP
         if name in self._returning_modules:
             return _NAME
         return _MODULE if is_here and name in self._modules else 0
 
-    def _behind(
-        self, fact: Fact, attributes: Attributes, is_here: bool
-    ) -> tuple[int, list[Use]]:
+    def _is_below(self, name: str, names: frozenset[str]) -> bool:
+        """Tells whether a dotted name is one of several, or something in one of them."""
+        if not self._names:
+            return name.partition(".")[0] in _KNOWN_PACKAGES
+        while name and name not in names:
+            name = name.rpartition(".")[0]
+        return bool(name)
+
+    def _behind(self, fact: Fact, attributes: Attributes, is_here: bool) -> tuple[int, list[Use]]:
         if isinstance(fact, Function):
             first = _TAKES_FIRST if is_here and index_taken(fact.node) == 0 else 0
             known, uses = self._known.get(fact), list[Use]()
@@ -199,10 +206,12 @@ class Relevance:
         text, module = self._text(function), function.module
         if not text.words.isdisjoint(self._attributes.get(module.path, ())):
             return _NAME, []
+        if is_here and any(self._is_below(name, self._names) for name in _imported(text.imports)):
+            return _NAME, []
         found = _TAKES_FIRST if is_here and text.takes_first else 0
         if is_here and not text.words.isdisjoint(self._leaves):
             found |= _NAME_IN_MODULE
-        uses = [(fact, (), is_here) for _, held in function.defaults for fact in held]
+        uses: list[Use] = [(fact, (), is_here) for _, held in function.defaults for fact in held]
         if function.owner is not None:
             own = text.paths.get(functions.self_name(function), [])
             uses += [(Instance(function.owner), path, is_here) for path in own]
@@ -212,7 +221,7 @@ class Relevance:
         for name, held in self._around(function, text):
             for fact in held:
                 uses += [
-                    (*self._imported(module.path, fact, path), is_here)
+                    (*self._in_project(module.path, fact, path), is_here)
                     for path in text.paths.get(name, ())
                 ]
         return found, uses
@@ -238,7 +247,9 @@ class Relevance:
                     yield name, project.exported(star, name)
             scope = scope.around
 
-    def _imported(self, importer: str, fact: Fact, attributes: Attributes) -> tuple[Fact, Attributes]:
+    def _in_project(
+        self, importer: str, fact: Fact, attributes: Attributes
+    ) -> tuple[Fact, Attributes]:
         """Follows ``import package.module`` to the module of the project that it names."""
         if isinstance(fact, Named):
             for end in range(1, len(attributes) + 1):
@@ -293,6 +304,12 @@ def _imports(function: Function) -> tuple[Import, ...]:
 
 def _code_in_string(found: re.Match[str]) -> str:
     return found[0] if "f" in (found[1] or "").lower() else '""'
+
+
+def _imported(imports: Iterable[Import]) -> Iterator[str]:
+    for node in imports:
+        package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        yield from (package + alias.name for alias in node.names)
 
 
 def _is_relevant(found: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from typing import TYPE_CHECKING
 
 import click
@@ -87,6 +89,8 @@ def command(
       pmapx check . --format sarif --output pmapx.sarif
     """
     check_paths(ctx, paths)
+    # Freeing every tree when the process ends takes a third as long as the check.
+    atexit.register(gc.freeze)
     if unsafe_fixes and not (fix or is_diff):
         fail(ctx, "--unsafe-fixes needs --fix or --diff")
     try:
