@@ -184,6 +184,8 @@ class Project:
 
     def exported(self, path: str, name: str) -> Value:
         """Returns what a name holds in a module of the project, or in one outside it."""
+        if (path, name) in self._exports:
+            return self._exports[path, name]
         if os.path.normpath(path) not in self.paths:
             return value(Named(f"{path}.{name}")) if path.partition(".")[0] == "jax" else UNKNOWN
         stem = os.path.normpath(path).removesuffix(".py").replace(os.sep, ".")
@@ -191,8 +193,6 @@ class Project:
             # Flax's own checkout, or a copy of it: the function is the one of that name.
             if f".{stem}".endswith("." + known.rpartition(".")[0]):
                 return value(Named(known))
-        if (path, name) in self._exports:
-            return self._exports[path, name]
         module = self.module(path)
         if module is not None and name in module.source.left_out:
             module = self._read_whole(path)

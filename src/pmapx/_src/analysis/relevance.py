@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -47,6 +46,9 @@ _KNOWN_PACKAGES = frozenset(
 # the first element; or a module as a value and, in the function itself, a name in a module.
 _NAME, _TREE_MAP, _TAKES_FIRST, _MODULE, _NAME_IN_MODULE = 1, 2, 4, 8, 16
 _PAIRS = (_TREE_MAP | _TAKES_FIRST, _MODULE | _NAME_IN_MODULE)
+_IS_RELEVANT = [
+    bool(found & _NAME) or any(found & pair == pair for pair in _PAIRS) for found in range(32)
+]
 
 _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _STRING_OR_COMMENT = re.compile(
@@ -89,7 +91,7 @@ class Relevance:
         self._returning_modules = _modules(self._returning)
         # Attributes that hold something relevant, by the path of their class's module.
         self._attributes: dict[str, set[str]] = {}
-        # What functions lead to that are not relevant.
+        # What functions lead to, at most, elsewhere than in themselves.
         self._known: dict[Function, int] = {}
         self._texts: dict[ast.AST, Text] = {}
 
@@ -115,22 +117,22 @@ class Relevance:
 
     def is_in(self, held: Iterable[Fact]) -> bool:
         """Tells whether a value leads to one of the names."""
-        return _is_relevant(self._reached([(fact, (), True) for fact in held], set()))
+        return _IS_RELEVANT[self._reached([(fact, (), True) for fact in held], set())]
 
     def of(self, function: Function) -> bool:
         """Tells whether reading a function, of whose arguments nothing is known, can matter."""
         seen: set[Use] = set()
         found, uses = self._in_text(function, is_here=True)
-        if not _is_relevant(found):
+        if not _IS_RELEVANT[found]:
             found |= self._reached(uses, seen, found)
-        if not _is_relevant(found):
+        if not _IS_RELEVANT[found]:
             visited = (fact for fact, _, _ in seen if isinstance(fact, Function))
             elsewhere = found & _TREE_MAP
             self._known.update((fact, elsewhere) for fact in visited if _is_settled(fact))
-        return _is_relevant(found)
+        return _IS_RELEVANT[found]
 
     def _reached(self, todo: list[Use], seen: set[Use], found: int = 0) -> int:
-        while todo and not _is_relevant(found):
+        while todo and not _IS_RELEVANT[found]:
             fact, attributes, is_here = use = todo.pop()
             if isinstance(fact, (Const, NotATuple)):
                 continue
@@ -174,6 +176,8 @@ class Relevance:
             known, uses = self._known.get(fact), list[Use]()
             if known is None:
                 known, uses = self._in_text(fact, is_here=False)
+                if _IS_RELEVANT[known] and _is_settled(fact):
+                    self._known[fact] = known
             return first | known, uses
         if isinstance(fact, Exported):
             return self._exported(fact, attributes, is_here)
@@ -194,7 +198,7 @@ class Relevance:
             if not attributes:
                 return _NAME, []
             name, attributes = attributes[0], attributes[1:]
-        module = self._project.modules.get(os.path.normpath(fact.path))
+        module = self._project.modules.get(fact.path)
         if module is not None and not module.is_read:
             # It is being read, and what the name will hold is not known.
             return _NAME, []
@@ -220,10 +224,12 @@ class Relevance:
                 uses += [(base, (word,), is_here) for base in bases for word in text.paths]
         for name, held in self._around(function, text):
             for fact in held:
-                uses += [
-                    (*self._in_project(module.path, fact, path), is_here)
-                    for path in text.paths.get(name, ())
-                ]
+                for path in text.paths.get(name, ()):
+                    named, attributes = self._in_project(module.path, fact, path)
+                    if isinstance(named, Named):
+                        found |= self._named(".".join((named.name, *attributes)), is_here)
+                    else:
+                        uses.append((named, attributes, is_here))
         return found, uses
 
     def _around(self, function: Function, text: Text) -> Iterator[tuple[str, Value]]:
@@ -310,10 +316,6 @@ def _imported(imports: Iterable[Import]) -> Iterator[str]:
     for node in imports:
         package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         yield from (package + alias.name for alias in node.names)
-
-
-def _is_relevant(found: int) -> bool:
-    return bool(found & _NAME) or any(found & pair == pair for pair in _PAIRS)
 
 
 def _modules(names: Iterable[str]) -> frozenset[str]:
