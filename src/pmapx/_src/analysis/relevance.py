@@ -102,14 +102,14 @@ class Relevance:
         return fresh
 
     def add_attribute(self, cls: Class, name: str, held: Value) -> bool:
-        """Notes what is assigned to an attribute of objects; tells whether it is relevant."""
-        if not self.is_in(held):
-            return False
+        """Notes what is assigned to an attribute of objects; tells whether it can matter."""
+        is_relevant = self.is_in(held)
         found = self._attributes.setdefault(cls.module.path, set())
-        if name not in found:
+        if is_relevant and name not in found:
             found.add(name)
             self._known.clear()
-        return True
+        # Without names to look for, it matters whose method is called.
+        return is_relevant or not self._names
 
     def words_in(self, function: Function) -> frozenset[str]:
         """Returns all names and attributes in a function's body."""
