@@ -2,7 +2,9 @@
 
 import textwrap
 
+from pmapx._src.analysis.project import Project
 from pmapx._src.lint.check import check
+from pmapx._src.lint.fixing import fix_file
 from pmapx._src.lint.settings import make
 
 
@@ -29,3 +31,10 @@ def marked(tmp_path, code, text, **options):
     found = findings(tmp_path, program=text, select=(code,), **options)
     expected = [n for n, line in enumerate(text.splitlines(), 1) if "# here" in line]
     return sorted({finding.place.line for finding in found}), expected
+
+
+def fixed(text, *, unsafe=False, name="program.py"):
+    """A program after its fixes, which leave it as it is when applied again."""
+    after = fix_file(Project([name]), name, text.encode(), is_unsafe=unsafe).after
+    assert fix_file(Project([name]), name, after, is_unsafe=unsafe).after == after
+    return after.decode()

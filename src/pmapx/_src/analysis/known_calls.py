@@ -95,7 +95,7 @@ def _pmap(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Valu
     else:
         frame.module.project.other_pmaps.add(site)
     for inner in _functions(function):
-        frame.module.project.mapped[inner.node] = site
+        frame.module.project.mark(inner, site)
     return value(mapped)
 
 
@@ -117,7 +117,7 @@ def _jit(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value
     for mapped in sorted(of_kind(function, Mapped), key=lambda m: (m.site.path, m.site.line)):
         frame.module.facts.jitted_maps.setdefault(node, mapped)
     for inner in _functions(function):
-        frame.module.project.jitted.add(inner.node)
+        frame.module.project.mark(inner, None)
     return function
 
 

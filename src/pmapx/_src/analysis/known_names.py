@@ -119,6 +119,9 @@ PROCESSES = frozenset(
     }
 )  # fmt: skip
 
+# What these return, or what is made of it, matters to code that need not name them.
+RETURNING = FOLLOWED | DEVICE_COUNTS | DEVICES | {"jax.process_count", "jax.host_count"}
+
 # Reading these of an array touches none of its data.
 METADATA = frozenset(
     {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import bisect
 import functools
-import re
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import definitions, known_calls, known_names
@@ -18,20 +17,13 @@ from pmapx._src.analysis.scopes import Environment
 from pmapx._src.analysis.values import (
     UNKNOWN,
     Class,
-    Const,
-    Dict,
-    Elements,
     Exported,
     Fact,
     Function,
-    Instance,
-    Items,
     Mapped,
     Named,
-    NotATuple,
     Partial,
     Place,
-    Result,
     Stacked,
     Value,
     join,
@@ -57,13 +49,6 @@ STATEMENTS = 60_000
 
 # A function, what its parameters hold, the tree_map that applies it, and under what it runs.
 Key = tuple[Function, frozenset[tuple[str, Value]], tuple["Module", ast.expr] | None, bool, bool]
-
-
-_WORD = re.compile(r"\w+")
-# Packages whose names are known here.
-_TELLING = frozenset(
-    {"jax", "flax", "acme", "kfac_jax", "jaxline", "haiku", "optax", "equinox", "tree", "pmapx"}
-)
 
 
 class Module:
@@ -92,10 +77,11 @@ class Module:
         self._has_bodies = has_bodies
         self._parents: dict[ast.AST, ast.AST] = {}
         self._walked: set[int] = set()
-        self._has_news = False
-        self._words: dict[ast.AST, frozenset[str]] = {}
-        # Attributes that hold something worth following.
-        self.telling_attributes: set[str] = set(project.words) or {"jax"}
+        # The functions that were read or passed over, and whether one should have been read later.
+        self.visited: dict[ast.AST, Function] = {}
+        self.has_news = False
+        # Whether all of its names are bound, and whether all of its functions were read too.
+        self.is_executed = False
         self.is_read = False
 
     @property
@@ -108,24 +94,20 @@ class Module:
         before = project.statements_left, project.readings, project.is_following
         project.is_following = self.is_followed
         for reading in range(READINGS if self.is_followed else 1):
-            if reading > 0 and not self._has_news:
+            if reading > 0 and not self.has_news:
                 break
+            self.has_news, self.visited = False, {}
             self.facts = Facts()
             self.env = Environment(node=self.source.tree)
             self.pending, self.results, project.readings = [], {}, {}
             project.statements_left = STATEMENTS if self.is_followed else 0
             frame = Frame(self, self.env)
+            self.is_executed = False
             interpreter.execute(frame, self.source.tree.body)
-            marks = len(project.mapped) + len(project.jitted)
+            self.is_executed = True
+            marked = project.marked_late
             self.read_pending()
-            # A function may have been read before it was seen to be mapped, or a method before
-            # what it uses was assigned.
-            self._has_news = marks != len(project.mapped) + len(project.jitted) or any(
-                not project.words or self._is_telling(fact, set())
-                for attributes in self.attributes.values()
-                for held in attributes.values()
-                for fact in held
-            )
+            self.has_news |= marked != project.marked_late
         project.statements_left, project.readings, project.is_following = before
         self.is_read = True
 
@@ -133,47 +115,24 @@ class Module:
         """Reads the bodies of functions whether or not anything seen calls them."""
         while self.pending and self._has_bodies:
             function = self.pending.pop(0)
-            if not self.project.has_definitions and not self._is_worth_reading(function):
+            self.visited[function.node] = function
+            if not self.project.has_definitions and not self.project.relevance.of(function):
                 continue
             frame = Frame(self, function.around)
             call_function(frame, function, Arguments([], {}), is_alone=True)
 
-    def _is_worth_reading(self, function: Function, seen: set[ast.AST] | None = None) -> bool:
-        """Tells whether a function names anything that could lead to a fact."""
-        words = self._words_of(function.node)
-        if not words.isdisjoint(self.telling_attributes):
-            return True
-        seen = seen if seen is not None else set()
-        seen.add(function.node)
-        scope: Environment | None = function.around
-        while scope is not None:
-            if scope.star_imports:
-                return True
-            for word in words & scope.names.keys():
-                if any(self._is_telling(fact, seen) for fact in scope.names[word]):
-                    return True
-            scope = scope.around
-        return False
-
-    def _is_telling(self, fact: Fact, seen: set[ast.AST]) -> bool:
-        """Tells whether a fact could lead to another: numbers and NumPy's functions do not."""
-        if isinstance(fact, (Named, Result)):
-            name = fact.name if isinstance(fact, Named) else fact.of
-            words = self.project.words
-            return name.rpartition(".")[2] in words if words else name.partition(".")[0] in _TELLING
-        if isinstance(fact, Function):
-            return fact.node not in seen and fact.module._is_worth_reading(fact, seen)
-        if isinstance(fact, Class):
-            held = [inner for value in fact.body.values() for inner in value]
-            return any(self._is_telling(f, seen) for f in held if isinstance(f, Function))
-        return not isinstance(fact, (Items, Elements, Dict, Const, Instance, NotATuple))
-
-    def _words_of(self, node: ast.AST) -> frozenset[str]:
-        if node not in self._words:
-            first, last = node.lineno - 1, node.end_lineno  # type: ignore[attr-defined]
-            text = "\n".join(self.source.lines[first:last])
-            self._words[node] = frozenset(_WORD.findall(text))
-        return self._words[node]
+    def set_attribute(self, frame: Frame, cls: Class, name: str, held: Value) -> None:
+        """Notes what an attribute of a class's objects may hold."""
+        before = cls.attributes.get(name, UNKNOWN)
+        cls.attributes[name] = join(before, held)
+        if held <= before or not self.project.relevance.add_attribute(cls, name, held):
+            return
+        # A method may have been read before what it uses was assigned.
+        now = frame.functions_being_read()
+        self.has_news |= any(
+            node not in now and name in self.project.relevance.words_in(function)
+            for node, function in self.visited.items()
+        )
 
     def exported(self, name: str) -> Value:
         """Returns what another module gets that imports a name from this one."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from pmapx._src.analysis import known_names as names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import UNKNOWN, Exported, Mesh, Named, Place, Value, value
+from pmapx._src.analysis.relevance import Relevance
+from pmapx._src.analysis.values import UNKNOWN, Exported, Function, Mesh, Named, Place, Value, value
 from pmapx._src.source import discovery, files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
@@ -25,17 +26,17 @@ class Project:
         is_partial: bool = False,
         others: int = 0,
         has_definitions: bool = False,
-        words: frozenset[str] = frozenset(),
+        relevant_names: frozenset[str] = frozenset(),
     ) -> None:
         """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
         With ``has_definitions`` every function is read, and the bindings that reach each name.
-        With ``words``, a function that nothing calls is read only if one of them leads to it.
+        A function that nothing calls is read only if it leads to one of the ``relevant_names``.
         """
         self.is_partial = is_partial
         self.has_definitions = has_definitions
-        self.words = words
+        self.relevance = Relevance(self, relevant_names)
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -48,6 +49,8 @@ class Project:
         self.unreadable: dict[str, str] = {}
         self.jitted: set[ast.AST] = set()
         self.mapped: dict[ast.AST, Place] = {}
+        # How many functions were seen to be jitted or mapped after they had been read.
+        self.marked_late = 0
         # Sites of pmaps other than jax.pmap.
         self.other_pmaps: set[Place] = set()
         self.meshes_mapped: dict[Mesh, Place] = {}
@@ -69,7 +72,8 @@ class Project:
 
         What no reading changes is shared: where files are, and their trees.
         """
-        fresh = Project((), is_partial=self.is_partial, words=self.words)
+        fresh = Project((), is_partial=self.is_partial)
+        fresh.relevance = self.relevance.for_another(fresh)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
         fresh._suffixes = self._suffixes
@@ -123,6 +127,17 @@ class Project:
             return None
         return module
 
+    def mark(self, function: Function, site: Place | None) -> None:
+        """Notes that a function is mapped at a site, or jitted if there is none."""
+        node = function.node
+        if node not in (self.jitted if site is None else self.mapped):
+            is_late = node in function.module.visited and self.relevance.of(function)
+            self.marked_late += is_late
+        if site is None:
+            self.jitted.add(node)
+        else:
+            self.mapped[node] = site
+
     def _parse(self, path: str, data: bytes) -> Source | Unreadable:
         """Returns a file's tree, with all of its parts if it has to be."""
         shown = self.paths.get(path, path)
@@ -169,6 +184,8 @@ class Project:
 
     def exported(self, path: str, name: str) -> Value:
         """Returns what a name holds in a module of the project, or in one outside it."""
+        if (path, name) in self._exports:
+            return self._exports[path, name]
         if os.path.normpath(path) not in self.paths:
             return value(Named(f"{path}.{name}")) if path.partition(".")[0] == "jax" else UNKNOWN
         stem = os.path.normpath(path).removesuffix(".py").replace(os.sep, ".")
@@ -176,8 +193,6 @@ class Project:
             # Flax's own checkout, or a copy of it: the function is the one of that name.
             if f".{stem}".endswith("." + known.rpartition(".")[0]):
                 return value(Named(known))
-        if (path, name) in self._exports:
-            return self._exports[path, name]
         module = self.module(path)
         if module is not None and name in module.source.left_out:
             module = self._read_whole(path)

@@ -141,11 +141,18 @@ class Environment:
 
 def joined(branches: Iterable[dict[str, Value]]) -> dict[str, Value]:
     """Returns what names hold after one of several branches."""
-    several = list(branches)
-    if len(several) == 1:
-        return several[0]
-    names = set().union(*several)
-    return {name: _joined_name(name, several) for name in names}
+    first, *others = several = list(branches)
+    if not others:
+        return first
+    names = dict(first)
+    for branch in others:
+        # Most names are bound in none of the branches, and hold what they held before.
+        for name, held in branch.items():
+            if first.get(name) is not held:
+                names[name] = _joined_name(name, several)
+        for name in first.keys() - branch.keys():
+            names[name] = _joined_name(name, several)
+    return names
 
 
 def _joined_name(name: str, branches: list[dict[str, Value]]) -> Value:

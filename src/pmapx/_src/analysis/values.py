@@ -37,7 +37,10 @@ def value(*facts: Fact) -> Value:
 
 def join(*values: Value) -> Value:
     """Returns what a value is that comes from any of several places."""
-    joined = values[0] if len(values) == 1 else frozenset().union(*values)
+    known = [held for held in values if held]
+    if not known:
+        return UNKNOWN
+    joined = known[0] if len(known) == 1 else known[0].union(*known[1:])
     return joined if len(joined) <= MOST_FACTS else UNKNOWN
 
 

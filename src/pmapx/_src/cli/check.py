@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -127,6 +129,8 @@ def command(
     _refuse(ctx, paths, is_read, unsafe_fixes and not is_fixed)
     if write_baseline and (is_read or is_fixed):
         fail(ctx, "--write-baseline does not go with --fix, --diff or standard input")
+    # Freeing every tree when the process ends takes a third as long as the check.
+    atexit.register(gc.freeze)
     try:
         wanted = settings.make(
             settings.load([name] if is_read else paths),

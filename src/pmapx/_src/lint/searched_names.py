@@ -25,13 +25,13 @@ def has_uses(data: bytes) -> bool:
 
 
 @functools.cache
-def words() -> frozenset[str]:
-    """Returns the last words of all names without which a function has no finding."""
+def relevant() -> frozenset[str]:
+    """Returns all names without which a function has no finding."""
     from pmapx._src.analysis import known_names
 
     # What is taken of every leaf, what makes a program one of several processes, and a mesh.
     others = known_names.TREE_MAP | known_names.PROCESSES | {"mesh"}
-    return frozenset(name.rpartition(".")[2] for name in _names() | known_names.FOLLOWED | others)
+    return _names() | known_names.FOLLOWED | others
 
 
 @functools.cache

@@ -44,7 +44,7 @@ def read_apart(given: Sequence[str], is_followed: bool, todo: list[str]) -> Read
 
 def project_of(given: Sequence[str]) -> Project:
     """Returns the project of some files, to read of each what rules can find something in."""
-    return Project(given, is_partial=True, words=searched_names.words())
+    return Project(given, is_partial=True, relevant_names=searched_names.relevant())
 
 
 def read_text(name: str, data: bytes) -> Reading:

@@ -31,7 +31,8 @@ def assign(
     steps: tuple[Step, ...] = (),
 ) -> None:
     """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
-    held = frozenset(fact for fact in held if not isinstance(fact, Donated))
+    if any(type(fact) is Donated for fact in held):
+        held = frozenset(fact for fact in held if not isinstance(fact, Donated))
     if isinstance(target, ast.Name):
         frame.bind(target.id, held, target, source, steps)
     elif isinstance(target, ast.Starred):
@@ -55,10 +56,7 @@ def assign(
         frame.define(path if is_own and path is not None else "", target, source, steps)
         for fact in owner:
             if isinstance(fact, Instance):
-                attributes = fact.cls.attributes
-                if held:
-                    fact.cls.module.telling_attributes.add(target.attr)
-                attributes[target.attr] = join(attributes.get(target.attr, UNKNOWN), held)
+                fact.cls.module.set_attribute(frame, fact.cls, target.attr, held)
     elif isinstance(target, ast.Subscript):
         index_held = evaluate(frame, target.slice)
         frame.define("", target, source, steps)

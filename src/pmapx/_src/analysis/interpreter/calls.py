@@ -80,8 +80,7 @@ def _make_instance(frame: Frame, cls: Class, arguments: Arguments, node: ast.exp
     for name, held in arguments.keywords.items():
         if not init:
             # A dataclass or NamedTuple: its fields are the keywords.
-            before = cls.attributes.get(name, UNKNOWN)
-            cls.attributes[name] = join(before, held)
+            cls.module.set_attribute(frame, cls, name, held)
     stacked = [
         fact
         for held in (*arguments.args, *arguments.keywords.values())

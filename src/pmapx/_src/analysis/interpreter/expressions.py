@@ -67,8 +67,10 @@ def _call(frame: Frame, node: ast.Call) -> Value:
             for fact in held:
                 if isinstance(fact, Dict):
                     arguments.keywords.update(fact.items)
-    frame.module.facts.add_callee(node, known)
-    if frame.env.function_scope.self_name:
+    project = frame.module.project
+    if not project.is_partial:
+        frame.module.facts.add_callee(node, known)
+    if project.has_definitions and frame.env.function_scope.self_name:
         _leave_attributes(frame, node, known)
     return call(frame, known, arguments, node)
 
@@ -99,7 +101,12 @@ def _add_starred(arguments: Arguments, held: Value) -> None:
 
 
 def _constant(frame: Frame, node: ast.Constant) -> Value:
-    return value(Const(node.value))
+    # Asked for at every reading.
+    known = vars(node)
+    if "held" not in known:
+        known["held"] = value(Const(node.value))
+    held: Value = known["held"]
+    return held
 
 
 def _unary(frame: Frame, node: ast.UnaryOp) -> Value:

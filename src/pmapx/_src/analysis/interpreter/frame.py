@@ -81,6 +81,16 @@ class Frame:
             assert scope is not None
             found.bound.setdefault((scope, name), set()).add(definition)
 
+    def functions_being_read(self) -> set[ast.AST]:
+        """Returns the functions from this one to the first that calls another."""
+        found: set[ast.AST] = set()
+        frame: Frame | None = self
+        while frame is not None:
+            if frame.function is not None:
+                found.add(frame.function.node)
+            frame = frame.caller
+        return found
+
     def interrupt(self, before: State) -> None:
         """Lets all bindings since a state reach this point: an exception may follow any."""
         found = self.module.facts.definitions
@@ -129,6 +139,7 @@ _statements: dict[type[ast.stmt], StatementReader] = {}
 _expressions: dict[type[ast.expr], ExpressionReader] = {}
 _paths: dict[type[ast.expr], PathReader] = {}
 _callers: dict[type[Fact], Caller] = {}
+_NOTED = frozenset({Result, Mapped, Instance})
 
 
 def use(
@@ -163,8 +174,8 @@ def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     else:
         held = _expressions.get(type(node), evaluate_parts)(frame, node)
     for fact in held:
-        if isinstance(fact, (Result, Mapped, Instance)):
-            results = frozenset(fact.of for fact in held if isinstance(fact, Result))
+        if type(fact) in _NOTED:
+            results = frozenset([fact.of for fact in held if type(fact) is Result])
             if results:
                 frame.module.facts.results[node] = results
             note_holder(frame, node, held)
@@ -183,17 +194,18 @@ def evaluate_parts(frame: Frame, node: ast.expr) -> Value:
 
 def note_holder(frame: Frame, node: ast.expr, held: Value) -> None:
     """Notes the pmapped functions and objects that an expression may be."""
-    kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
-    if kept:
-        frame.module.facts.add_holder(node, kept)
+    if not frame.module.project.is_partial:
+        kept = frozenset(fact for fact in held if isinstance(fact, (Mapped, Instance)))
+        if kept:
+            frame.module.facts.add_holder(node, kept)
 
 
 def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what calling a value gives; ``node`` is the call, or the decorator that calls."""
-    outside = frozenset(fact.name for fact in callee if isinstance(fact, Named))
+    outside = [fact.name for fact in callee if type(fact) is Named]
     if outside:
         frame.module.facts.add_call(
-            Call(node, outside, list(arguments.args), dict(arguments.keywords))
+            Call(node, frozenset(outside), list(arguments.args), dict(arguments.keywords))
         )
     found = [
         caller(frame, fact, arguments, node)

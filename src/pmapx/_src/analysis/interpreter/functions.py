@@ -28,6 +28,7 @@ DEEPEST = 12
 
 # Readings of one function with different arguments.
 MOST_READINGS = 12
+_DROPPED = frozenset({Donated, Result, NotATuple})
 
 
 def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
@@ -86,7 +87,9 @@ def bind_self(function: Function, bound: dict[str, Value]) -> None:
 
 def _carried(held: Value) -> Value:
     """Drops what makes no difference inside, so that more calls share one reading."""
-    return frozenset(fact for fact in held if not isinstance(fact, (Donated, Result, NotATuple)))
+    if any(type(fact) in _DROPPED for fact in held):
+        return frozenset(fact for fact in held if type(fact) not in _DROPPED)
+    return held
 
 
 def make_function(
@@ -144,14 +147,14 @@ def call_function(
     key = (function, frozenset(bound.items()), tree_call, env.is_under_jit, env.is_under_map)
     if key in module.results:
         return module.results[key]
-    is_reading = any(f.function is not None and f.function.node is function.node
-                     for f in _callers(frame))  # fmt: skip
+    is_reading = function.node in frame.functions_being_read()
     spent = _spent_budget(frame, function, is_alone)
     if is_reading or spent:
         if not is_reading and module.project.is_following:
             place = module.place(function.node) if node is None else frame.module.place(node)
             frame.module.facts.exhausted.setdefault(spent, place)
         return UNKNOWN
+    module.visited[function.node] = function
     readings = module.project.readings
     readings[function.node] = readings.get(function.node, 0) + 1
     module.results[key] = UNKNOWN
@@ -181,11 +184,3 @@ def _spent_budget(frame: Frame, function: Function, is_alone: bool) -> str:
     if frame.depth > DEEPEST:
         return "depth"
     return "statements" if project.statements_left <= 0 and not is_alone else ""
-
-
-def _callers(frame: Frame | None) -> list[Frame]:
-    frames = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.caller
-    return frames

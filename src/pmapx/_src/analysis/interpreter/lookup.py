@@ -84,9 +84,11 @@ def path_value(
             if isinstance(node, ast.Name)
             else _evaluate_attribute(frame, node, is_quiet)
         )
-    held = looked_up(frame, held)
     if frame.module.project.has_definitions and path is not None:
         frame.module.facts.definitions.add_reaching(node, frame.env.reaching(path))
+    if not held:
+        return held
+    held = looked_up(frame, held)
     is_outside = False
     for fact in held:
         if isinstance(fact, Named):

@@ -41,7 +41,7 @@ def compare(frame: Frame, node: ast.Compare) -> Value:
 
 def note(frame: Frame, node: ast.AST, *operands: Value) -> None:
     """Takes note of operands of which one is surely a result of pmap, one surely on one device."""
-    met = meeting(operands)
+    met = meeting(operands) if all(operands) else None
     if met is not None:
         frame.module.facts.meetings[node] = met
 

@@ -426,4 +426,10 @@ def _is_statement(node: ast.AST) -> bool:
 
 
 def _is_generator(function: ast.AST) -> bool:
-    return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function))
+    # Asked for at every call.
+    known = vars(function)
+    if "is_generator" not in known:
+        known["is_generator"] = any(
+            isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function)
+        )
+    return bool(known["is_generator"])

@@ -51,9 +51,10 @@ class PmapAsValue(Rule):
 
     def check(self, module: Module) -> Iterator[Finding]:
         """Gives the sites where pmap is neither applied nor renamed."""
-        places = {module.place(r.node): r.node for r in module.facts.references.values()}
-        for site in find_sites(module):
-            if site.kind == "value":
+        sites = [site for site in find_sites(module) if site.kind == "value"]
+        if sites:
+            places = {module.place(r.node): r.node for r in module.facts.references.values()}
+            for site in sites:
                 yield self.finding(
                     site.name,
                     f"jax.pmap is {_manner(module, places[site.name])}: what is mapped is decided "
