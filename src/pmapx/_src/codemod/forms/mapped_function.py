@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.values import Bound, Function, Partial, Value
+from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
 from pmapx._src.codemod.decide.map_calls import map_calls
 
 # What only arrays have.
@@ -121,7 +121,13 @@ def mapped_function(module: Module, site: Site) -> MappedFunction | None:
     for making in module.facts.makings.values():
         if making.site not in site.places:
             continue
-        for each in _resolved(making.function):
+        # ``self.step = jax.pmap(self.step)``: what is mapped is not the map itself.
+        own = frozenset(
+            fact
+            for fact in making.function
+            if isinstance(fact, Mapped) and fact.site in site.places
+        )
+        for each in _resolved(making.function - own):
             if each is None:
                 return None
             key = (each.node, each.taken, each.given)
@@ -152,6 +158,41 @@ def argument_counts(module: Module, site: Site) -> set[int]:
         -1 if any(isinstance(arg, ast.Starred) for arg in call.args) else len(call.args)
         for _, call in map_calls(module, site)
     }
+
+
+def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -> bool:
+    """Returns whether a map takes the place of its function: ``step = jax.pmap(step)``.
+
+    All that uses the name afterwards has the map; nothing may use it before.
+    """
+    statement = module.parent(whole)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(whole, ast.Call) or not whole.args:
+        return False
+    if ast.unparse(target) != ast.unparse(whole.args[0]):
+        return False
+    above = module.parent(statement)
+    if isinstance(target, ast.Attribute):
+        is_own = isinstance(target.value, ast.Name) and target.attr == function.name
+        same = [
+            node
+            for other in module.project.modules.values()
+            if other is not None
+            for node in ast.walk(other.source.tree)
+            if isinstance(node, ast.FunctionDef) and node.name == function.name
+        ]
+        is_first = isinstance(above, ast.FunctionDef) and above.name == "__init__"
+        return is_own and is_first and len(same) == 1
+    if above is not module.parent(function):
+        return False
+    return not any(
+        isinstance(node, ast.Name)
+        and node.id == function.name
+        and (function.end_lineno or 0) < node.lineno < statement.lineno
+        for node in ast.walk(above)
+    )
 
 
 _WORDS: weakref.WeakKeyDictionary[Project, collections.Counter[str]] = weakref.WeakKeyDictionary()

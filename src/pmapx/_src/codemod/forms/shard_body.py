@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
-from pmapx._src.codemod.forms.mapped_function import MappedFunction, is_named_once
+from pmapx._src.codemod.forms.mapped_function import (
+    MappedFunction,
+    is_named_once,
+    takes_its_name,
+)
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
@@ -99,7 +103,9 @@ def is_editable(use: Use) -> bool:
         below = node.decorator_list[-1]
         if use.module.place(below) != use.site.whole:
             return False
-    elif node.decorator_list or not is_named_once(use.module.project, node.name):
+    elif node.decorator_list or not (
+        is_named_once(use.module.project, node.name) or takes_its_name(use.module, use.whole, node)
+    ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
@@ -464,7 +470,10 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
     """Puts an axis on what an expression gives."""
     place = use.module.place(node)
     text = editor.text(place)
-    is_tuple = isinstance(node, ast.Tuple) and not text.startswith("(")
+    # A tuple without parentheses begins where its first element does.
+    is_tuple = isinstance(node, ast.Tuple) and starts(place) == starts(
+        use.module.place(node.elts[0])
+    )
     if isinstance(axis, int) and is_array_expression(use, node):
         index = ", ".join([*[":"] * axis, "None"])
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))

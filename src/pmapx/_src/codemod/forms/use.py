@@ -73,6 +73,8 @@ class Use:
             return "its options are not all written at the site"
         if self.is_in_f_string:
             return "it is inside an f-string"
+        if self._may_have_no_devices:
+            return "its devices may be None"
         if self.nestings:
             return "it is inside another map, or another is inside it"
         if not around.maps_all_devices and site.option("devices") is None:
@@ -84,6 +86,25 @@ class Use:
         if any(isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments):
             return "an argument of its call may have fewer shards than there are devices"
         return ""
+
+    @property
+    def _may_have_no_devices(self) -> bool:
+        """Whether its devices are a parameter that may be None."""
+        text = self.site.option("devices") or ""
+        for function in self.module.functions_around(self.node) if text.isidentifier() else ():
+            arguments = function.args  # type: ignore[attr-defined]
+            named = [*arguments.posonlyargs, *arguments.args]
+            pairs = [
+                *zip(
+                    named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True
+                ),
+                *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+            ]
+            for argument, default in pairs:
+                is_none = isinstance(default, ast.Constant) and default.value is None
+                if argument.arg == text and is_none:
+                    return True
+        return False
 
     @functools.cached_property
     def is_counted(self) -> bool:

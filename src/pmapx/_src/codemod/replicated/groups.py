@@ -44,9 +44,9 @@ class Change:
     """What becomes of a node once its value has no axis of devices.
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays),
-    ``place`` (the call puts its ``kept`` argument on all devices instead), ``stack`` (the value gets
-    its axis back for what takes it there) or ``merge`` (``edits`` take the split of a batch off).
-    What the call did besides is written ``around`` the argument; of ``stack``, that is what takes it.
+    ``place`` (the call puts its ``kept`` argument on all devices instead), ``stack`` (the value
+    gets its axis back for what takes it there) or ``merge`` (``edits`` take the split of a batch
+    off). What the call did besides is written ``around`` the argument; of ``stack``, what takes it.
     """
 
     module: Module
