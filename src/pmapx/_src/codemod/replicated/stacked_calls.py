@@ -50,6 +50,7 @@ class StackedCalls(StackedValues):
         self.resolved: set[ast.AST] = set()
         # The functions that calls of the program call, and what these pass to each parameter.
         self.called: set[ast.AST] = set()
+        self._generators: dict[ast.AST, bool] = {}
         self.passed: dict[tuple[ast.AST, str], list[tuple[Module, ast.expr]]] = {}
         for module in modules:
             for node in module.facts.callees:
@@ -381,7 +382,9 @@ class StackedCalls(StackedValues):
         )
         if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
             return None
-        return None if _is_generator(definition) else definition
+        if definition not in self._generators:
+            self._generators[definition] = _is_generator(definition)
+        return None if self._generators[definition] else definition
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""
