@@ -58,10 +58,20 @@ def test_what_is_named_needs_no_command(program):
     assert "state = on_every_device(np.float32(1), jax.local_devices())" in program.read_text()
 
 
-def test_without_command_or_name_the_summary_says_what_to_do(program):
+def test_without_command_or_name_the_source_proves_it(program):
     result = migrate(program, "--style", "replicated")
-    assert "stays stacked: train_step: state, return[0]: no command was given" in result.stdout
-    assert "--replicated train_step:state" in result.stdout
+    assert f"{program}:9:10: replicated: train_step: state, return[0]" in result.stdout
+    assert "in_axes=(None, 0), out_axes=(None, 0)" in result.stdout
+
+
+def test_what_the_source_does_not_show_comes_with_advice(program):
+    body = "    if batch.ndim:\n        exec('state = state * batch')\n    return state"
+    program.write_text(PROGRAM.replace("    return state", body, 1))
+    result = migrate(program, "--style", "replicated")
+    assert "stays stacked: train_step: state, return[0]: exec(...) (line 7) is not foll" in (
+        result.stdout
+    )
+    assert "add -- COMMAND, or --replicated train_step:state" in result.stdout
 
 
 @pytest.mark.parametrize(

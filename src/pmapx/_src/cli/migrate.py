@@ -57,7 +57,7 @@ _LISTED = 20
     default="stacked",
     show_default=True,
     help="stacked keeps all shapes, with their leading device axis. replicated drops this axis "
-    "from values that are proven equal on all devices, by running COMMAND once on the old code.",
+    "from values that are proven equal on all devices, by their source or a run of COMMAND.",
 )
 @click.option(
     "--replicated",

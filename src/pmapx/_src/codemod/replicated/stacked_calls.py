@@ -52,6 +52,7 @@ class StackedCalls(StackedValues):
         self.resolved: set[ast.AST] = set()
         # The functions that calls of the program call, and what these pass to each parameter.
         self.called: set[ast.AST] = set()
+        self._generators: dict[ast.AST, bool] = {}
         self.passed: dict[tuple[ast.AST, str], list[tuple[Module, ast.expr]]] = {}
         for module in modules:
             for node in module.facts.callees:
@@ -383,7 +384,9 @@ class StackedCalls(StackedValues):
         )
         if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
             return None
-        is_lost = _is_generator(definition) and not self.follows_generators
+        if definition not in self._generators:
+            self._generators[definition] = _is_generator(definition)
+        is_lost = self._generators[definition] and not self.follows_generators
         return None if is_lost else definition
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:

@@ -48,6 +48,8 @@ class StackedValues(abc.ABC):
         project = modules[0].project if modules else None
         self._traced = set() if project is None else {*project.mapped, *project.jitted}
         self._values: dict[object, Abstract] = {}
+        # The nodes of functions that are traced.
+        self._nodes_of: dict[ast.AST, set[ast.AST]] = {}
         # Of the round before: what a value is that depends on itself.
         self._before: dict[object, Abstract] = {}
         self._attributes, self._set_somewhere = self._find_attributes()
@@ -342,7 +344,9 @@ class StackedValues(abc.ABC):
 
     def read_traced(self, module: Module, function: Function) -> None:
         """Looks for values of the program around that a traced function takes in."""
-        inside = set(ast.walk(function))
+        if function not in self._nodes_of:
+            self._nodes_of[function] = set(ast.walk(function))
+        inside = self._nodes_of[function]
         why = "a function that is traced takes it in from around it"
         for part in inside:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):

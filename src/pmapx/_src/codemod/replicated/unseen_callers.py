@@ -129,8 +129,31 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             if isinstance(node, ast.Attribute) and is_call:
                 # What goes into such a call is followed there.
                 continue
+            if _is_renamed(flow, module, parent):
+                continue
             for element in by_name[name]:
                 yield element, (module.place(node), f"{name} is used in a way that is not followed")
+
+
+def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
+    """Tells whether a function gets another name, ``self.update = update``, that is only called."""
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return False
+    (target,) = parent.targets
+    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    uses = [
+        (home, node)
+        for home in flow.modules
+        for node in ast.walk(home.source.tree)
+        if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
+        and not _is_bound_here(node)
+    ]  # fmt: skip
+    return bool(uses) and all(
+        node in flow.resolved
+        and isinstance(call := home.parent(node), ast.Call)
+        and call.func is node
+        for home, node in uses
+    )
 
 
 def _is_bound_here(node: ast.AST) -> bool:
