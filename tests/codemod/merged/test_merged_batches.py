@@ -211,6 +211,7 @@ def test_what_only_split_is_gone(programs, case):
     assert "def " not in body
     assert "batch = batch" not in body
     assert "tree.map" not in body
+    assert "local devices" not in body
 
 
 def test_state_and_batches_change_together(tmp_path):

@@ -38,7 +38,7 @@ def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change
     kept = [change for node, change in found.items() if node not in inside]
     inner = {part for f in removed for part in ast.walk(f) if part is not f}
     kept += [change for function, change in removed.items() if function not in inner]
-    return [_without_assignment(change) for change in kept]
+    return [_without_comment(_without_assignment(change)) for change in kept]
 
 
 def _without_assignment(change: Change) -> Change:
@@ -55,11 +55,27 @@ def _without_assignment(change: Change) -> Change:
     is_alone = not any(assigned in part and len(part) > 1 for part in several)
     if before.strip() or behind.strip() or is_alone:
         return change
-    first = place.line
+    edit = between((place.line, 0), (place.end_line + 1, 0))
+    return dataclasses.replace(change, kept=None, edits=(edit,))
+
+
+def _without_comment(change: Change) -> Change:
+    """Takes off the comment above a statement that is about a split or a merge that goes."""
+    module = change.module
+    statement: ast.AST = change.node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    first = last = statement.lineno
     while _OF_SPLIT.match(module.source.line(first - 1)):
         first -= 1
-    edit = between((first, 0), (place.end_line + 1, 0))
-    return dataclasses.replace(change, kept=None, edits=(edit,))
+    is_gone = not any(edit.text for edit in change.edits)
+    if first == last or not is_gone:
+        return change
+    head, *rest = sorted(change.edits)
+    if (head.line, head.column) == (last, 0):
+        # The statement goes as well.
+        return dataclasses.replace(change, edits=(dataclasses.replace(head, line=first), *rest))
+    return dataclasses.replace(change, edits=(between((first, 0), (last, 0)), head, *rest))
 
 
 def _is_bare(change: Change) -> bool:
