@@ -35,6 +35,7 @@ for batch in loader():
 n = jax.local_device_count()
 state = STATE
 for batch in loader():
+    # To (local devices, examples, ...).
     batch = jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), batch)
     state = note(*step(state, batch))
 """,

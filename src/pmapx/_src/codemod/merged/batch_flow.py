@@ -246,7 +246,15 @@ class BatchFlow(AppliedFunctions):
         edits = keeping(module.place(node), module.place(kept), "iter(", ")")
         return dataclasses.replace(found, edits=edits)
 
-    def _is_iterator(self, module: Module, node: ast.expr) -> bool:
+    def _is_iterator(self, module: Module, node: ast.expr, steps: int = 0) -> bool:
+        if isinstance(node, ast.Name) and steps < 4:
+            bound = list(self.definitions_of(module, node))
+            return bool(bound) and all(
+                each.source is not None
+                and not each.steps
+                and self._is_iterator(each.module, each.source, steps + 1)
+                for each in bound
+            )
         if isinstance(node, ast.GeneratorExp) or not isinstance(node, ast.Call):
             return isinstance(node, ast.GeneratorExp)
         called = self._outside_names(module, node)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.analysis import known_names
@@ -12,6 +14,9 @@ from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.replicated.groups import Change
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting.edits import between
+
+# A comment above what goes that is about it.
+_OF_SPLIT = re.compile(r"\s*#.*(?:shard|split|reshap|device)", re.IGNORECASE)
 
 
 def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change]:
@@ -32,7 +37,50 @@ def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change
     inside = {part for function in removed for part in ast.walk(function)}
     kept = [change for node, change in found.items() if node not in inside]
     inner = {part for f in removed for part in ast.walk(f) if part is not f}
-    return kept + [change for function, change in removed.items() if function not in inner]
+    kept += [change for function, change in removed.items() if function not in inner]
+    return [_without_comment(_without_assignment(change)) for change in kept]
+
+
+def _without_assignment(change: Change) -> Change:
+    """Takes ``batch = shard(batch)`` off, where ``batch = batch`` would be left of it."""
+    module, assigned = change.module, change.module.parent(change.node)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
+    is_same = isinstance(target, ast.Name) and target.id == getattr(change.kept, "id", "")
+    if not is_same or not _is_bare(change) or len(assigned.targets) > 1:  # type: ignore[attr-defined]
+        return change
+    place, block = module.place(assigned), module.parent(assigned)
+    before = module.source.line(place.line)[: place.column]
+    behind = module.source.line(place.end_line)[place.end_column :]
+    several = [getattr(block, field, []) for field in ("body", "orelse", "finalbody")]
+    is_alone = not any(assigned in part and len(part) > 1 for part in several)
+    if before.strip() or behind.strip() or is_alone:
+        return change
+    edit = between((place.line, 0), (place.end_line + 1, 0))
+    return dataclasses.replace(change, kept=None, edits=(edit,))
+
+
+def _without_comment(change: Change) -> Change:
+    """Takes off the comment above a statement that is about a split or a merge that goes."""
+    module = change.module
+    statement: ast.AST = change.node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    first = last = statement.lineno
+    while _OF_SPLIT.match(module.source.line(first - 1)):
+        first -= 1
+    is_gone = not any(edit.text for edit in change.edits)
+    if first == last or not is_gone:
+        return change
+    head, *rest = sorted(change.edits)
+    if (head.line, head.column) == (last, 0):
+        # The statement goes as well.
+        return dataclasses.replace(change, edits=(dataclasses.replace(head, line=first), *rest))
+    return dataclasses.replace(change, edits=(between((first, 0), (last, 0)), head, *rest))
+
+
+def _is_bare(change: Change) -> bool:
+    """Tells whether nothing is left of a call but the name of its argument."""
+    return isinstance(change.kept, ast.Name) and not any(edit.text for edit in change.edits)
 
 
 def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | None:
@@ -45,8 +93,7 @@ def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | N
     arguments = function.args
     others = [*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     names = [each.arg for each in arguments.args]
-    is_bare = isinstance(change.kept, ast.Name) and not any(edit.text for edit in change.edits)
-    if not is_bare or any(others) or arguments.defaults or function.decorator_list:
+    if not _is_bare(change) or any(others) or arguments.defaults or function.decorator_list:
         return None
     is_same = names == [change.kept.id]  # type: ignore[union-attr]
     gone = set(ast.walk(node)) - {change.kept}

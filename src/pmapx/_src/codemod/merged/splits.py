@@ -176,7 +176,9 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
 def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
     """Leaves nothing of a call but one of its arguments."""
     place = module.place(kept)
-    is_simple = isinstance(kept, _SIMPLE) and place.line == place.end_line
+    # The brackets of a call hold its lines together.
+    first = module.place(kept.func if isinstance(kept, ast.Call) else kept)
+    is_simple = isinstance(kept, _SIMPLE) and first.line == first.end_line
     before, after = ("", "") if is_simple else ("(", ")")
     return Reshaped(kept, keeping(module.place(node), place, before, after), is_gone=True)
 
