@@ -29,7 +29,7 @@ import pmapx
 from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Point, growth_of
 from pmapx._src.audit.topology.compile_for import compile_for
-from pmapx._src.audit.topology.devices import topology_of
+from pmapx._src.audit.topology.names import topology_of
 from pmapx._src.audit.topology.scaling import COUNTS, point_of
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
 
@@ -88,7 +89,9 @@ def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
 
 
 def _same_type(a: Any, b: Any) -> bool:
-    shape, dtype = getattr(a, "shape", ()), getattr(a, "dtype", None)
+    # The dtype that JAX gives an array of the host: float32 for float64 by default.
+    aval = jax.typeof(a) if isinstance(a, np.ndarray) else a
+    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
     return tuple(shape) == tuple(b.shape) and (dtype is None or str(dtype) == str(b.dtype))
 
 

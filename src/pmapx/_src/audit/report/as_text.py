@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
-from pmapx._src.audit.report.formatting import arrays, counted, in_bytes, in_seconds, place, table
+from pmapx._src.audit.report.formatting import (
+    arrays,
+    counted,
+    in_bytes,
+    in_seconds,
+    listed,
+    place,
+    table,
+)
 
 SHOWN_LEAVES = 12
 """The largest leaves are listed; the rest are summed up."""
@@ -46,6 +54,8 @@ def _function(function: AuditedFunction) -> Iterator[str]:
         yield f"  compiled again: {reason}"
     for move in function.history.moved:
         yield f"  transferred: {move.path}, {counted(move.count, 'time')}: {move.reason}"
+    if function.grown:
+        yield f"  larger than here: {listed(list(function.grown))}"
     yield ""
     yield from _indented(_leaf_table("argument", function.arguments))
     yield ""
@@ -97,6 +107,8 @@ def across(leaf: Leaf) -> str:
     >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, ("i",), "y", made_at="train.py:88"))
     'varies since y, made at train.py:88'
     """
+    if leaf.is_unused:
+        return "not used"
     if leaf.is_stacked_copies:
         return f"equal shards: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
@@ -137,7 +149,9 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
 
 def _memory(function: AuditedFunction) -> Iterator[str]:
     memory = function.memory
-    if memory is None:
+    if function.exceeded is not None:
+        yield f"memory per device: {function.exceeded.splitlines()[0]}"
+    elif memory is None:
         yield "memory per device: not reported by this backend"
     else:
         yield (
@@ -146,6 +160,11 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
             f"{in_bytes(memory.temporaries)} temporaries - "
             f"{in_bytes(memory.aliases)} reused"
         )
+        if memory.peak is not None and memory.peak != memory.total:
+            yield f"XLA's own peak: {in_bytes(memory.peak)}, {memory.difference()}"
+        if function.capacity is not None:
+            share = max(memory.total, memory.peak or 0) / function.capacity
+            yield (f"of a {function.device_kind}: {share:.1%} of {in_bytes(function.capacity)}")
     used = [donation.path for donation in function.donations if donation.is_used]
     if used:
         yield f"donated and reused: {arrays(used)}"

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
+from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.source.rewriting import atomic_write
 
@@ -42,6 +43,7 @@ class Leaf:
       carried: the output that has its structure and shapes, for an argument that is state.
       is_kept_equal: whether that output is proven equal on all devices if the argument is.
       made_at: the line that computed it, for an output that varies.
+      is_unused: whether the program does not use it, so that ``jit`` drops it.
     """
 
     path: str
@@ -58,6 +60,7 @@ class Leaf:
     carried: str | None = None
     is_kept_equal: bool = False
     made_at: str | None = None
+    is_unused: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -130,12 +133,14 @@ class Memory:
     """The bytes that a device needs for a call, as the compiler counts them.
 
     ``aliases`` are outputs in the memory of donated arguments, counted as arguments and as outputs.
+    ``peak`` is XLA's own figure for the most that is live at a time; None if it has none.
     """
 
     arguments: int
     outputs: int
     temporaries: int
     aliases: int
+    peak: int | None = None
 
     @property
     def total(self) -> int:
@@ -145,6 +150,21 @@ class Memory:
         120
         """
         return self.arguments + self.outputs + self.temporaries - self.aliases
+
+    def difference(self) -> str | None:
+        """Explains why XLA's peak is not the sum.
+
+        >>> Memory(100, 60, 10, 50, peak=110).difference()
+        '10 B less than the sum: not everything is live at once'
+        """
+        if self.peak is None or self.peak == self.total:
+            return None
+        more, fresh = self.peak - self.total, self.outputs - self.aliases
+        if more < 0:
+            return f"{in_bytes(-more)} less than the sum: not everything is live at once"
+        if fresh and abs(more - fresh) <= fresh // 8 + 4096:
+            return f"{in_bytes(more)} more than the sum: outputs that reuse no argument count twice"
+        return f"{in_bytes(more)} more than the sum: alignment, padding and fragmentation"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +266,9 @@ class AuditedFunction:
       findings: what to fix.
       mapped_at: the line that mapped it, if a program was run.
       scaling: its cost a device on other numbers of devices, if requested.
+      capacity: the bytes of memory of a device, if that is known.
+      grown: the arguments that are larger on the target topology than here.
+      exceeded: the compiler's message if the program does not fit into the memory of a device.
     """
 
     name: str
@@ -263,6 +286,9 @@ class AuditedFunction:
     findings: tuple[Remark, ...] = ()
     mapped_at: str | None = None
     scaling: Scaling | None = None
+    capacity: int | None = None
+    grown: tuple[str, ...] = ()
+    exceeded: str | None = None
 
     @property
     def device_count(self) -> int:

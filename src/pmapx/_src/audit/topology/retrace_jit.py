@@ -22,20 +22,25 @@ from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
+from pmapx._src.audit import donation
 from pmapx._src.audit.topology import jit_shardings
+from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names
 from pmapx._src.replication.jaxprs import subjaxprs
+from pmapx._src.replication.nested_shard_map import entry_axes
 from pmapx._src.trees import names as describe
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
 
 def traced_on(
-    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: Sequence[jax.Device]
-) -> tuple[jax.stages.Traced, Mesh, tuple[Any, ...], dict[str, Any]]:
-    """Traces a jitted function for other devices.
-
-    Returns the trace, the mesh, and the arguments' shapes and dtypes there.
-    """
+    jitted: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    devices: Sequence[jax.Device],
+    scale: Scale | None = None,
+) -> Retraced:
+    """Traces a jitted function for other devices."""
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
@@ -46,10 +51,22 @@ def traced_on(
     mesh = grown(old, devices, function)
     taken = tuple(args[position] for position in dynamic)
     leaves, tree = jax.tree.flatten((taken, kwargs))
+    paths = describe.leaf_paths((taken, kwargs), dynamic, describe.parameter_names(jitted))
+    taken_specs = specs_in_shard_maps(here.jaxpr.jaxpr)[-len(leaves) :] if leaves else []
+    own_specs = [
+        _own_spec(leaf, wanted) for leaf, wanted in zip(leaves, asked.arguments, strict=True)
+    ]
+    given = [
+        _given(path, leaf, own if spec is None else spec, mesh.axis_names[0])
+        for path, leaf, own, spec in zip(paths, leaves, own_specs, taken_specs, strict=True)
+    ]
+    carried = donation.carried((taken, kwargs), here.out_info)
+    size = old.shape[mesh.axis_names[0]]
+    exponents = exponents_of(here.jaxpr, mesh.axis_names[0], size, given, carried, scale)
     there = [
-        _grown_leaf(leaf, _own_spec(leaf, wanted), spec, old.shape, mesh, function)
-        for leaf, wanted, spec in zip(
-            leaves, asked.arguments, specs_in_shard_maps(here.jaxpr.jaxpr), strict=True
+        _leaf_there(leaf, each, found, spec if own is None else own, (size, mesh), function)
+        for leaf, each, found, own, spec in zip(
+            leaves, given, exponents, own_specs, taken_specs, strict=True
         )
     ]
     dynamic_args, named = jax.tree.unflatten(tree, there)
@@ -76,7 +93,8 @@ def traced_on(
         donate_argnums=tuple(donated),
         out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
     )
-    with _in_place_of_context(mesh):
+    larger = grown_names(paths, [each.shape for each in given], [leaf.shape for leaf in there])
+    with _in_place_of_context(mesh), explained(function, len(devices), larger):
         traced = again.trace(*dynamic_args, **named)
     for found in _meshes(traced.jaxpr.jaxpr):
         if dict(found.shape) != dict(mesh.shape):
@@ -85,7 +103,22 @@ def traced_on(
     positional = list(args)
     for position, value in zip(dynamic, dynamic_args, strict=True):
         positional[position] = value
-    return traced, mesh, tuple(positional), named
+    return Retraced(traced, mesh, tuple(positional), named, larger)
+
+
+def has_mesh(
+    jitted: Any, traced: jax.stages.Traced, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Tells whether a jitted function runs on a mesh of several devices."""
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs))]
+    if any(sharding is not None and sharding.num_devices > 1 for sharding in shardings):
+        return True
+    if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
+        return True
+    dynamic = _dynamic_positions(args, traced.args_info[0])
+    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    wanted = [*asked.arguments, *asked.outputs]
+    return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
 
 
 def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
@@ -310,21 +343,31 @@ def _own_spec(leaf: Any, wanted: NamedSharding | None) -> PartitionSpec | None:
     return sharding.spec if isinstance(sharding, NamedSharding) else None
 
 
-def _grown_leaf(
+def _given(path: str, leaf: Any, spec: PartitionSpec | None, axis: Any) -> Given:
+    """Returns an argument as it is here; dimensions that the axis shards may grow."""
+    shape = np.shape(leaf)
+    entries = [*(spec or ()), *[None] * len(shape)][: len(shape)]
+    return Given(path, shape, tuple(None if axis in entry_axes(entry) else 0 for entry in entries))
+
+
+def _leaf_there(
     leaf: Any,
-    own: PartitionSpec | None,
-    taken: PartitionSpec | None,
-    sizes: Any,
-    mesh: Mesh,
+    given: Given,
+    exponents: Sequence[int],
+    spec: PartitionSpec | None,
+    axis: tuple[int, Mesh],
     function: str,
 ) -> jax.ShapeDtypeStruct:
-    """Returns an argument's shape there, from its own spec and that of the shard_map around."""
+    """Returns an argument's shape and sharding on other devices."""
     aval = leaf if hasattr(leaf, "dtype") else jax.typeof(leaf)
+    size, mesh = axis
+    count = mesh.shape[mesh.axis_names[0]]
     shape = list(aval.shape)
-    for dimension, names in enumerate((own if taken is None else taken) or ()):
-        for name in (names,) if isinstance(names, str) else names or ():
-            shape[dimension] = shape[dimension] // sizes[name] * mesh.shape[name]
-    spec = taken if own is None else own
+    for k, is_sharded in enumerate(exponent is None for exponent in given.exponents):
+        if is_sharded and exponents[k] > 0:
+            shape[k] = shape[k] // size * count
+        elif is_sharded:
+            divided(function, given.path, shape[k], count)
     return jax.ShapeDtypeStruct(
         tuple(shape),
         aval.dtype,
