@@ -12,7 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pmapx
 from pmapx._src import fastpath
-from pmapx._src.audit.report.audit_report import Memory
+from pmapx._src.audit.findings import ranked
+from pmapx._src.audit.report.audit_report import Memory, Remark
 from pmapx._src.audit.topology.interconnect import Fabric, link_of
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -455,3 +456,74 @@ def test_a_tree_with_none_has_no_unused_arguments():
 )
 def test_the_difference_between_the_peak_and_the_sum_is_explained(memory, words):
     assert words in str(memory.difference())
+
+
+def sync(x, state):
+    mean = x.mean(0)
+    return {"mean": 0.9 * state["mean"] + 0.1 * mean, "w": state["w"] + lax.pmean(mean, "i")}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        np.zeros((N, 4, 3), np.float32),
+        np.full((N, 4, 3), 7, np.int32).astype(np.float32),
+        np.broadcast_to(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 4, 3)),
+        jax.ShapeDtypeStruct((N, 4, 3), np.float32),
+    ],
+    ids=["zeros", "constant", "broadcast", "shape"],
+)
+def test_data_made_up_for_an_audit_proves_nothing(batch):
+    state = pmapx.replicate({"mean": np.zeros(3, np.float32), "w": np.zeros(3, np.float32)})
+
+    report = pmapx.audit(pmapx.pmap(sync, "i"), batch, state)
+
+    codes = {remark.code: remark.message for remark in report.findings}
+    assert "state['mean'] differs" in codes["PMX609"]
+    assert codes["PMX601"].startswith("state['w']: one shard")
+    assert not report.functions[0].arguments[0].is_equal
+
+
+def test_zeros_that_devices_update_in_their_own_way_are_not_equal_shards():
+    f = pmapx.pmap(lambda m, x: 0.9 * m + x, "i")
+    (found,) = pmapx.audit(f, np.zeros((N, 4), np.float32), ROWS).functions
+
+    momentum, _ = found.arguments
+    assert not momentum.is_equal
+    assert momentum.stacked_copies == 0
+    assert "unknown: its values are constant" in str(pmapx.AuditReport((found,)))
+    assert not found.findings
+
+
+def test_parameters_that_are_only_read_count_beside_a_batch_that_differs():
+    f = pmapx.pmap(lambda w, x: x @ w, "i")
+    weights = np.tile(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 1, 1))
+
+    def codes(x):
+        return {remark.code for remark in pmapx.audit(f, weights, x).findings}
+
+    assert codes(ROWS) == {"PMX601"}
+    assert codes(np.ones((N, 4), np.float32)) == set()
+
+
+def test_stacked_state_costs_the_host_and_not_the_device():
+    state = pmapx.replicate(np.arange(4, dtype=np.float32))
+    report = pmapx.audit(pmapx.pmap(lambda w, x: w - lax.pmean(x, "i"), "i"), state, ROWS)
+
+    (remark,) = report.findings
+    assert "a checkpoint and the host hold 128 B in place of 16 B, a device the same" in (
+        remark.message
+    )
+
+
+def test_findings_are_grouped_and_the_largest_come_first():
+    def remark(code, size, message, function="f"):
+        return Remark(code, "name", message, "do it", function, None, size)
+
+    several = [remark("PMX604", size, f"x{size}") for size in (1, 2, 3, 4, 5)]
+    found = ranked([*several, remark("PMX601", 100, "large"), remark("PMX605", 0, "none")])
+
+    assert [each.code for each in found] == ["PMX601", *["PMX604"] * 5, "PMX605"]
+    assert [each.bytes for each in found[1:6]] == [5, 4, 3, 2, 1]
+    text = str(pmapx.AuditReport((), findings=found))
+    assert "PMX604 f: x5\n         x4\n         x3\n         and 2 more\n" in text

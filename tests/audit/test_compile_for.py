@@ -369,3 +369,27 @@ def test_an_audit_takes_what_a_function_builds_for_the_devices():
 
     assert (here.device_count, there.device_count) == (N, 1)
     assert [point.devices for point in there.scaling.points] == [1]
+
+
+def test_an_argument_placed_on_a_mesh_with_another_axis_name_is_followed():
+    f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), P("rows"))
+    x = jax.device_put(np.ones((8 * N, 64), np.float32), rows)
+
+    there = compile_for(f, [np.ones((64, 4)), x], "cpu:16")
+
+    assert [leaf.shape for leaf in there.args] == [(64, 4), (128, 64)]
+
+
+@pytest.mark.parametrize("has_list", [False, True])
+def test_a_mesh_that_is_made_while_tracing_has_the_devices_there(has_list):
+    chosen = jax.devices() if has_list else None
+
+    def mapped(x):
+        mesh = Mesh(np.array(jax.devices() if chosen is None else chosen), ("i",))
+        return jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(x)
+
+    there = compile_for(jax.jit(mapped), [np.ones((N, 4))], "cpu:16")
+
+    assert there.args[0].shape == (16, 4)
+    assert jax.device_count() == N

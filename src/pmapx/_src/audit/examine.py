@@ -175,11 +175,17 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
 
 
 def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
-    # None for an argument of which only the shape was passed.
+    # None for an argument of which only the shape was passed, or whose values prove nothing.
     differs = [
         array_shardings.axes_that_differ(value, sharding)
         for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
     ]
+    constant = {
+        index
+        for index, axes in enumerate(differs)
+        if axes is not None and not axes and not array_shardings.could_differ(subject.values[index])
+    }
+    differs = [None if index in constant else axes for index, axes in enumerate(differs)]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
     out_paths = subjects.output_paths(subject.out_types)
@@ -192,7 +198,8 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
         )
     ]
     # Values were compared; with shapes alone, what stays equal if it starts equal is assumed equal.
-    kept = whole_program.kept_equal(subject.jaxpr, given, pairs)
+    states = [pair for pair in pairs if not differs[pair[0]]]
+    kept = whole_program.kept_equal(subject.jaxpr, given, states)
     split = whole_program.of_program(subject.jaxpr, given).inputs
     has_batch = any(axes and index not in kept for index, axes in enumerate(split))
     assumed = [k for k in kept if has_batch and differs[k] is None]
@@ -200,12 +207,13 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     found = whole_program.of_program(subject.jaxpr, given).outputs
     # That a state varies because it varied explains nothing: find what makes it vary at first.
     first = whole_program.of_program(
-        subject.jaxpr, whole_program.with_equal(given, carried)
+        subject.jaxpr, whole_program.with_equal(given, dict(states))
     ).outputs
     arguments = [
         dataclasses.replace(
             _argument(subject, index, split[index], given[index].differs),
             is_compared=differs[index] is not None,
+            is_constant=index in constant,
             carried=out_paths[carried[index]] if index in carried else None,
             is_kept_equal=index in kept,
         )

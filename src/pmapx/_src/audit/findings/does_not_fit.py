@@ -39,4 +39,5 @@ class DoesNotFit(Finding):
             f"{problem}; the largest arrays of a device: {held}",
             "shard the largest of them, donate the state, or make the batch of a device smaller",
             function,
+            size=needed or sum(leaf.bytes_a_device for leaf in leaves),
         )

@@ -18,6 +18,8 @@ from pmapx._src.audit.report.formatting import (
 SHOWN_LEAVES = 12
 """The largest leaves are listed; the rest are summed up."""
 SHOWN_EXCHANGES = 20
+SHOWN_MESSAGES = 3
+"""Of findings of one code and function; the rest are counted."""
 
 
 def render(report: AuditReport) -> str:
@@ -113,6 +115,8 @@ def across(leaf: Leaf) -> str:
         return f"equal shards: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
+    if leaf.is_constant and leaf.is_split:
+        return "unknown: its values are constant"
     at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
     return f"varies since {leaf.since}{at}" if leaf.since else "varies"
 
@@ -188,10 +192,16 @@ def _findings(report: AuditReport) -> Iterator[str]:
         yield "no findings"
         return
     yield f"{counted(len(report.findings), 'finding')} (pmapx explain CODE for details)"
+    groups: dict[tuple[str, str | None, str], list[str]] = {}
     for remark in report.findings:
-        of = f"{remark.function}: " if remark.function else ""
-        yield f"  {remark.code} {of}{remark.message}"
-        yield f"         fix: {remark.fix}"
+        groups.setdefault((remark.code, remark.function, remark.fix), []).append(remark.message)
+    for (code, function, fix), messages in groups.items():
+        yield f"  {code} {f'{function}: ' if function else ''}{messages[0]}"
+        for message in messages[1:SHOWN_MESSAGES]:
+            yield f"         {message}"
+        if len(messages) > SHOWN_MESSAGES:
+            yield f"         and {len(messages) - SHOWN_MESSAGES} more"
+        yield f"         fix: {fix}"
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

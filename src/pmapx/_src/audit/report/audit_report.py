@@ -38,6 +38,7 @@ class Leaf:
         to hold the same.
       since: what makes it vary, if it does.
       is_compared: whether the values that were passed were compared, not just the types.
+      is_constant: whether they are constant, so that equal shards prove nothing.
       stacked_copies: the bytes, over all devices, of shards that equal another device's.
       moved: why it has to be transferred before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
@@ -61,6 +62,7 @@ class Leaf:
     is_kept_equal: bool = False
     made_at: str | None = None
     is_unused: bool = False
+    is_constant: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -236,6 +238,7 @@ class Remark:
       fix: what to do.
       function: the mapped function that it concerns, if any.
       place: the line that it concerns, if any.
+      bytes: what is at stake; findings are ranked by it.
     """
 
     code: str
@@ -244,6 +247,7 @@ class Remark:
     fix: str
     function: str | None = None
     place: str | None = None
+    bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

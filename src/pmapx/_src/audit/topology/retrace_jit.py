@@ -13,7 +13,7 @@ import functools
 import math
 import os
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -54,7 +54,7 @@ def traced_on(
     paths = describe.leaf_paths((taken, kwargs), dynamic, describe.parameter_names(jitted))
     taken_specs = specs_in_shard_maps(here.jaxpr.jaxpr)[-len(leaves) :] if leaves else []
     own_specs = [
-        _own_spec(leaf, wanted) for leaf, wanted in zip(leaves, asked.arguments, strict=True)
+        _own_spec(leaf, wanted, mesh) for leaf, wanted in zip(leaves, asked.arguments, strict=True)
     ]
     given = [
         _given(path, leaf, own if spec is None else spec, mesh.axis_names[0])
@@ -94,7 +94,11 @@ def traced_on(
         out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
     )
     larger = grown_names(paths, [each.shape for each in given], [leaf.shape for leaf in there])
-    with _in_place_of_context(mesh), explained(function, len(devices), larger):
+    with (
+        _in_place_of_context(mesh),
+        _as_devices_of_jax(devices),
+        explained(function, len(devices), larger),
+    ):
         traced = again.trace(*dynamic_args, **named)
     for found in _meshes(traced.jaxpr.jaxpr):
         if dict(found.shape) != dict(mesh.shape):
@@ -119,6 +123,28 @@ def has_mesh(
     asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
     wanted = [*asked.arguments, *asked.outputs]
     return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
+
+
+@contextlib.contextmanager
+def _as_devices_of_jax(devices: Sequence[jax.Device]) -> Iterator[None]:
+    """Has ``jax.devices()`` return other devices, for functions that make their mesh while traced.
+
+    JAX itself does not use these names.
+    """
+    answers: dict[str, Callable[..., Any]] = {
+        "devices": lambda *backend, **_: list(devices),
+        "local_devices": lambda *_, **__: list(devices),
+        "device_count": lambda *backend, **_: len(devices),
+        "local_device_count": lambda *backend, **_: len(devices),
+    }
+    before = {name: getattr(jax, name) for name in answers}
+    for name, answer in answers.items():
+        setattr(jax, name, answer)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(jax, name, function)
 
 
 def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
@@ -183,6 +209,8 @@ class _Copies:
             return self._mesh.abstract_mesh
         if isinstance(value, NamedSharding):
             return NamedSharding(self._mesh, value.spec, memory_kind=value.memory_kind)
+        if _are_devices(value):
+            return type(value)(self._mesh.devices.flat)
         if not self._reaches_mesh(value):
             return value
         if id(value) not in self._made:
@@ -200,7 +228,7 @@ class _Copies:
         while stack:
             item = stack.pop()
             for part in _parts(item):
-                if isinstance(part, Mesh | AbstractMesh | NamedSharding):
+                if isinstance(part, Mesh | AbstractMesh | NamedSharding) or _are_devices(part):
                     holders.append(id(item))
                     continue
                 if not isinstance(part, _FOLLOWED) and not _is_jitted(part):
@@ -260,6 +288,11 @@ class _Copies:
 
 
 _FOLLOWED = (types.FunctionType, types.MethodType, functools.partial, dict, tuple, list)
+
+
+def _are_devices(value: Any) -> bool:
+    is_list = type(value) in (list, tuple) and len(value) > 1
+    return is_list and all(isinstance(item, jax.Device) for item in value)
 
 
 def _is_jitted(value: Any) -> bool:
@@ -338,9 +371,21 @@ def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
         raise errors.CannotRebuild(function, problem) from None
 
 
-def _own_spec(leaf: Any, wanted: NamedSharding | None) -> PartitionSpec | None:
+def _own_spec(leaf: Any, wanted: NamedSharding | None, mesh: Mesh) -> PartitionSpec | None:
+    """Returns the spec of an argument in terms of a mesh; None if it has none there."""
     sharding = getattr(leaf, "sharding", None) if wanted is None else wanted
-    return sharding.spec if isinstance(sharding, NamedSharding) else None
+    if not isinstance(sharding, NamedSharding):
+        return None
+    own = sharding.mesh.axis_names
+    if set(own) <= set(mesh.axis_names):
+        return sharding.spec
+    if len(own) != len(mesh.axis_names):
+        return None
+    # Placed on a mesh of its own, as a leading device axis often is: the axes have other names.
+    renamed = dict(zip(own, mesh.axis_names, strict=True))
+    return PartitionSpec(
+        *(tuple(renamed[axis] for axis in entry_axes(entry)) or None for entry in sharding.spec)
+    )
 
 
 def _given(path: str, leaf: Any, spec: PartitionSpec | None, axis: Any) -> Given:
