@@ -11,10 +11,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from pmapx._src import errors
+from pmapx._src.audit.report import baseline
+from pmapx._src.audit.report.baseline import TOLERANCE
+from pmapx._src.audit.report.formatting import counted, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
 from pmapx._src.cli._terminal import fail
+from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import default_devices
 from pmapx._src.watch.command import INSTALL, run
@@ -69,6 +73,29 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
 )
 @click.option("--json", "json_path", type=_FILE, help="Write the report as JSON.")
 @click.option("--html", "html_path", type=_FILE, help="Write the report as an HTML page.")
+@click.option("--save", type=_FILE, help="Write the figures as a baseline for --compare.")
+@click.option(
+    "--compare",
+    "baseline_path",
+    type=_FILE,
+    help="Exit with 1 if a figure is worse than in this baseline.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=TOLERANCE,
+    show_default=True,
+    metavar="X",
+    help="The relative growth that --compare accepts.",
+)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["text", "github"]),
+    default="text",
+    show_default=True,
+    help="Also print findings as annotations of GitHub, on standard output.",
+)
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
@@ -83,6 +110,10 @@ def command(
     build: str | None,
     json_path: str | None,
     html_path: str | None,
+    save: str | None,
+    baseline_path: str | None,
+    tolerance: float,
+    layout: str,
     quiet: bool,
     is_module: bool,
     program: tuple[str, ...],
@@ -92,7 +123,8 @@ def command(
     Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit are analyzed at the
     first call of each signature; calls, transferred inputs and x[0] are counted during the run. The
     program keeps its output and exit status. The report is printed to standard error when it ends,
-    also if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit.
+    also if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
+    if compiles, collectives, bytes sent, memory or transferred inputs grew since the baseline.
 
     \b
     Examples:
@@ -101,13 +133,16 @@ def command(
       pmapx audit --topology v5e:16x16 --json audit.json -- python train.py
       pmapx audit --scaling v5e:8,64,256 --fixed params train.py
       pmapx audit --topology v5p:8x8x8 --build train:build
+      pmapx audit --save baseline.json train.py
+      pmapx audit --compare baseline.json --scaling v5e:8,256 train.py
     """
     request = _request(ctx, topology, scaling, fixed, scale, build)
     argv = _command_line(ctx, program, is_module, build)
     try:
-        for path in filter(None, (json_path, html_path)):
+        for path in filter(None, (json_path, html_path, save)):
             atomic_write.check(path)
-    except atomic_write.UnwritableError as error:
+        before = None if baseline_path is None else baseline.read(baseline_path)
+    except (atomic_write.UnwritableError, OSError, ValueError) as error:
         fail(ctx, str(error))
     env = request.in_environment(os.environ)
     if devices is None:
@@ -118,19 +153,32 @@ def command(
         except (FileNotFoundError, PermissionError) as error:
             fail(ctx, str(error))
         report = merge_reports.of_records(records, " ".join(program) or build, status)
+    compared = None if before is None else report.compare(before, tolerance)
     try:
         if json_path is not None:
             report.to_json(json_path)
+        if save is not None:
+            baseline.write(report, save)
         if html_path is not None:
-            report.to_html(html_path)
+            report.to_html(html_path, compared)
     except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     if not quiet:
         click.echo(f"\n{report}", err=True)
+    if layout == "github":
+        for kind, at, title, message in baseline.to_annotate(report, compared):
+            file, _, line = place(at).rpartition(":") if at else ("", "", "")
+            click.echo(annotation(kind, file or None, line, title, message))
     assert status is not None, "there is no timeout"
     if status == 0 and not report.functions:
         click.echo("pmapx: nothing was audited", err=True)
         ctx.exit(1)
+    if compared is not None:
+        click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
+        if compared.worse and status == 0:
+            worse = counted(len(compared.worse), "figure")
+            click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
+            ctx.exit(1)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
 

@@ -12,12 +12,15 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
 from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.source.rewriting import atomic_write
+
+if TYPE_CHECKING:
+    from pmapx._src.audit.report.baseline import Comparison
 
 FORMAT = 1
 """The version of what ``to_dict`` returns, increased when a name in it is removed or changes."""
@@ -370,11 +373,25 @@ class AuditReport:
         """Writes what ``to_dict`` returns to a file."""
         atomic_write.write_output(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a self-contained page with pictures."""
+    def to_html(self, path: str | os.PathLike[str], comparison: Any = None) -> None:
+        """Writes a self-contained page with pictures, and what ``compare`` returned."""
         from pmapx._src.audit import as_html
 
-        atomic_write.write_output(os.fspath(path), as_html.render(self))
+        atomic_write.write_output(os.fspath(path), as_html.render(self, comparison))
+
+    def compare(self, baseline: AuditReport, tolerance: float = 0.02) -> Comparison:
+        """Compares it with an earlier report.
+
+        Args:
+          baseline: the earlier report, e.g. read with ``from_dict``.
+          tolerance: the relative growth of a figure that is accepted.
+
+        Returns:
+          What differs, printed as a table; ``worse`` has what grew beyond the tolerance.
+        """
+        from pmapx._src.audit.report import baseline as baselines
+
+        return baselines.compare(baseline, self, tolerance)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

@@ -28,6 +28,7 @@ class AuditedCalls:
       record: what pmapx counts of it; None for a function of ``jax.jit``.
       mapped_at: the line that made it.
       static_argnums: the positions of its static arguments.
+      is_keyed_by_placement: whether a program is compiled for the placement of its inputs.
       is_placed_here: whether the program is compiled for the devices that its inputs are on.
       skipped: why signatures could not be audited.
     """
@@ -44,6 +45,8 @@ class AuditedCalls:
         self.mapped_at = mapped_at
         self.record = record
         self.is_placed_here = True
+        # Input placement is part of the cache key of jax.jit, and not of pmapx.
+        self.is_keyed_by_placement = record is None
         self.skipped: list[str] = []
         self._seen: dict[Any, _Signature | None] = {}
         self._order: list[_Signature] = []
@@ -54,8 +57,7 @@ class AuditedCalls:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return False
-        # Input placement is part of the cache key of jax.jit, and not of pmapx.
-        has_places = self.record is None
+        has_places = self.is_keyed_by_placement
         static = tuple((type(args[n]), args[n]) for n in self.static_argnums if n < len(args))
         key = (tree, tuple(_signature_of(leaf, has_places) for leaf in leaves), static)
         is_new = key not in self._seen

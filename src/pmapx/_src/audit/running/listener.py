@@ -20,7 +20,7 @@ import numpy as np
 from pmapx._src import fastpath
 from pmapx._src.audit import examine
 from pmapx._src.audit import subject as subjects
-from pmapx._src.audit.report.audit_report import RowRead
+from pmapx._src.audit.report.audit_report import AuditReport, RowRead
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.running.request import Request, progress
@@ -61,12 +61,15 @@ class AuditListener(Listener):
             static_argnums = programs.options.static_argnums
             line = frames.line()
             function.state = AuditedCalls(programs.function, statistics, line, static_argnums)
-            function.state.is_placed_here = self._request.topology is None
         else:
             name = getattr(function.made, "__name__", "a function")
             function.state = AuditedCalls(name, None, frames.line())
-        self._functions.append(function.state)
+        self._note(function.state)
         return True
+
+    def _note(self, function: AuditedCalls) -> None:
+        function.is_placed_here = self._request.topology is None
+        self._functions.append(function)
 
     def call(self, call: Call) -> Any:
         """Counts a call; the first of a signature is examined before it runs."""
@@ -114,26 +117,29 @@ class AuditListener(Listener):
     def end(self) -> None:
         """Writes what is known."""
         with self._lock:
-            audited = merge_reports.once_each(
-                [each for function in self._functions for each in function.audited()],
-                "the same function was mapped again",
-            )
-            report = examine.assemble(
-                merge_reports.mapped_ones(audited),
-                list(self._indexing.values()),
-                self._request.topology,
-                [line for function in self._functions for line in function.skipped],
-                [line for function in self._functions for line in function.assumptions()],
-            )
             self._written_at = time.monotonic()
-            record_files.write(self._records, "audit", report.to_dict())
+            record_files.write(self._records, "audit", self.report().to_dict())
+
+    def report(self) -> AuditReport:
+        """Returns what is known."""
+        audited = merge_reports.once_each(
+            [each for function in self._functions for each in function.audited()],
+            "the same function was mapped again",
+        )
+        return examine.assemble(
+            merge_reports.mapped_ones(audited),
+            list(self._indexing.values()),
+            self._request.topology,
+            [line for function in self._functions for line in function.skipped],
+            [line for function in self._functions for line in function.assumptions()],
+        )
 
     def _subject(self, function: MadeFunction, args: Any, kwargs: Any) -> Subject | None:
         """Compiles a call's program, for all topologies if it is the function's first."""
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return None
         f, known, request = function.made, function.state, self._request
-        traced = None if known.record is not None else f.trace(*args, **kwargs)
+        traced = None if function.kind == "pmap" else f.trace(*args, **kwargs)
         is_mapped = traced is None or retrace_jit.has_mesh(f, traced, args, kwargs)
         if not is_mapped and (request.topology is not None or self._has_mapped):
             return None
