@@ -4,6 +4,8 @@ original   pmap over a state that is stacked, a row a chip, as pmap codebases ha
            needs the state outside takes row 0 of each leaf, which is a program of its own.
 migrated   shard_map over a state that is replicated, P(), as `pmapx migrate --style replicated`
            writes it; the state outside is the state.
+fsdp       shard_map over a state that is sharded over all chips: each layer is gathered where it is
+           used, and its gradient scattered.
 
 Nothing runs: each program is compiled for the topology and read. Bytes are those of one chip.
 """
@@ -29,7 +31,7 @@ import pmapx
 from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Point, growth_of
 from pmapx._src.audit.topology.compile_for import compile_for
-from pmapx._src.audit.topology.devices import topology_of
+from pmapx._src.audit.topology.names import topology_of
 from pmapx._src.audit.topology.scaling import COUNTS, point_of
 
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8
@@ -40,11 +42,17 @@ def main() -> int:
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="numbers of chips")
     parser.add_argument("--family", default="v5p", help="kind of chips (default: v5p)")
     parser.add_argument("--json", type=Path, help="also write them here, and a table beside it")
+    parser.add_argument("--styles", nargs="+", choices=STYLES, help="the others are read back")
     options = parser.parse_args()
-    points: dict[str, list[Point]] = {"original": [], "migrated": [], "row 0": []}
+    points: dict[str, list[Point]] = {style: [] for style in STYLES}
+    if options.styles:
+        known = json.loads(options.json.read_text())
+        points |= {s: [Point(**p) for p in known[s]] for s in STYLES if s not in options.styles}
     for count in sorted(options.counts):
         topology = topology_of(count, options.family)
-        for style, build in (("original", original), ("migrated", migrated), ("row 0", row_0)):
+        for style, build in STYLES.items():
+            if options.styles and style not in options.styles:
+                continue
             print(f"compiling {style} for {topology}", file=sys.stderr, flush=True)
             points[style].append(point_of(compile_for(None, (), topology, build=build), topology))
         if options.json:  # After each: the largest take long.
@@ -65,11 +73,12 @@ def table(points: dict[str, list[Point]]) -> list[str]:
         *(">to read the weights: sent", ">memory there", ">compile s"),
     )
     rows = []
-    for first, second, read in zip(*points.values(), strict=True):
+    for first, second, third, read in zip(*points.values(), strict=False):
         reading = in_bytes(read.sent), in_bytes(read.outputs + read.temporaries)
         for style, point, to_read in (
             ("original", first, reading),
             ("migrated", second, ("0 B", "0 B")),
+            ("fsdp", third, ("-", "-")),
         ):
             rows.append(
                 (f"{point.devices:,}", point.topology, style, str(point.collectives),
@@ -143,12 +152,16 @@ def attention(layer: Any, x: jax.Array) -> jax.Array:
 def step(state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
     loss, gradients = jax.value_and_grad(loss_of)(state["weights"], tokens)
     gradients, loss = lax.pmean((gradients, loss), "batch")
+    return adam(state, gradients), loss
+
+
+def adam(state: Any, gradients: Any) -> Any:
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradients)
     square = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["square"], gradients)
     weights = jax.tree.map(
         lambda w, m, v: w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), state["weights"], mean, square
     )
-    return {"weights": weights, "mean": mean, "square": square, "count": state["count"] + 1}, loss
+    return {"weights": weights, "mean": mean, "square": square, "count": state["count"] + 1}
 
 
 def stacked(tree: Any, rows: int) -> Any:
@@ -173,6 +186,64 @@ def migrated(devices: Any) -> tuple[Any, Any]:
     return jax.jit(mapped, donate_argnums=0), (placed, tokens)
 
 
+def gathered(layer: Any, shapes: Any) -> Any:
+    """Gathers the parameters of a layer, which are flat and sharded."""
+    return jax.tree.map(
+        lambda shard, like: lax.all_gather(shard, "batch", tiled=True).reshape(like.shape),
+        layer,
+        shapes,
+    )
+
+
+def fsdp_step(state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
+    shapes = weights()
+    one_layer = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes["layers"])
+
+    def loss_of_shards(shards: Any) -> jax.Array:
+        @jax.checkpoint
+        def layer(x: jax.Array, shards: Any) -> tuple[jax.Array, None]:
+            layer = gathered(shards, one_layer)
+            x = x + attention(layer, normalized(x))
+            return x + jax.nn.relu(normalized(x) @ layer["up"]) @ layer["down"], None
+
+        embedding = gathered(shards["embedding"], shapes["embedding"])
+        x, _ = lax.scan(layer, embedding[tokens], shards["layers"])
+        scores = jax.nn.log_softmax(normalized(x) @ embedding.T)[:, :-1]
+        return -jnp.take_along_axis(scores, tokens[:, 1:, None], -1).mean()
+
+    loss, gradients = jax.value_and_grad(loss_of_shards)(state["weights"])
+    gradients = jax.tree.map(lambda g: g / lax.axis_size("batch"), gradients)
+    return adam(state, gradients), lax.pmean(loss, "batch")
+
+
+def fsdp(devices: Any) -> tuple[Any, Any]:
+    mesh = Mesh(np.array(devices), ("batch",))
+
+    def spec(path: Any, x: Any) -> P:
+        names = [getattr(key, "key", None) for key in path]
+        return P() if not x.shape else P(None, "batch") if "layers" in names else P("batch")
+
+    def flat(path: Any, x: Any) -> jax.ShapeDtypeStruct:
+        size = int(np.prod(x.shape[1:]))
+        in_layers = "layers" in [getattr(key, "key", None) for key in path]
+        shape = (x.shape[0], size) if in_layers else (x.shape[0] * size,) if x.shape else ()
+        sharding = NamedSharding(mesh, spec(path, x))
+        return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
+
+    specs = jax.tree_util.tree_map_with_path(spec, state())
+    mapped = jax.shard_map(
+        fsdp_step,
+        mesh=mesh,
+        in_specs=(specs, P("batch")),
+        out_specs=(specs, P()),
+        check_vma=False,
+    )
+    placed = jax.tree_util.tree_map_with_path(flat, state())
+    rows = NamedSharding(mesh, P("batch"))
+    tokens = jax.ShapeDtypeStruct((len(devices) * BATCH, LENGTH), jnp.int32, sharding=rows)
+    return jax.jit(mapped, donate_argnums=0), (placed, tokens)
+
+
 def row_0(devices: Any) -> tuple[Any, Any]:
     """What `jax.tree.map(lambda x: x[0], state)` runs on a stacked state of today's JAX."""
     mesh = Mesh(np.array(devices), ("batch",))
@@ -182,6 +253,9 @@ def row_0(devices: Any) -> tuple[Any, Any]:
         stacked(state()["weights"], len(devices)),
     )
     return jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)), (placed,)
+
+
+STYLES = {"original": original, "migrated": migrated, "fsdp": fsdp, "row 0": row_0}
 
 
 if __name__ == "__main__":

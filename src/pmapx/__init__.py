@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pmapx._version import __version__
 
 if TYPE_CHECKING:
-    from pmapx import errors, reports
+    from pmapx import errors, reports, testing
     from pmapx._src.arrays.device_put import (
         device_put_replicated,
         device_put_sharded,
@@ -62,6 +62,7 @@ __all__ = [
     "reports",
     "shard_batch",
     "stitch",
+    "testing",
     "to_host",
     "uninstall",
     "unreplicate",
@@ -103,7 +104,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("errors", "reports"):
+    if name in ("errors", "reports", "testing"):
         return importlib.import_module(f"pmapx.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,10 +12,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pmapx
 from pmapx._src import fastpath
+from pmapx._src.audit.findings import ranked
+from pmapx._src.audit.report.audit_report import Memory, Remark
 from pmapx._src.audit.topology.interconnect import Fabric, link_of
 
 pytestmark = pytest.mark.needs_devices(8)
 N = 8
+ROWS = np.arange(N * 4, dtype=np.float32).reshape(N, 4)
 
 
 def train_step(state, batch):
@@ -323,26 +326,52 @@ def test_the_links_of_devices_are_found_by_their_kind():
 
 
 def test_times_follow_the_model_of_rings():
-    one, two = Fabric("TPU v4", 16, (16,)), Fabric("TPU v4", 16, (4, 4))
+    cube, pod = Fabric("TPU v4", 64, (4, 4, 4)), Fabric("TPU v5 lite", 256, (16, 16))
     gigabyte = 10**9
 
-    assert one.seconds("all-gather", gigabyte, 16) == pytest.approx(0.01 + 8e-6)
-    assert two.seconds("all-gather", gigabyte, 16) == pytest.approx(0.005 + 4e-6)
-    assert two.seconds("all-gather", gigabyte, 4) == pytest.approx(0.01 + 2e-6)
+    assert cube.seconds("all-gather", gigabyte, 64) == pytest.approx(0.01 / 3 + 6e-6)
+    assert cube.seconds("all-gather", gigabyte, 4) == pytest.approx(0.01 + 2e-6)
+    assert pod.seconds("all-gather", gigabyte, 256) == pytest.approx(0.005 + 16e-6)
     assert Fabric("NVIDIA H200", 16).seconds("all-reduce", gigabyte, 16) is None
     assert Fabric("NVIDIA H200", 8).seconds("all-reduce", 450_000_000, 8) == pytest.approx(1e-3)
     assert Fabric("cpu", 8).seconds("all-reduce", gigabyte, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "torus", "rings"),
+    [
+        ("TPU v5 lite", (8, 8), []),
+        ("TPU v5 lite", (8, 16), [16]),
+        ("TPU v6 lite", (16, 16), [16, 16]),
+        ("TPU v4", (2, 2, 4), []),
+        ("TPU v5", (4, 4, 8), [4, 4, 8]),
+        ("TPU v5", (4, 4), []),  # 4x4x1 is no cube.
+    ],
+)
+def test_wraparound_links_follow_the_rules_of_the_generation(kind, torus, rings):
+    assert [n for n in torus if link_of(kind).has_wraparound(n, torus)] == rings
+
+
+def test_without_wraparound_links_a_collective_takes_twice_as_long():
+    sent, members = 10**9, 64
+
+    line = Fabric("TPU v5 lite", 64, (8, 8)).seconds("all-gather", sent, members)
+    half = Fabric("TPU v5 lite", 128, (8, 16)).seconds("all-gather", sent, 128)
+
+    assert line == pytest.approx(sent / 100e9 + 14e-6)  # 2 axes at half of 100 GB/s.
+    assert half == pytest.approx(sent / 150e9 + 15e-6)
+    assert "no axis has wraparound" in " ".join(Fabric("TPU v5 lite", 64, (8, 8)).assumptions())
 
 
 def test_the_network_between_slices_decides_where_it_is_slower():
     slices = Fabric("TPU v5 lite", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
     megabyte = 10**6
 
-    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip.
+    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip, and 50 us a message.
     within = slices.seconds("all-gather", 15 * megabyte, 16)
-    assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.2e-4)
+    assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.7e-4)
     assert slices.seconds("all-gather", 15 * megabyte + 100, 32, 100, 2) == pytest.approx(within)
-    assert slices.seconds("all-reduce", megabyte, 2, megabyte, 2) == pytest.approx(3.2e-4)
+    assert slices.seconds("all-reduce", megabyte, 2, megabyte, 2) == pytest.approx(4.2e-4)
     assert "3.12 GB/s per device" in " ".join(slices.assumptions())
 
 
@@ -397,3 +426,104 @@ def test_an_audit_leaves_nothing_behind_in_the_program(run_python):
         "print(before[:-1] == after[:-1], after[-1].compiles, after[-1].traces)\n"
     )
     assert printed.split() == ["True", "1", "1"]
+
+
+def test_an_argument_that_is_not_used_is_not_held():
+    f = pmapx.pmap(lambda x, unused: 2 * x)
+    (found,) = pmapx.audit(f, ROWS, {"big": np.ones((N, 64, 64), np.float32)}).functions
+
+    used, unused = found.arguments
+    assert (used.is_unused, unused.is_unused, unused.bytes_a_device) == (False, True, 0)
+    assert found.memory.arguments == used.bytes_a_device
+    assert "not used" in str(pmapx.AuditReport((found,)))
+
+
+def test_a_tree_with_none_has_no_unused_arguments():
+    f = pmapx.pmap(lambda tree: tree["x"] + 1)
+    (found,) = pmapx.audit(f, {"none": None, "x": ROWS}).functions
+
+    assert [leaf.is_unused for leaf in found.arguments] == [False]
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (Memory(100, 60, 10, 60, peak=100), "10 B less than the sum"),
+        (Memory(100, 10**6, 0, 0, peak=2 * 10**6 + 100), "outputs that reuse no argument"),
+        (Memory(100, 0, 0, 0, peak=10**6), "alignment"),
+        (Memory(100, 0, 0, 0, peak=100), "None"),
+    ],
+)
+def test_the_difference_between_the_peak_and_the_sum_is_explained(memory, words):
+    assert words in str(memory.difference())
+
+
+def sync(x, state):
+    mean = x.mean(0)
+    return {"mean": 0.9 * state["mean"] + 0.1 * mean, "w": state["w"] + lax.pmean(mean, "i")}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        np.zeros((N, 4, 3), np.float32),
+        np.full((N, 4, 3), 7, np.int32).astype(np.float32),
+        np.broadcast_to(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 4, 3)),
+        jax.ShapeDtypeStruct((N, 4, 3), np.float32),
+    ],
+    ids=["zeros", "constant", "broadcast", "shape"],
+)
+def test_data_made_up_for_an_audit_proves_nothing(batch):
+    state = pmapx.replicate({"mean": np.zeros(3, np.float32), "w": np.zeros(3, np.float32)})
+
+    report = pmapx.audit(pmapx.pmap(sync, "i"), batch, state)
+
+    codes = {remark.code: remark.message for remark in report.findings}
+    assert "state['mean'] differs" in codes["PMX609"]
+    assert codes["PMX601"].startswith("state['w']: one shard")
+    assert not report.functions[0].arguments[0].is_equal
+
+
+def test_zeros_that_devices_update_in_their_own_way_are_not_equal_shards():
+    f = pmapx.pmap(lambda m, x: 0.9 * m + x, "i")
+    (found,) = pmapx.audit(f, np.zeros((N, 4), np.float32), ROWS).functions
+
+    momentum, _ = found.arguments
+    assert not momentum.is_equal
+    assert momentum.stacked_copies == 0
+    assert "unknown: its values are constant" in str(pmapx.AuditReport((found,)))
+    assert not found.findings
+
+
+def test_parameters_that_are_only_read_count_beside_a_batch_that_differs():
+    f = pmapx.pmap(lambda w, x: x @ w, "i")
+    weights = np.tile(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 1, 1))
+
+    def codes(x):
+        return {remark.code for remark in pmapx.audit(f, weights, x).findings}
+
+    assert codes(ROWS) == {"PMX601"}
+    assert codes(np.ones((N, 4), np.float32)) == set()
+
+
+def test_stacked_state_costs_the_host_and_not_the_device():
+    state = pmapx.replicate(np.arange(4, dtype=np.float32))
+    report = pmapx.audit(pmapx.pmap(lambda w, x: w - lax.pmean(x, "i"), "i"), state, ROWS)
+
+    (remark,) = report.findings
+    assert "a checkpoint and the host hold 128 B in place of 16 B, a device the same" in (
+        remark.message
+    )
+
+
+def test_findings_are_grouped_and_the_largest_come_first():
+    def remark(code, size, message, function="f"):
+        return Remark(code, "name", message, "do it", function, None, size)
+
+    several = [remark("PMX604", size, f"x{size}") for size in (1, 2, 3, 4, 5)]
+    found = ranked([*several, remark("PMX601", 100, "large"), remark("PMX605", 0, "none")])
+
+    assert [each.code for each in found] == ["PMX601", *["PMX604"] * 5, "PMX605"]
+    assert [each.bytes for each in found[1:6]] == [5, 4, 3, 2, 1]
+    text = str(pmapx.AuditReport((), findings=found))
+    assert "PMX604 f: x5\n         x4\n         x3\n         and 2 more\n" in text

@@ -310,3 +310,86 @@ def test_without_shardings_of_its_own_a_jit_is_as_before(there):
 
     assert found(compiled) == []
     assert specs(compiled.compiled.input_shardings) == [P("i")]
+
+
+def fsdp(mesh):
+    def step(w, x):
+        return w - lax.psum_scatter(x.T @ (x @ lax.all_gather(w, "i", tiled=True)), "i", tiled=True)
+
+    return jax.shard_map(step, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+
+
+def test_parameters_that_are_gathered_keep_their_shape():
+    f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
+    there = compile_for(f, [np.ones((64, 4)), np.ones((8 * N, 64))], "cpu:16")
+
+    assert [leaf.shape for leaf in there.args] == [(64, 4), (128, 64)]
+    assert there.grown == (f"x: ({8 * N}, 64) -> (128, 64)",)
+
+
+def test_shards_of_parameters_shrink_in_a_pmap():
+    def step(w, x):
+        whole = lax.all_gather(w, "i", tiled=True)
+        return w - lax.psum_scatter(x.T @ (x @ whole), "i", tiled=True), x.sum()
+
+    arguments = [np.ones((N, 64 // N, 4)), np.ones((N, 8, 64))]
+    there = compile_for(pmapx.pmap(step, "i"), arguments, "cpu:16")
+
+    assert [leaf.shape for leaf in there.args] == [(16, 4, 4), (16, 8, 64)]
+
+
+def test_the_user_says_what_grows_and_what_does_not():
+    f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
+
+    def shapes(**scale):
+        mapped = jax.jit(lambda w, x: (w * 2, x * 2))
+        sharding = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
+        placed = [jax.device_put(np.ones((16 * N, 4)), sharding) for _ in range(2)]
+        return [leaf.shape for leaf in compile_for(mapped, placed, "cpu:16", scale=scale).args]
+
+    assert shapes(w=None, x=0) == [(16 * N, 4), (256, 4)]
+    assert shapes(w=0, x=None) == [(256, 4), (16 * N, 4)]
+    with pytest.raises(errors.ShapesDoNotFit, match=r"w: .* -> "):
+        compile_for(f, [np.ones((64, 4)), np.ones((8 * N, 64))], "cpu:16", scale={"w": 0})
+
+
+def test_state_that_cannot_be_divided_is_named():
+    f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
+    with pytest.raises(errors.UndividedState, match=r"of w has 24 elements, which 16 devices"):
+        compile_for(f, [np.ones((24, 4)), np.ones((8 * N, 24))], "cpu:16")
+
+
+def test_an_audit_takes_what_a_function_builds_for_the_devices():
+    def build(devices):
+        x = jax.ShapeDtypeStruct((len(devices), 4), np.float32)
+        return pmapx.pmap(lambda x: lax.psum(x, "i"), "i", devices=devices), (x,)
+
+    (here,) = pmapx.audit(build=build).functions
+    (there,) = pmapx.audit(build=build, topology="cpu:1", scaling="cpu:1").functions
+
+    assert (here.device_count, there.device_count) == (N, 1)
+    assert [point.devices for point in there.scaling.points] == [1]
+
+
+def test_an_argument_placed_on_a_mesh_with_another_axis_name_is_followed():
+    f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), P("rows"))
+    x = jax.device_put(np.ones((8 * N, 64), np.float32), rows)
+
+    there = compile_for(f, [np.ones((64, 4)), x], "cpu:16")
+
+    assert [leaf.shape for leaf in there.args] == [(64, 4), (128, 64)]
+
+
+@pytest.mark.parametrize("has_list", [False, True])
+def test_a_mesh_that_is_made_while_tracing_has_the_devices_there(has_list):
+    chosen = jax.devices() if has_list else None
+
+    def mapped(x):
+        mesh = Mesh(np.array(jax.devices() if chosen is None else chosen), ("i",))
+        return jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(x)
+
+    there = compile_for(jax.jit(mapped), [np.ones((N, 4))], "cpu:16")
+
+    assert there.args[0].shape == (16, 4)
+    assert jax.device_count() == N

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 import pmapx
 from pmapx._src import fastpath
 from pmapx._src.audit.findings import Finding, all_findings
+from pmapx._src.audit.subject import Subject
 
 pytestmark = pytest.mark.needs_devices(8)
 N = 8
@@ -156,6 +157,10 @@ PROGRAMS = {
         [lambda: (pmapped(lambda x: lax.all_gather(x, "i").max(0)), ROWS)],
         [lambda: (pmapped(step), weights(), ROWS)],
     ),
+    "PMX612": (
+        [lambda: (pmapped(lambda x: x + 1), MIB)],
+        [lambda: (pmapped(lambda x: x + 1), ROWS)],
+    ),
 }
 OPTIONS = {"PMX611": {"scaling": "cpu:2,8"}}
 
@@ -164,6 +169,10 @@ def codes(code, make):
     if code in OPTIONS and N < 8 and fastpath.more_cpu_devices(1) is None:
         pytest.skip("public JAX makes its CPU devices once")
     f, *args = make()
+    if code == "PMX612":  # Virtual CPU devices have no memory of their own.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Subject, "capacity", 2**20)
+            return {remark.code for remark in pmapx.audit(f, *args).findings}
     return {remark.code for remark in pmapx.audit(f, *args, **OPTIONS.get(code, {})).findings}
 
 
@@ -229,3 +238,16 @@ def test_state_that_drifts_names_the_line_that_lacks_a_pmean():
     (remark,) = [remark for remark in report.findings if remark.code == "PMX609"]
     line = f"test_findings.py:{update_means.__code__.co_firstlineno + 1}"
     assert f"varies since x, no pmean before {line}" in remark.message
+
+
+def test_a_program_that_the_compiler_refuses_names_its_largest_arrays(monkeypatch):
+    def refuse(lowered):
+        raise RuntimeError("RESOURCE_EXHAUSTED: it needs 18.64G and there are 15.75G.")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    report = pmapx.audit(pmapped(step), weights(), MIB[:, :4], topology="cpu:8")
+
+    (remark,) = [remark for remark in report.findings if remark.code == "PMX612"]
+    assert remark.message.startswith("it needs 18.64G and there are 15.75G; the largest arrays")
+    assert "w float32[8,4] 16 B" in remark.message
+    assert "RESOURCE_EXHAUSTED" in str(report)

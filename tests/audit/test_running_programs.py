@@ -16,6 +16,9 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
+makes_devices = pytest.mark.skipif(
+    fastpath.more_cpu_devices(1) is None, reason="CPU devices are made once"
+)
 TRAIN = """
 import functools, os, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -70,6 +73,18 @@ def audit(tmp_path, code, *options, devices=2, command=None):
     if report.exists():
         found = pmapx.AuditReport.from_dict(json.loads(report.read_text()))
     return done, found
+
+
+def run_audit(tmp_path, *arguments):
+    home = str(Path(pmapx.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "pmapx", "audit", *arguments],
+        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+    )
 
 
 def codes(report):
@@ -184,12 +199,35 @@ def test_a_program_that_is_killed_leaves_it_too(tmp_path):
     assert [each.name for each in report.functions] == ["step"]
 
 
-def test_a_program_that_maps_nothing_is_told_so(tmp_path):
+def test_a_program_without_anything_to_audit_exits_with_1(tmp_path):
+    done, report = audit(tmp_path, "import jax\nprint(jax.device_count())\n")
+
+    assert (done.returncode, done.stdout) == (1, "2\n")
+    assert report.functions == ()
+    assert "maps nothing" in done.stderr
+    assert "nothing was audited" in done.stderr
+
+
+def test_jitted_functions_of_one_device_are_audited_if_there_are_no_others(tmp_path):
     done, report = audit(tmp_path, "import jax\nprint(jax.jit(lambda x: x + 1)(1))\n")
 
     assert (done.returncode, done.stdout) == (0, "2\n")
-    assert report.functions == ()
-    assert "maps nothing" in done.stderr
+    assert [each.kind for each in report.functions] == ["jit"]
+
+
+def test_a_jit_of_sharded_arrays_is_audited_without_a_shard_map(tmp_path):
+    code = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+sharded = NamedSharding(Mesh(np.array(jax.devices()), "i"), P("i"))
+total = jax.jit(lambda x: x.sum(0), in_shardings=sharded)
+total(np.ones((4, 4)))
+"""
+    _, report = audit(tmp_path, code)
+
+    (found,) = report.functions
+    assert (found.kind, found.device_count) == ("jit", 2)
+    assert [each.kind for each in found.exchanges] == ["all-reduce"]
 
 
 def test_a_function_that_is_mapped_anew_in_a_loop_is_told(tmp_path):
@@ -254,18 +292,96 @@ def test_ctrl_c_ends_the_program_and_the_report_comes(tmp_path):
     assert json.loads(report.read_text())["functions"][0]["name"] == "step"
 
 
-def test_a_pod_without_its_compiler_is_told_with_the_way_to_get_it(tmp_path):
+def test_a_pod_without_its_compiler_is_refused_before_the_program_runs(tmp_path):
     if importlib.util.find_spec("libtpu") is not None:
         pytest.skip("the compiler is here")
     done, report = audit(tmp_path, TRAIN, "--topology", "v5e:4x4")
 
+    assert (done.returncode, done.stdout, report) == (2, "", None)
+    assert "pip install 'pmapx[tpu]'" in done.stderr
+
+
+@makes_devices
+def test_where_inputs_are_here_is_no_finding_on_a_topology(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
+
     assert done.returncode == 0
-    assert "none of its mapped functions could be audited" in done.stderr
-    [line] = report.skipped
-    assert "pip install 'pmapx[tpu]'" in line
+    assert "PMX604" not in codes(report)
+    assert report.functions[0].history.moved == ()
+    assert "pmapx audit: compiling step for cpu:4" in done.stderr
 
 
-@pytest.mark.skipif(fastpath.more_cpu_devices(1) is None, reason="CPU devices are made once")
+FSDP = """
+import jax, numpy as np
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec as P
+def step(params, x):
+    whole = lax.all_gather(params, "i", tiled=True)
+    return params - lax.psum_scatter(x.T @ (x @ whole), "i", tiled=True)
+def build(devices):
+    mesh = Mesh(np.array(devices), "i")
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    shapes = [(32, 4), (8 * len(devices), 32)]
+    return jax.jit(mapped), [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+if __name__ == "__main__":
+    f, shapes = build(jax.devices())
+    f(*(np.ones(each.shape, each.dtype) for each in shapes))
+"""
+
+
+@makes_devices
+def test_parameters_of_fsdp_are_not_scaled(tmp_path):
+    _, report = audit(tmp_path, FSDP, "--topology", "cpu:8", "--scaling", "cpu:2,8")
+
+    (found,) = report.functions
+    assert [leaf.shape for leaf in found.arguments] == [(32, 4), (64, 32)]
+    assert found.grown == ("x: (16, 32) -> (64, 32)",)
+    assert found.scaling.growing == ()
+
+
+@makes_devices
+def test_a_shape_that_does_not_fit_is_explained_and_nothing_audited(tmp_path):
+    done, report = audit(tmp_path, FSDP, "--topology", "cpu:8", "--scale", "params=0")
+
+    assert done.returncode == 1
+    assert report.functions == ()
+    assert "params: (32, 4) -> (128, 4)" in report.skipped[0]
+    assert "--fixed" in done.stderr
+
+
+@makes_devices
+def test_a_function_is_built_for_the_topology_without_a_program(tmp_path):
+    (tmp_path / "train.py").write_text(FSDP)
+    done = run_audit(tmp_path, "--topology", "cpu:4", "--build", "train:build")
+
+    assert done.returncode == 0, done.stderr
+    assert "step (train.py:5): jit of shard_map on i=4 (cpu)" in done.stderr
+
+
+def test_a_build_function_that_is_not_there_is_told(tmp_path):
+    done = run_audit(tmp_path, "--build", "nowhere:build")
+
+    assert done.returncode == 1
+    assert "--build nowhere:build: No module named 'nowhere'" in done.stderr
+
+
+def test_a_file_or_module_is_run_by_its_name_alone(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    for command in (["train.py", "--steps"], ["-m", "train", "--steps"]):
+        done = run_audit(tmp_path, "--devices", "2", *command)
+        assert done.returncode == 0, done.stderr
+        assert "step (train.py:5): pmapx.pmap on batch=2" in done.stderr
+
+
+def test_without_a_number_there_are_8_virtual_devices(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = run_audit(tmp_path, "train.py")
+
+    assert "pmapx.pmap on batch=8 (cpu)" in done.stderr
+
+
+@makes_devices
 def test_the_scaling_table_is_made_in_the_program(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--scaling", "cpu:2,4")
 
@@ -281,13 +397,6 @@ def test_a_scaling_table_of_nothing_known_is_one_line(tmp_path):
     assert (done.returncode, report) == (2, None)
     assert done.stderr.startswith("pmapx: topology 'v9:8': ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_python_file_alone_is_told_how_to_be_run(tmp_path):
-    done, _ = audit(tmp_path, TRAIN, command=["train.py"])
-
-    assert done.returncode == 2
-    assert "pmapx audit -- python train.py" in done.stderr
 
 
 def test_each_static_value_is_a_signature_of_its_own():

@@ -9,7 +9,7 @@ from jax import lax
 import pmapx
 from pmapx._src import fastpath
 from pmapx._src.audit.report.scaling_table import Growth, Point, Scaling, growth_of
-from pmapx._src.audit.topology.devices import several
+from pmapx._src.audit.topology.names import several
 from pmapx._src.audit.topology.scaling import scaling
 
 makes_devices = pytest.mark.skipif(

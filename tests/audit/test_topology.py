@@ -10,6 +10,7 @@ import pytest
 
 from pmapx._src import errors
 from pmapx._src.audit.topology import devices as topology
+from pmapx._src.audit.topology import names
 
 HAS_LIBTPU = topology.importlib.util.find_spec("libtpu") is not None
 
@@ -17,16 +18,16 @@ HAS_LIBTPU = topology.importlib.util.find_spec("libtpu") is not None
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("v5e:16x16", topology.Topology("v5e:16x16", "v5e", (16, 16))),
-        ("V5P:4x4x8", topology.Topology("v5p:4x4x8", "v5p", (4, 4, 8))),
-        ("2x v4:4x4x4", topology.Topology("2x v4:4x4x4", "v4", (4, 4, 4), slices=2)),
-        ("2 x v6e:8x8", topology.Topology("2x v6e:8x8", "v6e", (8, 8), slices=2)),
-        ("cpu:64", topology.Topology("cpu:64", "cpu", (64,))),
-        ("gpu:2x8", topology.Topology("gpu:2x8", "gpu", (2, 8))),
+        ("v5e:16x16", names.Topology("v5e:16x16", "v5e", (16, 16))),
+        ("V5P:4x4x8", names.Topology("v5p:4x4x8", "v5p", (4, 4, 8))),
+        ("2x v4:4x4x4", names.Topology("2x v4:4x4x4", "v4", (4, 4, 4), slices=2)),
+        ("2 x v6e:8x8", names.Topology("2x v6e:8x8", "v6e", (8, 8), slices=2)),
+        ("cpu:64", names.Topology("cpu:64", "cpu", (64,))),
+        ("gpu:2x8", names.Topology("gpu:2x8", "gpu", (2, 8))),
     ],
 )
 def test_a_name_is_read(written, expected):
-    assert topology.parse(written) == expected
+    assert names.parse(written) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,19 +51,28 @@ def test_a_wrong_name_is_answered_with_valid_ones(written, problem, valid):
     assert valid in str(raised.value)
 
 
-@pytest.mark.parametrize("family", topology.FAMILIES)
+@pytest.mark.parametrize("family", names.FAMILIES)
 def test_every_valid_shape_is_read_and_found_by_its_size(family):
     per_chip = 2 if family == "tpu7x" else 1
-    for shape in topology.FAMILIES[family].shapes:
-        read = topology.parse(f"{family}:{shape}")
+    for shape in names.FAMILIES[family].shapes:
+        read = names.parse(f"{family}:{shape}")
         count = topology.math.prod(read.shape) * per_chip
-        found = topology.parse(topology.topology_of(count, family))
+        found = names.parse(names.topology_of(count, family))
         assert topology.math.prod(found.shape) * per_chip == count
 
 
 def test_a_size_that_no_slice_has_is_refused():
     with pytest.raises(errors.UnknownTopology, match="no slice of v5e has 24"):
-        topology.topology_of(24, "v5e")
+        names.topology_of(24, "v5e")
+
+
+def test_names_complete_in_the_shell_without_jax(run_python):
+    printed = run_python(
+        "import sys\n"
+        "from pmapx._src.audit.topology.names import completions\n"
+        "print(*completions('v5p:16'), 'jax' in sys.modules)\n"
+    )
+    assert printed.split() == ["v5p:16x16x16", "v5p:16x16x24", "False"]
 
 
 makes_devices = pytest.mark.skipif(
@@ -110,10 +120,10 @@ needs_libtpu = pytest.mark.skipif(not HAS_LIBTPU, reason="make test-tpu has libt
 
 
 @needs_libtpu
-@pytest.mark.parametrize("family", topology.FAMILIES)
+@pytest.mark.parametrize("family", names.FAMILIES)
 def test_libtpu_knows_every_valid_shape(family):
     per_chip = 2 if family == "tpu7x" else 1
-    for shape in topology.FAMILIES[family].shapes:
+    for shape in names.FAMILIES[family].shapes:
         devices = topology.devices_of(f"{family}:{shape}")
         assert len(devices) == per_chip * topology.math.prod(map(int, shape.split("x"))), shape
         assert {device.platform for device in devices} == {"tpu"}

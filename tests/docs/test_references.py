@@ -22,11 +22,12 @@ def documented():
 
 
 def test_the_page_of_the_api_has_the_public_names_and_no_others():
-    modules = {"errors", "reports"}
+    modules = {"errors", "reports", "testing"}
     shown = {name.split(".")[1] for name in documented()}
     assert shown == set(pmapx.__all__) - {"__version__", "AuditReport"}
     assert {name for name in documented() if name.count(".") > 1} == {
         *(f"pmapx.reports.{name}" for name in pmapx.reports.__all__),
+        *(f"pmapx.testing.{name}" for name in pmapx.testing.__all__),
         "pmapx.errors.explain",
     }
     assert modules <= shown

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from oracle import assert_same
 from pmapx._src import errors
+from pmapx._src.audit.running.request import function_named
 from pmapx._src.audit.topology.compile_for import compile_for
 from pmapx._src.audit.topology.devices import devices_of
 from pmapx._src.fastpath import probes
@@ -284,6 +285,28 @@ MISTAKES = {
         ),
         ("5 devices", "1 devices"),
     ),
+    "PMX217": Mistake(
+        lambda: compile_for(
+            pmapx.pmap(lambda x: x @ np.ones((lax.psum(1, "i"), 2)), "i"),
+            [np.ones((N, N))],
+            _other_devices(),
+        ),
+        ("cannot be traced for", r"x: \(\d+, \d+\) -> ", "--fixed"),
+    ),
+    "PMX218": Mistake(
+        lambda: throw(errors.UndividedState("step", "state['w']", 100, 256)),
+        (r"state\['w'\]", "100 elements", "256 devices"),
+    ),
+    "PMX219": Mistake(
+        lambda: pmapx.audit(pmapx.pmap(step), ROWS, {"image": ROWS}, scale={"batc": 0}),
+        ("'batc'", "state, batch"),
+    ),
+    "PMX220": Mistake(
+        lambda: compile_for(None, (), jax.devices(), build=lambda devices: step),
+        ("returned function", r"\(mapped_function, \("),
+        TypeError,
+    ),
+    "PMX221": Mistake(lambda: function_named("math:nothing"), ("math:nothing", "module:function")),
     "PMX301": Mistake(
         lambda: pmapx.pmap(step, reshard="error")(ROWS, {"image": elsewhere()}),
         (
@@ -340,6 +363,11 @@ MISTAKES = {
         fail_a_probe, ("dispatch", "no such thing", re.escape(jax.__version__)), UserWarning
     ),
 }
+
+
+def _other_devices():
+    """Devices in another number than here."""
+    return jax.devices()[:1] if N > 1 else devices_of("cpu:2")
 
 
 def caught(code):

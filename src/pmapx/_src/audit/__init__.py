@@ -8,7 +8,7 @@ program, and ``donation`` pairs arguments with outputs. The result is a report (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 def audit(
-    f: Callable[..., Any],
+    f: Callable[..., Any] | None = None,
     *args: Any,
     topology: str | None = None,
     scaling: str | Sequence[str] = (),
+    scale: Mapping[str, int | None] | None = None,
+    build: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None,
     **kwargs: Any,
 ) -> AuditReport:
     """Reports what a mapped function replicates, sends and holds, without running it.
@@ -43,9 +45,14 @@ def audit(
         ``jax.shard_map`` returned. Any other function is audited as ``jax.jit`` of it.
       *args: its arguments, or ``jax.ShapeDtypeStruct`` in their place.
       topology: a target topology to compile for ahead of time, such as ``"v5e:16x16"``; the mapped
-        axis grows to its devices. By default, the devices of this process.
+        axis grows to its devices, and so does a sharded batch. By default, the devices of this
+        process.
       scaling: topologies for a table of what a device sends and holds on each, and of what grows
         with the number of devices: ``"v5e:8,64,256"``, or a list of names.
+      scale: what grows on a topology, if the program does not show it: by the name of an argument,
+        the dimension that grows, or None if it keeps its shape. ``{"batch": 0, "state": None}``.
+      build: a function that takes the devices and returns the mapped function and a tuple of its
+        arguments for them, in place of ``f`` and its arguments.
       **kwargs: its keyword arguments.
 
     Returns:
@@ -53,4 +60,4 @@ def audit(
     """
     from pmapx._src.audit import examine
 
-    return examine.report_on(f, args, kwargs, topology, scaling)
+    return examine.report_on(f, args, kwargs, topology, scaling, build, scale)

@@ -12,6 +12,7 @@ from typing import Any
 from pmapx._src.audit import findings
 from pmapx._src.audit.report.as_text import across
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
+from pmapx._src.audit.report.baseline import Comparison
 from pmapx._src.audit.report.formatting import arrays, place
 from pmapx._src.pages import shell
 
@@ -19,16 +20,27 @@ DRAWN_DEVICES = 64
 """The most devices that a picture shows by their numbers."""
 
 
-def render(report: AuditReport) -> str:
+def render(report: AuditReport, comparison: Comparison | None = None) -> str:
     title = f"pmapx audit: {report.command}" if report.command else "pmapx audit"
     return shell.render(
         shell.Page(
             title,
-            data={"audit": _content(report)},
+            data={"audit": _content(report) | _compared(comparison)},
             styles=("shell.css", "audit.css"),
             scripts=("shell.js", "audit_pictures.js", "audit.js"),
         )
     )
+
+
+def _compared(comparison: Comparison | None) -> dict[str, Any]:
+    if comparison is None:
+        return {}
+    rows = [
+        {"cells": change.cells, "isWorse": change.is_worse, "cause": change.cause,
+         "place": place(change.place) if change.place else None}
+        for change in comparison.changes
+    ]  # fmt: skip
+    return {"compared": {"rows": rows, "tolerance": f"{comparison.tolerance:.0%}"}}
 
 
 def _content(report: AuditReport) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
 
@@ -60,19 +61,23 @@ def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
     parts = list(_parts(result, 0))
     taken: set[int] = set()
     pairs: list[tuple[int, int]] = []
+    starts: list[tuple[int, Any, list[Any]]] = []
     start = 0
     for argument in [*args, *(kwargs[key] for key in sorted(kwargs))]:
         leaves = jax.tree.leaves(argument)
+        starts.append((start, argument, leaves))
+        start += len(leaves)
+    # A state takes its own part before a batch that has the shape of one of its leaves.
+    for start, argument, leaves in sorted(starts, key=lambda each: -len(each[2])):
         for part, first in parts if leaves else ():
-            is_free = first not in taken
+            is_free = taken.isdisjoint(range(first, first + len(leaves)))
             if is_free and _structure(part) == _structure(argument):
                 ends = jax.tree.leaves(part)
                 if all(map(_same_type, leaves, ends)):
                     pairs += [(start + k, first + k) for k in range(len(leaves))]
                     taken.update(range(first, first + len(leaves)))
                     break
-        start += len(leaves)
-    return pairs
+    return sorted(pairs)
 
 
 def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
@@ -88,7 +93,9 @@ def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
 
 
 def _same_type(a: Any, b: Any) -> bool:
-    shape, dtype = getattr(a, "shape", ()), getattr(a, "dtype", None)
+    # The dtype that JAX gives an array of the host: float32 for float64 by default.
+    aval = jax.typeof(a) if isinstance(a, np.ndarray) else a
+    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
     return tuple(shape) == tuple(b.shape) and (dtype is None or str(dtype) == str(b.dtype))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -26,13 +26,16 @@ from pmapx._src.audit.report.audit_report import (
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.audit.topology.devices import several
+from pmapx._src.audit.topology.compile_for import Build, built
+from pmapx._src.audit.topology.growing_arguments import Scale, check_names
+from pmapx._src.audit.topology.names import several
 from pmapx._src.audit.topology.scaling import memory_of
 from pmapx._src.audit.topology.scaling import scaling as scaling_of
 from pmapx._src.map.cache_info import CacheInfo
 from pmapx._src.mesh import resharding
 from pmapx._src.replication import array_shardings, whole_program
 from pmapx._src.replication.shard_map_body import Origins
+from pmapx._src.trees import names as describe
 
 COLLECTIVES = (
     "psum", "psum2", "psum_invariant", "pmax", "pmin", "pmean", "all_gather",
@@ -50,23 +53,33 @@ def report_on(
     kwargs: dict[str, Any],
     topology: str | None,
     scaling: str | Sequence[str] = (),
+    build: Build | None = None,
+    scale: Scale | None = None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> AuditReport:
     """Audits one function for one set of arguments."""
-    if not callable(f):
-        raise errors.CannotAudit(f)
     topologies = several(scaling)
+    if build is not None and topology is None:
+        f, args, kwargs = built(build, jax.devices())
+    if not callable(f) and (build is None or f is not None):
+        raise errors.CannotAudit(f)
+    if f is not None:
+        known = [*describe.parameter_names(f), *kwargs]
+        check_names(scale, known, describe.function_name(f))
     if topology is not None:
-        subject = subjects.of_topology(f, args, kwargs, topology)
+        subject = subjects.of_topology(f, args, kwargs, topology, build, scale)
     elif subjects.is_pmapped(f):
         subject = subjects.of_pmapped(f, args, kwargs)
     else:
         subject = subjects.of_jitted(f, args, kwargs)
     if topologies:
-        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs)
+        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs, build=build, scale=scale)
         subject = dataclasses.replace(subject, scaling=found)
     history = History(traces=None)
     if subjects.is_pmapped(f):
         history = history_of(f.cache_info(), subject)
+        if topology is not None:  # Where inputs are placed here does not matter there.
+            history = dataclasses.replace(history, moved=())
     assumptions = interconnect.fabric_of(subject.devices).assumptions()
     return assemble([examine(subject, history)], topology=topology, assumptions=assumptions)
 
@@ -83,11 +96,14 @@ def examine(subject: Subject, history: History) -> AuditedFunction:
         arguments=tuple(arguments),
         outputs=tuple(outputs),
         exchanges=tuple(exchanges(subject)),
-        memory=memory_of(subject.compiled),
+        memory=None if subject.compiled is None else memory_of(subject.compiled),
         donations=tuple(donation.donations(subject.donated, arguments, outputs)),
         history=history,
         compile_seconds=subject.compile_seconds,
         scaling=subject.scaling,
+        capacity=subject.capacity,
+        grown=subject.grown,
+        exceeded=subject.exceeded,
     )
     return dataclasses.replace(function, findings=findings.about(function))
 
@@ -126,6 +142,8 @@ def history_of(info: CacheInfo, subject: Subject) -> History:
 
 def exchanges(subject: Subject) -> Iterator[Exchange]:
     """Yields the collectives of the compiled program, each with an estimate of its time."""
+    if subject.compiled is None:
+        return
     fabric = interconnect.fabric_of(subject.devices)
     module = parser.parse(subject.compiled.as_text() or "")
     sources, together = dataflow.gathered_arguments(module), dataflow.mergeable(module)
@@ -152,16 +170,22 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
                 found.kind, found.sent, found.group_size, found.between, found.slices
             ),
             argument=sources.get(found.name),
-            merges_with=together.get(found.name),
+            merges_with=None if is_part else together.get(found.name),
         )
 
 
 def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
-    # None for an argument of which only the shape was passed.
+    # None for an argument of which only the shape was passed, or whose values prove nothing.
     differs = [
         array_shardings.axes_that_differ(value, sharding)
         for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
     ]
+    constant = {
+        index
+        for index, axes in enumerate(differs)
+        if axes is not None and not axes and not array_shardings.could_differ(subject.values[index])
+    }
+    differs = [None if index in constant else axes for index, axes in enumerate(differs)]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
     out_paths = subjects.output_paths(subject.out_types)
@@ -174,7 +198,8 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
         )
     ]
     # Values were compared; with shapes alone, what stays equal if it starts equal is assumed equal.
-    kept = whole_program.kept_equal(subject.jaxpr, given, pairs)
+    states = [pair for pair in pairs if not differs[pair[0]]]
+    kept = whole_program.kept_equal(subject.jaxpr, given, states)
     split = whole_program.of_program(subject.jaxpr, given).inputs
     has_batch = any(axes and index not in kept for index, axes in enumerate(split))
     assumed = [k for k in kept if has_batch and differs[k] is None]
@@ -182,28 +207,35 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     found = whole_program.of_program(subject.jaxpr, given).outputs
     # That a state varies because it varied explains nothing: find what makes it vary at first.
     first = whole_program.of_program(
-        subject.jaxpr, whole_program.with_equal(given, carried)
+        subject.jaxpr, whole_program.with_equal(given, dict(states))
     ).outputs
     arguments = [
         dataclasses.replace(
             _argument(subject, index, split[index], given[index].differs),
             is_compared=differs[index] is not None,
+            is_constant=index in constant,
             carried=out_paths[carried[index]] if index in carried else None,
             is_kept_equal=index in kept,
         )
         for index in range(len(subject.in_types))
     ]
     out_types = jax.tree.leaves(subject.out_types)
-    out_shardings = subjects.shardings_on(
-        subject.mesh,
-        subjects.flat_shardings(subject.compiled.output_shardings, len(out_types)),
-        [kind.shape for kind in out_types],
-    )
+    out_shardings = _out_shardings(subject, pairs)
     outputs = [
         _output(*of_one)
         for of_one in zip(out_paths, out_types, out_shardings, found, first, strict=True)
     ]
     return arguments, outputs
+
+
+def _out_shardings(subject: Subject, carried: Sequence[tuple[int, int]]) -> list[Any]:
+    """Returns the shardings of the outputs; of a program that does not fit, those of its state."""
+    kinds, tree = jax.tree.flatten(subject.out_types)
+    if subject.compiled is None:
+        known = {output: subject.in_shardings[argument] for argument, output in carried}
+        return [known.get(index) for index in range(len(kinds))]
+    found = subjects.flat_shardings(subject.compiled.output_shardings, tree)
+    return subjects.shardings_on(subject.mesh, found, [kind.shape for kind in kinds])
 
 
 def _argument(
@@ -220,6 +252,8 @@ def _argument(
         varies = tuple(sorted(map(str, differs)))
     value = subject.values[index] if index < len(subject.values) else None
     moved = reason_to_move(value, sharding)
+    if index in subject.unused:
+        return dataclasses.replace(leaf, bytes_a_device=0, is_unused=True)
     return _with_copies(dataclasses.replace(leaf, varies_over=varies, moved=moved))
 
 

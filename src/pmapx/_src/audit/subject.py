@@ -15,7 +15,9 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding
 
 from pmapx._src.audit.report.scaling_table import Scaling
-from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology import interconnect, retrace_jit
+from pmapx._src.audit.topology.compile_for import Build, compile_for
+from pmapx._src.audit.topology.growing_arguments import Scale
 from pmapx._src.map import multiprocess_call
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
@@ -42,6 +44,9 @@ class Subject:
       in_shardings: their shardings in the program; None if it gives none.
       compile_seconds: how long XLA took; None if it was compiled before.
       varying: the mesh axes that each argument varies over, if specs do not show that.
+      unused: the arguments that the program does not use.
+      grown: the arguments that are larger on the target topology than here.
+      exceeded: the compiler's message if the program does not fit; ``compiled`` is None then.
     """
 
     name: str
@@ -61,6 +66,9 @@ class Subject:
     compile_seconds: float | None = None
     varying: Sequence[frozenset[Any]] | None = None
     scaling: Scaling | None = None
+    unused: frozenset[int] = frozenset()
+    grown: tuple[str, ...] = ()
+    exceeded: str | None = None
 
     @property
     def axis_sizes(self) -> dict[str, int]:
@@ -75,6 +83,18 @@ class Subject:
     @property
     def device_kind(self) -> str:
         return str(self.devices[0].device_kind)
+
+    @property
+    def capacity(self) -> int | None:
+        """The memory of a device, published or reported by the device itself; None if unknown."""
+        link = interconnect.link_of(self.device_kind)
+        if link is not None and link.memory is not None:
+            return link.memory
+        try:
+            limit = (self.devices[0].memory_stats() or {}).get("bytes_limit")
+        except Exception:  # A device that is only described.
+            return None
+        return None if limit is None else int(limit)
 
 
 def is_pmapped(f: Any) -> bool:
@@ -127,8 +147,8 @@ def of_executable(
         mesh=mesh,
         values=call.leaves,
         arguments=(call.args, call.kwargs),
-        in_paths=leaf_paths((call.args, call.kwargs), call.signature.positions,
-                            programs.parameters),
+        in_paths=describe.leaf_paths(
+            (call.args, call.kwargs), call.signature.positions, programs.parameters),
         in_names=[program.mapping.names[index] for index in range(len(varying))],
         in_types=[jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in program.mapping.leaves],
         in_shardings=executable.in_shardings,
@@ -136,6 +156,7 @@ def of_executable(
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
         varying=varying if program.as_shards else None,
+        unused=_unused(executable.compiled),
     )  # fmt: skip
 
 
@@ -155,28 +176,47 @@ def of_traced(
     return _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
 
 
-def of_topology(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], topology: str) -> Subject:
+def of_topology(
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    topology: str,
+    build: Build | None = None,
+    scale: Scale | None = None,
+) -> Subject:
     """Compiles a function ahead of time for a target topology."""
-    there = compile_for(f, args, topology, kwargs=kwargs)
-    stages = there.traced, there.lowered, there.compiled
-    subject = _of_stages(f, *stages, there.args, dict(there.kwargs), there.compile_seconds)
-    return dataclasses.replace(subject, kind="pmapx.pmap") if is_pmapped(f) else subject
+    there = compile_for(f, args, topology, kwargs=kwargs, build=build, scale=scale)
+    subject = _of_stages(
+        there.mapped, there.traced, there.lowered, there.compiled, there.args, dict(there.kwargs),
+        there.compile_seconds, there.mesh,
+    )  # fmt: skip
+    kind = "pmapx.pmap" if is_pmapped(there.mapped) else subject.kind
+    return dataclasses.replace(subject, kind=kind, grown=there.grown, exceeded=there.needed)
 
 
 def _of_stages(
     f: Any,
     traced: jax.stages.Traced,
     lowered: jax.stages.Lowered,
-    compiled: jax.stages.Compiled,
+    compiled: jax.stages.Compiled | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     compile_seconds: float,
+    mesh: Any = None,
 ) -> Subject:
     infos, tree = jax.tree.flatten(lowered.args_info)
     dynamic, positions = _dynamic(args, kwargs, tree)
-    in_shardings = flat_shardings(compiled.input_shardings, len(infos))
-    mesh = _mesh_of(traced.jaxpr, in_shardings)
-    paths = leaf_paths(dynamic, positions, describe.parameter_names(f))
+    if compiled is not None:
+        in_shardings = flat_shardings(compiled.input_shardings, tree)
+        mesh = _mesh_of(traced.jaxpr, in_shardings)
+    else:
+        specs = retrace_jit.specs_in_shard_maps(traced.jaxpr.jaxpr)[-len(infos) :]
+        given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(dynamic)]
+        in_shardings = [
+            own if spec is None else NamedSharding(mesh, spec)
+            for own, spec in zip(given, specs, strict=True)
+        ]
+    paths = describe.leaf_paths(dynamic, positions, describe.parameter_names(f))
     has_maps = any(True for _ in whole_program.shard_maps(traced.jaxpr.jaxpr))
     return Subject(
         name=describe.function_name(f),
@@ -194,25 +234,8 @@ def _of_stages(
         donated=[info.donated for info in infos],
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
+        unused=frozenset() if compiled is None else _unused(compiled),
     )
-
-
-def leaf_paths(arguments: Any, positions: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Names the leaves of ``(args, kwargs)`` in the caller's terms.
-
-    >>> leaf_paths((({"w": 1}, 2), {"key": 3}), (0, 2), ("state", "mode", "batch"))
-    ["state['w']", 'batch', 'key']
-    """
-    paths = []
-    for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]:
-        where, which, *rest = path
-        if where.idx == 1:
-            root = str(which.key)
-        else:
-            position = positions[which.idx]
-            root = names[position] if position < len(names) else f"argument {position}"
-        paths.append(root + jax.tree_util.keystr(tuple(rest)))
-    return paths
 
 
 def output_paths(result: Any) -> list[str]:
@@ -259,18 +282,26 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
-def flat_shardings(shardings: Any, count: int) -> list[Any]:
-    """Returns the shardings of ``count`` leaves; None for each if they do not match.
+def flat_shardings(shardings: Any, tree: jax.tree_util.PyTreeDef) -> list[Any]:
+    """Returns the shardings of the leaves of a tree; None for a leaf that has none.
 
-    >>> flat_shardings(((None,), {}), 1)
+    >>> flat_shardings(((None,), {}), jax.tree.structure(((1,), {})))
     [None]
     """
-    # None may be an unused argument, or an empty part of the tree.
-    for is_leaf in (_is_sharding, lambda x: x is None or _is_sharding(x)):
-        flat = jax.tree.leaves(shardings, is_leaf=is_leaf)
-        if len(flat) == count:
-            return [each if _is_sharding(each) else None for each in flat]
-    return [None] * count
+    try:
+        flat = tree.flatten_up_to(shardings)
+    except ValueError:
+        flat = jax.tree.leaves(shardings, is_leaf=_is_sharding)
+        if len(flat) != tree.num_leaves:
+            return [None] * tree.num_leaves
+    return [each if _is_sharding(each) else None for each in flat]
+
+
+def _unused(compiled: jax.stages.Compiled) -> frozenset[int]:
+    """Returns the arguments that ``jit`` dropped: the compiled program has no sharding for them."""
+    found = flat_shardings(compiled.input_shardings, jax.tree.structure(compiled.args_info))
+    dropped = frozenset(k for k, sharding in enumerate(found) if sharding is None)
+    return dropped if len(dropped) < len(found) else frozenset()
 
 
 def _is_sharding(x: Any) -> bool:

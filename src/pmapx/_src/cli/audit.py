@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
+from pmapx._src import errors
+from pmapx._src.audit.report import baseline
+from pmapx._src.audit.report.baseline import TOLERANCE
+from pmapx._src.audit.report.formatting import counted, place
 from pmapx._src.audit.running import merge_reports
+from pmapx._src.audit.running.request import Request
+from pmapx._src.audit.topology import names
 from pmapx._src.cli._terminal import fail
+from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.rewriting import atomic_write
+from pmapx._src.verify.runs import default_devices
 from pmapx._src.watch.command import INSTALL, run
 
-HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
+_HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
+_FILE = click.Path(dir_okay=False)
+
+
+def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names.completions(text)]
 
 
 @click.command(
@@ -21,90 +37,196 @@ HOOKS = (INSTALL, "pmapx._src.audit.running.listener:start")
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
-    "--devices", type=click.IntRange(min=1), metavar="N", help="Run on N virtual CPU devices."
+    "--devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Virtual CPU devices; by default 8 if there is no accelerator.",
 )
 @click.option(
     "--topology",
     metavar="T",
+    shell_complete=_topologies,
     help="Compile for a target topology, such as v5e:16x16; the program itself runs locally.",
 )
 @click.option(
     "--scaling",
     metavar="T,T,...",
+    shell_complete=_topologies,
     help="Also compile for each of these, such as v5e:8,64,256, and show what grows.",
 )
 @click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False), help="Write the report as JSON."
+    "--fixed",
+    multiple=True,
+    metavar="ARG",
+    help="An argument that keeps its shape on more devices, such as state.",
 )
 @click.option(
-    "--html", "html_path", type=click.Path(dir_okay=False), help="Write the report as an HTML page."
+    "--scale",
+    multiple=True,
+    metavar="ARG=DIM",
+    help="An argument that grows with the devices, in dimension DIM.",
+)
+@click.option(
+    "--build",
+    metavar="MODULE:FUNCTION",
+    help="Audit what FUNCTION(devices) returns, a function and its arguments; no PROGRAM is run.",
+)
+@click.option("--json", "json_path", type=_FILE, help="Write the report as JSON.")
+@click.option("--html", "html_path", type=_FILE, help="Write the report as an HTML page.")
+@click.option("--save", type=_FILE, help="Write the figures as a baseline for --compare.")
+@click.option(
+    "--compare",
+    "baseline_path",
+    type=_FILE,
+    help="Exit with 1 if a figure is worse than in this baseline.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=TOLERANCE,
+    show_default=True,
+    metavar="X",
+    help="The relative growth that --compare accepts.",
+)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["text", "github"]),
+    default="text",
+    show_default=True,
+    help="Also print findings as annotations of GitHub, on standard output.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(
     ctx: click.Context,
     devices: int | None,
     topology: str | None,
     scaling: str | None,
+    fixed: tuple[str, ...],
+    scale: tuple[str, ...],
+    build: str | None,
     json_path: str | None,
     html_path: str | None,
+    save: str | None,
+    baseline_path: str | None,
+    tolerance: float,
+    layout: str,
     quiet: bool,
+    is_module: bool,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM unchanged, and audit the pmapped functions that it calls.
+    """Run PROGRAM unchanged, and audit the pmapped and jitted functions that it calls.
 
-    Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit of jax.shard_map are
-    analyzed at the first call of each signature; calls, transferred inputs and x[0] are counted
-    during the run. The program keeps its output and exit status. The report is printed to standard
-    error when it ends, also if it crashes or is interrupted with Ctrl-C.
+    Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit are analyzed at the
+    first call of each signature; calls, transferred inputs and x[0] are counted during the run. The
+    program keeps its output and exit status. The report is printed to standard error when it ends,
+    also if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
+    if compiles, collectives, bytes sent, memory or transferred inputs grew since the baseline.
 
     \b
     Examples:
-      pmapx audit -- python train.py --config=small
-      pmapx audit --devices 8 --html audit.html -- python train.py
-      pmapx audit --topology v5e:16x16 --json audit.json -- python -m trainer
-      pmapx audit --scaling v5e:8,64,256 -- python train.py
+      pmapx audit train.py --config=small
+      pmapx audit --devices 8 --html audit.html -m trainer
+      pmapx audit --topology v5e:16x16 --json audit.json -- python train.py
+      pmapx audit --scaling v5e:8,64,256 --fixed params train.py
+      pmapx audit --topology v5p:8x8x8 --build train:build
+      pmapx audit --save baseline.json train.py
+      pmapx audit --compare baseline.json --scaling v5e:8,256 train.py
     """
-    if program[0].startswith("-"):
-        raise click.NoSuchOption(program[0], ctx=ctx)
+    request = _request(ctx, topology, scaling, fixed, scale, build)
+    argv = _command_line(ctx, program, is_module, build)
     try:
-        for path in filter(None, (json_path, html_path)):
+        for path in filter(None, (json_path, html_path, save)):
             atomic_write.check(path)
-    except atomic_write.UnwritableError as error:
+        before = None if baseline_path is None else baseline.read(baseline_path)
+    except (atomic_write.UnwritableError, OSError, ValueError) as error:
         fail(ctx, str(error))
-    if topology is not None or scaling is not None:
-        from pmapx._src.audit.topology.devices import (  # Imports JAX: not for every command.
-            parse,
-            several,
-        )
-
-        try:
-            several(scaling or "")
-            if topology is not None:
-                parse(topology)
-        except ValueError as error:
-            fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
-    asked = {"PMAPX_AUDIT_TOPOLOGY": topology or "", "PMAPX_AUDIT_SCALING": scaling or ""}
-    env = {**os.environ, **asked}
+    env = request.in_environment(os.environ)
+    if devices is None:
+        devices = default_devices(env)
     with tempfile.TemporaryDirectory(prefix="pmapx-audit-") as records:
         try:
-            status = run(program, HOOKS, records, devices=devices, env=env)
+            status = run(argv, () if build else _HOOKS, records, devices=devices, env=env)
         except (FileNotFoundError, PermissionError) as error:
-            if os.path.exists(program[0]):
-                hint = f"for Python files: pmapx audit -- python {program[0]}"
-                fail(ctx, f"{program[0]} is not executable; {hint}")
             fail(ctx, str(error))
-        report = merge_reports.of_records(records, " ".join(program), status)
+        report = merge_reports.of_records(records, " ".join(program) or build, status)
+    compared = None if before is None else report.compare(before, tolerance)
     try:
         if json_path is not None:
             report.to_json(json_path)
+        if save is not None:
+            baseline.write(report, save)
         if html_path is not None:
-            report.to_html(html_path)
+            report.to_html(html_path, compared)
     except atomic_write.UnwritableError as error:
         fail(ctx, str(error))
     if not quiet:
         click.echo(f"\n{report}", err=True)
+    if layout == "github":
+        for kind, at, title, message in baseline.to_annotate(report, compared):
+            file, _, line = place(at).rpartition(":") if at else ("", "", "")
+            click.echo(annotation(kind, file or None, line, title, message))
     assert status is not None, "there is no timeout"
+    if status == 0 and not report.functions:
+        click.echo("pmapx: nothing was audited", err=True)
+        ctx.exit(1)
+    if compared is not None:
+        click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
+        if compared.worse and status == 0:
+            worse = counted(len(compared.worse), "figure")
+            click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
+            ctx.exit(1)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
+
+
+def _request(
+    ctx: click.Context,
+    topology: str | None,
+    scaling: str | None,
+    fixed: Sequence[str],
+    scale: Sequence[str],
+    build: str | None,
+) -> Request:
+    """Checks the options before the program runs."""
+    scales: dict[str, int | None] = dict.fromkeys(fixed)
+    for text in scale:
+        argument, _, dimension = text.rpartition("=")
+        if not argument or not dimension.isdecimal():
+            raise click.BadParameter(f"{text!r} is not ARG=DIM", param_hint="--scale")
+        scales[argument] = int(dimension)
+    try:
+        wanted = names.several(scaling or "")
+        named = None if topology is None else names.parse(topology).name
+        # Libtpu knows more about shapes than their names show.
+        for name in (*wanted, *filter(None, [named])):
+            if names.parse(name).family != "cpu":
+                from pmapx._src.audit.topology.devices import check  # Imports JAX.
+
+                check(name)
+    except (errors.PmapxError, ValueError) as error:
+        fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
+    return Request(named, tuple(wanted), scales, build)
+
+
+def _command_line(
+    ctx: click.Context, program: tuple[str, ...], is_module: bool, build: str | None
+) -> list[str]:
+    """Returns the command to run: a Python file or module, or any command."""
+    if build is not None:
+        if program:
+            raise click.UsageError("--build takes no PROGRAM")
+        return [sys.executable, "-m", "pmapx._src.audit.running.built"]
+    if not program:
+        raise click.UsageError("Missing argument 'PROGRAM...'", ctx=ctx)
+    first = program[0]
+    if is_module:
+        return [sys.executable, "-m", *program]
+    if first.startswith("-") and not os.path.exists(first):
+        raise click.NoSuchOption(first, ctx=ctx)
+    is_package = os.path.exists(os.path.join(first, "__main__.py"))
+    is_script = first.endswith(".py") and os.path.isfile(first)
+    return [sys.executable, *program] if is_script or is_package else list(program)

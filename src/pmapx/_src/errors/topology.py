@@ -89,3 +89,79 @@ class UnevenTopology(PmapxError, ValueError, code="PMX216"):
             f"devices, which is not a multiple of {inner}.",
             fix=f"use a topology with a multiple of {inner} devices.",
         )
+
+
+class ShapesDoNotFit(PmapxError, ValueError, code="PMX217"):
+    """A function cannot be traced with the shapes that its arguments have on other devices.
+
+    The mapped axis grows with the number of devices, and so does a sharded dimension of the batch.
+    Sharded state keeps its shape, if the program shows that it is state: where it is gathered,
+    multiplied with a dimension that stays, or returned for the next call. If an argument is grown
+    that must not be, name it in ``scale={"params": None}`` (``--fixed params``); if one must grow,
+    ``scale={"batch": 0}``. A function that makes its own arrays needs ``build=``.
+    """
+
+    def __init__(
+        self, function: str, count: int, grown: Sequence[str], error: BaseException
+    ) -> None:
+        changed = "; ".join(grown) or "no argument"
+        reason = " ".join(str(error).split())[:400]
+        super().__init__(
+            f"{function} cannot be traced for {count} devices: {reason} (Changed: {changed}.)",
+            fix='name what keeps its shape, scale={"state": None} or --fixed state; or pass '
+            "build=, a function that takes the devices and returns the function and its arguments.",
+        )
+
+
+class UndividedState(PmapxError, ValueError, code="PMX218"):
+    """State that is sharded over the devices cannot be divided among so many.
+
+    Parameters and other state keep their global shape on more devices, so that each holds a smaller
+    shard. A dimension must be a multiple of the number of devices along it.
+    """
+
+    def __init__(self, function: str, path: str, size: int, count: int) -> None:
+        super().__init__(
+            f"{function}: a sharded dimension of {path} has {size} elements, which {count} devices "
+            "cannot share equally.",
+            fix=f"use a topology with fewer devices; if {path} is a batch, "
+            f'scale={{"{path}": 0}}, or --scale {path}=0.',
+        )
+
+
+class NoSuchArgument(PmapxError, ValueError, code="PMX219"):
+    """An argument named in ``scale`` does not exist.
+
+    Arguments have the names of the function's parameters; parts of them are written as in the
+    report, such as ``state['params']``.
+    """
+
+    def __init__(self, function: str, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"{function} has no argument {name!r}.", fix=f"use one of {', '.join(known)}."
+        )
+
+
+class BadBuild(PmapxError, TypeError, code="PMX220"):
+    """What a ``build`` function returned is not a function with its arguments.
+
+    It takes a sequence of devices and returns the mapped function for them and a tuple of its
+    arguments, arrays or ``jax.ShapeDtypeStruct``; a dict of keyword arguments may follow.
+    """
+
+    def __init__(self, function: str, made: object) -> None:
+        super().__init__(
+            f"build function {function} returned {type(made).__name__}.",
+            fix="return (mapped_function, (argument, ...)).",
+        )
+
+
+class NoSuchBuild(PmapxError, ValueError, code="PMX221"):
+    """The function that ``--build`` names cannot be imported.
+
+    It is written as ``module:function``; the module is imported from the current folder, or as an
+    installed one.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"--build {name}: {problem}.", fix="use --build module:function.")

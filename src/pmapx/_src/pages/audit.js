@@ -32,6 +32,7 @@
     element(
       "div",
       { class: "page" },
+      audit.compared ? compared() : null,
       findings(),
       functions.length ? overview() : nothing(),
       cards,
@@ -248,6 +249,27 @@
       element("p", { class: "legend" }, said, made.memory.aliases ? element("span", {}, `${bytes(made.memory.aliases)} of outputs reuse donated arguments`) : null),
       made.reused ? element("p", { class: "words" }, "Donated and reused: ", foreign(made.reused)) : null,
     ];
+  }
+
+  function compared() {
+    const { rows, tolerance } = audit.compared;
+    const worse = rows.filter((row) => row.isWorse).length;
+    const said = rows.length ? `${plural(worse, "figure")} worse than the baseline by more than ${tolerance}.` : "The same as the baseline.";
+    if (!rows.length) return section("Compared with the baseline", said);
+    const lines = rows.map((row) =>
+      element(
+        "tr",
+        {},
+        row.cells.map((cell, at) => element("td", at > 1 ? { class: "number" } : {}, foreign(cell))),
+        element("td", {}, row.isWorse ? element("b", {}, "worse") : null, row.place ? [" ", foreign(row.place, "code")] : null, row.cause ? [" ", foreign(row.cause)] : null),
+      ),
+    );
+    const heads = [["function"], ["figure"], ["baseline", "number"], ["now", "number"], ["change", "number"], [""]];
+    return section(
+      "Compared with the baseline",
+      said,
+      element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, lines))),
+    );
   }
 
   function rowReads() {

@@ -110,6 +110,27 @@ def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
     return frozenset(name for k, name in enumerate(names) if (placed != placed.take([0], k)).any())
 
 
+def could_differ(x: Any) -> bool:
+    """Tells whether equal shards of an array mean anything: constants and broadcasts are equal.
+
+    >>> could_differ(np.zeros((8, 4))), could_differ(np.broadcast_to(np.arange(4), (8, 4)))
+    (False, False)
+    >>> could_differ(np.tile(np.arange(4), (8, 1)))
+    True
+    """
+    if isinstance(x, np.ndarray) and any(
+        stride == 0 and size > 1 for stride, size in zip(x.strides, x.shape, strict=True)
+    ):
+        return False
+    if is_key(x):  # Nobody makes up random keys.
+        return True
+    shards = [x] if isinstance(x, np.ndarray) else [
+        np.asarray(shard.data) for shard in x.addressable_shards
+    ]  # fmt: skip
+    first = next((shard.reshape(-1)[0] for shard in shards if shard.size), None)
+    return any(bool((shard != first).any()) for shard in shards)
+
+
 def _held_parts(x: jax.Array) -> dict[jax.Device, bytes]:
     return {shard.device: _digest(np.asarray(shard.data)) for shard in x.addressable_shards}
 

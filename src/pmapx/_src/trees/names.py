@@ -105,6 +105,24 @@ def leaf(path: KeyPath, positions: Sequence[int], names: Sequence[str]) -> str:
     return argument(positions[which.idx], names, inner)
 
 
+def leaf_paths(arguments: Any, positions: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Names the leaves of ``(args, kwargs)`` in the caller's terms.
+
+    >>> leaf_paths((({"w": 1}, 2), {"key": 3}), (0, 2), ("state", "mode", "batch"))
+    ["state['w']", 'batch', 'key']
+    """
+    paths = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]:
+        where, which, *rest = path
+        if where.idx == 1:
+            root = str(which.key)
+        else:
+            position = positions[which.idx]
+            root = names[position] if position < len(names) else f"argument {position}"
+        paths.append(root + jax.tree_util.keystr(tuple(rest)))
+    return paths
+
+
 def output(path: KeyPath) -> str:
     """Describes a leaf of a result, e.g. ``output ['loss']``."""
     return f"output {jax.tree_util.keystr(path)}" if path else "the output"

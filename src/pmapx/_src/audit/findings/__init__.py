@@ -7,8 +7,10 @@ package is read.
 
 from __future__ import annotations
 
+import collections
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Remark
 from pmapx._src.pages import code_pages
@@ -32,12 +34,15 @@ class Finding(Coded):
         fix: str,
         function: AuditedFunction | None = None,
         place: str | None = None,
+        size: int = 0,
     ) -> Remark:
-        """Returns a remark on a line, which by default is the function's definition."""
-        if function is None:
-            return Remark(self.code, self.slug(), message, fix, None, place)
-        place = place or function.place
-        return Remark(self.code, self.slug(), message, fix, function.name, place)
+        """Returns a remark on a line, which by default is the function's definition.
+
+        ``size`` is the bytes at stake.
+        """
+        name = None if function is None else function.name
+        place = place or (None if function is None else function.place)
+        return Remark(self.code, self.slug(), message, fix, name, place, size)
 
 
 @functools.cache
@@ -57,4 +62,18 @@ def all_in(report: AuditReport) -> tuple[Remark, ...]:
     """Returns the remarks on a report: on its functions, and on the run."""
     on_functions = [remark for function in report.functions for remark in function.findings]
     on_run = [remark for kind in all_findings().values() for remark in kind().in_run(report)]
-    return tuple(dict.fromkeys(sorted([*on_functions, *on_run], key=lambda remark: remark.code)))
+    return ranked([*on_functions, *on_run])
+
+
+def ranked(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+    """Groups remarks by code and function; the group with the most bytes at stake comes first."""
+    once = list(dict.fromkeys(remarks))
+    sizes: collections.Counter[tuple[str, str | None]] = collections.Counter()
+    for remark in once:
+        sizes[remark.code, remark.function] += remark.bytes
+
+    def rank(remark: Remark) -> tuple[Any, ...]:
+        group = remark.code, remark.function
+        return -sizes[group], remark.code, remark.function or "", -remark.bytes
+
+    return tuple(sorted(once, key=rank))

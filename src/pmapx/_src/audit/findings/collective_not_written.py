@@ -33,4 +33,5 @@ class CollectiveNotWritten(Finding):
                 "between mapped functions",
                 function,
                 exchange.place,
+                exchange.sent_in_a_call,
             )

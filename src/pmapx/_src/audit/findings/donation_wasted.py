@@ -32,4 +32,4 @@ class DonationWasted(Finding):
             else:
                 message = f"{donated} and not reused: {donation.reason}"
                 fix = "remove it from donate_argnums, or return a value of its shape and dtype"
-            yield self.remark(message, fix, function)
+            yield self.remark(message, fix, function, size=donation.bytes_a_device)

@@ -29,4 +29,7 @@ class GrowsWithDevices(Finding):
             f"grows from {few:,} to {many:,} devices: {growing}",
             "reduce on each device what is needed of its shard before it is gathered",
             function,
+            size=max(each.many for each in function.scaling.growing if each.unit == "bytes")
+            if any(each.unit == "bytes" for each in function.scaling.growing)
+            else 0,
         )

@@ -35,6 +35,7 @@ class InputReshardedEachCall(Finding):
                     f"{history.calls}: {move.reason}",
                     _FIX,
                     function,
+                    size=(move.bytes or 0) * move.count,
                 )
         if history.calls > 1:
             return  # The history has all of them.
@@ -43,4 +44,5 @@ class InputReshardedEachCall(Finding):
                 f"{leaf.path}, {leaf.type}, is transferred before the program runs: {leaf.moved}",
                 _FIX,
                 function,
+                size=leaf.bytes_a_device,
             )

@@ -34,4 +34,5 @@ class ParametersGathered(Finding):
                 "where it is used",
                 function,
                 exchange.place,
+                exchange.sent_in_a_call,
             )

@@ -42,4 +42,5 @@ class ReductionsApart(Finding):
                 "jax.lax.pmean((a, b), axis_name)",
                 function,
                 exchanges[0].place,
+                sum(each.sent_in_a_call for each in exchanges),
             )

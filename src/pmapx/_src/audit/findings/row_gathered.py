@@ -32,6 +32,7 @@ class RowGathered(Finding):
                     "index inside of the mapped function, where each device has its own shard",
                     function,
                     exchange.place,
+                    exchange.sent_in_a_call,
                 )
 
     def in_run(self, report: AuditReport) -> Iterator[Remark]:
@@ -42,4 +43,5 @@ class RowGathered(Finding):
                 "for that",
                 "pmapx.unreplicate(x) or pmapx.local_slice(x, i) read the shard from its device",
                 place=read.place,
+                size=read.bytes,
             )

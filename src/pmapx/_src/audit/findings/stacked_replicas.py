@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
-from pmapx._src.audit.report.audit_report import AuditedFunction, Leaf, Remark
+from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
 from pmapx._src.audit.report.formatting import arrays, in_bytes
 
 
@@ -11,39 +11,42 @@ class StackedReplicas(Finding):
     """An argument is sharded along a leading device axis, and all its shards are equal.
 
     A state that ``jax_utils.replicate`` made has a leading axis with one copy for each device. JAX
-    does not know that the copies are equal: a checkpoint, a transfer to the host, ``x[0]`` and
-    every ``jit`` handle n times as many bytes as needed, and XLA cannot shard it.
+    does not know that the copies are equal: a checkpoint, a transfer to the host and ``x[0]``
+    handle n times as many bytes as needed, and XLA cannot shard it. A device holds the same either
+    way: its memory does not change.
 
     What to do: pass it replicated, with ``in_axes=None`` and ``out_axes=None`` in ``pmapx.pmap``
     (``out_axes=pmapx.AUTO`` finds the outputs for which that holds), or with ``P()`` in the specs
     of ``jax.shard_map``; ``pmapx migrate --style replicated`` rewrites a codebase that way. Read
     one copy with ``pmapx.unreplicate``.
 
-    Shards count as equal if the arrays that were passed were compared and are equal or, if only
-    shapes were passed, if the function returns equal shards whenever it gets equal ones.
+    Shards count as equal if the function returns equal shards whenever it gets equal ones, and the
+    values that were passed do not differ. An argument that is only read counts if its values are
+    equal and not constant, beside a batch whose values differ: data made up for an audit proves
+    nothing.
     """
 
     code = "PMX601"
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
-        sharded = [leaf for leaf in function.arguments if leaf.is_split]
+        sharded = [leaf for leaf in function.arguments if leaf.is_split and not leaf.is_unused]
+        has_batch = any(leaf.is_compared and not leaf.is_equal for leaf in sharded)
         # What a call makes vary cannot be passed replicated: that is PMX609.
-        stacked = [leaf for leaf in sharded if leaf.is_equal and not _drifts(leaf)]
-        if len(stacked) == len(sharded):
-            # Data may have been made up for the audit; a state beside a batch is still a state.
-            stacked = [leaf for leaf in sharded if leaf.carried and leaf.is_kept_equal]
+        stacked = [
+            leaf
+            for leaf in sharded
+            if leaf.is_equal and (leaf.is_kept_equal if leaf.carried else has_batch)
+        ]
         if not stacked or len(stacked) == len(sharded):
             return
         copies = sum(leaf.stacked_copies for leaf in stacked)
+        one = sum(leaf.bytes_a_device for leaf in stacked)
         how = "were compared" if all(leaf.is_compared for leaf in stacked) else "stay equal"
         yield self.remark(
             f"{arrays([leaf.path for leaf in stacked])}: one shard for each of "
-            f"{function.device_count} devices, all equal (they {how}); {in_bytes(copies)} of "
-            "them are copies",
+            f"{function.device_count} devices, all equal (they {how}); a checkpoint and the host "
+            f"hold {in_bytes(one + copies)} in place of {in_bytes(one)}, a device the same",
             "pass it replicated: in_axes=None and out_axes=None, or P() in the specs of shard_map",
             function,
+            size=copies,
         )
-
-
-def _drifts(leaf: Leaf) -> bool:
-    return leaf.carried is not None and not leaf.is_kept_equal

@@ -31,4 +31,5 @@ class StateNotDonated(Finding):
                 "during the call",
                 "donate it, with donate_argnums, if the old value is not used after the call",
                 function,
+                size=size,
             )

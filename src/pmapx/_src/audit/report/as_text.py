@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
-from pmapx._src.audit.report.formatting import arrays, counted, in_bytes, in_seconds, place, table
+from pmapx._src.audit.report.formatting import (
+    arrays,
+    counted,
+    in_bytes,
+    in_seconds,
+    listed,
+    place,
+    table,
+)
 
 SHOWN_LEAVES = 12
 """The largest leaves are listed; the rest are summed up."""
 SHOWN_EXCHANGES = 20
+SHOWN_MESSAGES = 3
+"""Of findings of one code and function; the rest are counted."""
 
 
 def render(report: AuditReport) -> str:
@@ -46,6 +56,8 @@ def _function(function: AuditedFunction) -> Iterator[str]:
         yield f"  compiled again: {reason}"
     for move in function.history.moved:
         yield f"  transferred: {move.path}, {counted(move.count, 'time')}: {move.reason}"
+    if function.grown:
+        yield f"  larger than here: {listed(list(function.grown))}"
     yield ""
     yield from _indented(_leaf_table("argument", function.arguments))
     yield ""
@@ -97,10 +109,14 @@ def across(leaf: Leaf) -> str:
     >>> across(Leaf("x", (8,), "float32", (1,), (("i",),), 4, ("i",), "y", made_at="train.py:88"))
     'varies since y, made at train.py:88'
     """
+    if leaf.is_unused:
+        return "not used"
     if leaf.is_stacked_copies:
         return f"equal shards: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
+    if leaf.is_constant and leaf.is_split:
+        return "unknown: its values are constant"
     at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
     return f"varies since {leaf.since}{at}" if leaf.since else "varies"
 
@@ -137,7 +153,9 @@ def _exchange_table(function: AuditedFunction) -> list[str]:
 
 def _memory(function: AuditedFunction) -> Iterator[str]:
     memory = function.memory
-    if memory is None:
+    if function.exceeded is not None:
+        yield f"memory per device: {function.exceeded.splitlines()[0]}"
+    elif memory is None:
         yield "memory per device: not reported by this backend"
     else:
         yield (
@@ -146,6 +164,11 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
             f"{in_bytes(memory.temporaries)} temporaries - "
             f"{in_bytes(memory.aliases)} reused"
         )
+        if memory.peak is not None and memory.peak != memory.total:
+            yield f"XLA's own peak: {in_bytes(memory.peak)}, {memory.difference()}"
+        if function.capacity is not None:
+            share = max(memory.total, memory.peak or 0) / function.capacity
+            yield (f"of a {function.device_kind}: {share:.1%} of {in_bytes(function.capacity)}")
     used = [donation.path for donation in function.donations if donation.is_used]
     if used:
         yield f"donated and reused: {arrays(used)}"
@@ -169,10 +192,16 @@ def _findings(report: AuditReport) -> Iterator[str]:
         yield "no findings"
         return
     yield f"{counted(len(report.findings), 'finding')} (pmapx explain CODE for details)"
+    groups: dict[tuple[str, str | None, str], list[str]] = {}
     for remark in report.findings:
-        of = f"{remark.function}: " if remark.function else ""
-        yield f"  {remark.code} {of}{remark.message}"
-        yield f"         fix: {remark.fix}"
+        groups.setdefault((remark.code, remark.function, remark.fix), []).append(remark.message)
+    for (code, function, fix), messages in groups.items():
+        yield f"  {code} {f'{function}: ' if function else ''}{messages[0]}"
+        for message in messages[1:SHOWN_MESSAGES]:
+            yield f"         {message}"
+        if len(messages) > SHOWN_MESSAGES:
+            yield f"         and {len(messages) - SHOWN_MESSAGES} more"
+        yield f"         fix: {fix}"
 
 
 def _indented(lines: Sequence[str] | Iterator[str]) -> Iterator[str]:

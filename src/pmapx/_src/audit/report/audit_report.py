@@ -12,11 +12,15 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
+from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.source.rewriting import atomic_write
+
+if TYPE_CHECKING:
+    from pmapx._src.audit.report.baseline import Comparison
 
 FORMAT = 1
 """The version of what ``to_dict`` returns, increased when a name in it is removed or changes."""
@@ -37,11 +41,13 @@ class Leaf:
         to hold the same.
       since: what makes it vary, if it does.
       is_compared: whether the values that were passed were compared, not just the types.
+      is_constant: whether they are constant, so that equal shards prove nothing.
       stacked_copies: the bytes, over all devices, of shards that equal another device's.
       moved: why it has to be transferred before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
       is_kept_equal: whether that output is proven equal on all devices if the argument is.
       made_at: the line that computed it, for an output that varies.
+      is_unused: whether the program does not use it, so that ``jit`` drops it.
     """
 
     path: str
@@ -58,6 +64,8 @@ class Leaf:
     carried: str | None = None
     is_kept_equal: bool = False
     made_at: str | None = None
+    is_unused: bool = False
+    is_constant: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -130,12 +138,14 @@ class Memory:
     """The bytes that a device needs for a call, as the compiler counts them.
 
     ``aliases`` are outputs in the memory of donated arguments, counted as arguments and as outputs.
+    ``peak`` is XLA's own figure for the most that is live at a time; None if it has none.
     """
 
     arguments: int
     outputs: int
     temporaries: int
     aliases: int
+    peak: int | None = None
 
     @property
     def total(self) -> int:
@@ -145,6 +155,21 @@ class Memory:
         120
         """
         return self.arguments + self.outputs + self.temporaries - self.aliases
+
+    def difference(self) -> str | None:
+        """Explains why XLA's peak is not the sum.
+
+        >>> Memory(100, 60, 10, 50, peak=110).difference()
+        '10 B less than the sum: not everything is live at once'
+        """
+        if self.peak is None or self.peak == self.total:
+            return None
+        more, fresh = self.peak - self.total, self.outputs - self.aliases
+        if more < 0:
+            return f"{in_bytes(-more)} less than the sum: not everything is live at once"
+        if fresh and abs(more - fresh) <= fresh // 8 + 4096:
+            return f"{in_bytes(more)} more than the sum: outputs that reuse no argument count twice"
+        return f"{in_bytes(more)} more than the sum: alignment, padding and fragmentation"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +241,7 @@ class Remark:
       fix: what to do.
       function: the mapped function that it concerns, if any.
       place: the line that it concerns, if any.
+      bytes: what is at stake; findings are ranked by it.
     """
 
     code: str
@@ -224,6 +250,7 @@ class Remark:
     fix: str
     function: str | None = None
     place: str | None = None
+    bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +273,9 @@ class AuditedFunction:
       findings: what to fix.
       mapped_at: the line that mapped it, if a program was run.
       scaling: its cost a device on other numbers of devices, if requested.
+      capacity: the bytes of memory of a device, if that is known.
+      grown: the arguments that are larger on the target topology than here.
+      exceeded: the compiler's message if the program does not fit into the memory of a device.
     """
 
     name: str
@@ -263,6 +293,9 @@ class AuditedFunction:
     findings: tuple[Remark, ...] = ()
     mapped_at: str | None = None
     scaling: Scaling | None = None
+    capacity: int | None = None
+    grown: tuple[str, ...] = ()
+    exceeded: str | None = None
 
     @property
     def device_count(self) -> int:
@@ -340,11 +373,25 @@ class AuditReport:
         """Writes what ``to_dict`` returns to a file."""
         atomic_write.write_output(os.fspath(path), json.dumps(self.to_dict(), indent=2) + "\n")
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a self-contained page with pictures."""
+    def to_html(self, path: str | os.PathLike[str], comparison: Any = None) -> None:
+        """Writes a self-contained page with pictures, and what ``compare`` returned."""
         from pmapx._src.audit import as_html
 
-        atomic_write.write_output(os.fspath(path), as_html.render(self))
+        atomic_write.write_output(os.fspath(path), as_html.render(self, comparison))
+
+    def compare(self, baseline: AuditReport, tolerance: float = 0.02) -> Comparison:
+        """Compares it with an earlier report.
+
+        Args:
+          baseline: the earlier report, e.g. read with ``from_dict``.
+          tolerance: the relative growth of a figure that is accepted.
+
+        Returns:
+          What differs, printed as a table; ``worse`` has what grew beyond the tolerance.
+        """
+        from pmapx._src.audit.report import baseline as baselines
+
+        return baselines.compare(baseline, self, tolerance)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

@@ -24,6 +24,21 @@ def in_bytes(count: int) -> str:
     return f"{size:.{2 if size < 10 else 1 if size < 100 else 0}f} {unit}"
 
 
+def parsed_bytes(text: str | int) -> int:
+    """Parses a number of bytes with its unit.
+
+    >>> parsed_bytes("2MiB"), parsed_bytes("1.5 GB"), parsed_bytes(96)
+    (2097152, 1500000000, 96)
+    """
+    if isinstance(text, int):
+        return text
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?\s*", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no number of bytes, such as 2MiB")
+    power = " KMGT".index(found[2].upper() or " ")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
 def in_seconds(seconds: float | None) -> str:
     """Formats a time with its unit; a dash if there is none.
 

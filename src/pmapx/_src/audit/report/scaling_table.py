@@ -26,6 +26,7 @@ class Point:
       payloads: the bytes of the values in collectives, by kind and line.
       outputs: the bytes of the outputs that do not reuse the memory of arguments.
       compile_seconds: how long it took to trace, lower and compile.
+      fits: whether a device has enough memory; if not, nothing but its arguments is known.
     """
 
     topology: str
@@ -39,6 +40,7 @@ class Point:
     compile_seconds: float
     between: int = 0
     slices: int = 1
+    fits: bool = True
 
     @property
     def memory(self) -> int:
@@ -84,7 +86,8 @@ class Scaling:
                 *(f"{point.devices:,}", point.topology, str(point.collectives)),
                 in_bytes(point.sent),
                 *([in_bytes(point.between)] if crosses else []),
-                *(in_bytes(point.memory), in_bytes(point.temporaries)),
+                in_bytes(point.memory) if point.fits else "too much",
+                in_bytes(point.temporaries) if point.fits else "-",
                 f"{point.compile_seconds:.1f} s",
             ]
             for point in self.points
@@ -108,7 +111,7 @@ def growth_of(points: Sequence[Point]) -> list[Growth]:
     A single device sends nothing, so it is left out. XLA compiles a program over several slices
     differently, so its communication and temporaries are compared among several slices only.
     """
-    compared = [point for point in points if point.devices > 1]
+    compared = [point for point in points if point.devices > 1 and point.fits]
     if len(compared) < 2:
         return []
     few, many = compared[0], compared[-1]
@@ -141,4 +144,6 @@ def _growth_in_program(points: Sequence[Point]) -> list[Growth]:
 def _is_growth(growth: Growth) -> bool:
     # One more tile is the compiler's choice, not the program's.
     slack = 64 * 1024 if growth.unit == "bytes" and not growth.few else 0
+    if growth.what == "temporaries":
+        slack = max(slack, 1024)
     return growth.many > _GROWS * growth.few + slack

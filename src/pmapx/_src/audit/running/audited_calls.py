@@ -28,6 +28,8 @@ class AuditedCalls:
       record: what pmapx counts of it; None for a function of ``jax.jit``.
       mapped_at: the line that made it.
       static_argnums: the positions of its static arguments.
+      is_keyed_by_placement: whether a program is compiled for the placement of its inputs.
+      is_placed_here: whether the program is compiled for the devices that its inputs are on.
       skipped: why signatures could not be audited.
     """
 
@@ -42,6 +44,9 @@ class AuditedCalls:
         self.static_argnums = static_argnums
         self.mapped_at = mapped_at
         self.record = record
+        self.is_placed_here = True
+        # Input placement is part of the cache key of jax.jit, and not of pmapx.
+        self.is_keyed_by_placement = record is None
         self.skipped: list[str] = []
         self._seen: dict[Any, _Signature | None] = {}
         self._order: list[_Signature] = []
@@ -52,8 +57,7 @@ class AuditedCalls:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return False
-        # Input placement is part of the cache key of jax.jit, and not of pmapx.
-        has_places = self.record is None
+        has_places = self.is_keyed_by_placement
         static = tuple((type(args[n]), args[n]) for n in self.static_argnums if n < len(args))
         key = (tree, tuple(_signature_of(leaf, has_places) for leaf in leaves), static)
         is_new = key not in self._seen
@@ -68,7 +72,8 @@ class AuditedCalls:
         known = self._seen[key]
         if known is not None:
             self._calls += 1
-            known.note_moves(leaves)
+            if self.is_placed_here:
+                known.note_moves(leaves)
         return is_new and known is not None
 
     @property
@@ -107,6 +112,8 @@ class AuditedCalls:
         if self.record is None:
             return History(self._calls, None, len(reasons), reasons, moved)
         recorded = examine.history_of(self.record.read(), signature.subject)
+        if not self.is_placed_here:
+            return dataclasses.replace(recorded, calls=self._calls, moved=())
         known = {(move.path, move.reason) for move in moved}
         more = [move for move in recorded.moved if (move.path, move.reason) not in known]
         return dataclasses.replace(recorded, calls=self._calls, moved=(*moved, *more))

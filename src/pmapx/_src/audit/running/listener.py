@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +20,22 @@ import numpy as np
 from pmapx._src import fastpath
 from pmapx._src.audit import examine
 from pmapx._src.audit import subject as subjects
-from pmapx._src.audit.report.audit_report import RowRead
+from pmapx._src.audit.report.audit_report import AuditReport, RowRead
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.audited_calls import AuditedCalls
+from pmapx._src.audit.running.request import Request, progress
 from pmapx._src.audit.subject import Subject
-from pmapx._src.audit.topology.devices import several
+from pmapx._src.audit.topology import retrace_jit
 from pmapx._src.audit.topology.scaling import scaling
-from pmapx._src.replication import whole_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
-TOPOLOGY, SCALING = "PMAPX_AUDIT_TOPOLOGY", "PMAPX_AUDIT_SCALING"
 SECONDS_BETWEEN_WRITES = 2.0
 
 
 def start(records: Path) -> None:
     """Audits this process from now on."""
-    topology, topologies = os.environ.get(TOPOLOGY) or None, several(os.environ.get(SCALING, ""))
-    attach(AuditListener(records, topology, topologies))
+    attach(AuditListener(records, Request.from_environment()))
 
 
 class AuditListener(Listener):
@@ -49,15 +44,15 @@ class AuditListener(Listener):
     transforms = ("jit",)
     has_indexing = True
 
-    def __init__(self, records: Path, topology: str | None, scaling: Sequence[str] = ()) -> None:
+    def __init__(self, records: Path, request: Request) -> None:
         self._records = records
-        self._topology = topology
-        self._scaling = scaling
+        self._request = request
         self._functions: list[AuditedCalls] = []
         self._indexing: dict[tuple[str, str], RowRead] = {}
         self._lock = threading.RLock()
         self._written_at = 0.0
         self._here = threading.local()
+        self._has_mapped = False
 
     def made(self, function: MadeFunction) -> bool:
         """Audits every function."""
@@ -69,8 +64,12 @@ class AuditListener(Listener):
         else:
             name = getattr(function.made, "__name__", "a function")
             function.state = AuditedCalls(name, None, frames.line())
-        self._functions.append(function.state)
+        self._note(function.state)
         return True
+
+    def _note(self, function: AuditedCalls) -> None:
+        function.is_placed_here = self._request.topology is None
+        self._functions.append(function)
 
     def call(self, call: Call) -> Any:
         """Counts a call; the first of a signature is examined before it runs."""
@@ -118,60 +117,63 @@ class AuditListener(Listener):
     def end(self) -> None:
         """Writes what is known."""
         with self._lock:
-            audited = merge_reports.once_each(
-                [each for function in self._functions for each in function.audited()],
-                "the same function was mapped again",
-            )
-            report = examine.assemble(
-                audited,
-                list(self._indexing.values()),
-                self._topology,
-                [line for function in self._functions for line in function.skipped],
-                [line for function in self._functions for line in function.assumptions()],
-            )
             self._written_at = time.monotonic()
-            record_files.write(self._records, "audit", report.to_dict())
+            record_files.write(self._records, "audit", self.report().to_dict())
+
+    def report(self) -> AuditReport:
+        """Returns what is known."""
+        audited = merge_reports.once_each(
+            [each for function in self._functions for each in function.audited()],
+            "the same function was mapped again",
+        )
+        return examine.assemble(
+            merge_reports.mapped_ones(audited),
+            list(self._indexing.values()),
+            self._request.topology,
+            [line for function in self._functions for line in function.skipped],
+            [line for function in self._functions for line in function.assumptions()],
+        )
 
     def _subject(self, function: MadeFunction, args: Any, kwargs: Any) -> Subject | None:
         """Compiles a call's program, for all topologies if it is the function's first."""
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             return None
-        f, known = function.made, function.state
-        subject = (
-            self._pmapped(f, args, kwargs)
-            if known.record is not None
-            else self._jitted(f, args, kwargs)
-        )
-        if subject is None or not self._scaling or known.is_known:
+        f, known, request = function.made, function.state, self._request
+        traced = None if function.kind == "pmap" else f.trace(*args, **kwargs)
+        is_mapped = traced is None or retrace_jit.has_mesh(f, traced, args, kwargs)
+        if not is_mapped and (request.topology is not None or self._has_mapped):
+            return None
+        self._has_mapped |= is_mapped
+        if request.topology is not None:
+            progress(f"compiling {known.name} for {request.topology}")
+            subject = subjects.of_topology(f, args, kwargs, request.topology, scale=request.scale)
+        elif traced is not None:
+            subject = subjects.of_traced(f, traced, args, kwargs)
+        else:
+            subject = self._pmapped(f, args, kwargs)
+        if not request.scaling or known.is_known or not is_mapped:
             return subject
-
-        def progress(line: str) -> None:
-            print(f"pmapx audit: {line}: {known.name}", file=sys.stderr, flush=True)
-
         try:
-            found = scaling(f, args, topologies=self._scaling, kwargs=kwargs, progress=progress)
+            found = scaling(
+                f,
+                args,
+                topologies=request.scaling,
+                kwargs=kwargs,
+                scale=request.scale,
+                progress=lambda line: progress(f"{line}: {known.name}"),
+            )
         except Exception as error:  # The audit on the program's own devices is not lost.
             known.skip(error, "on more devices: ")
             return subject
         return dataclasses.replace(subject, scaling=found)
 
-    def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
+    def _pmapped(self, f: Any, args: Any, kwargs: Any) -> Subject:
         mapped, programs = f._mapped, f._pmapx
-        if self._topology is not None:
-            return subjects.of_topology(f, args, kwargs, self._topology)
         if programs.is_multi_process():
             return subjects.of_pmapped(f, args, kwargs)
         call = mapped._reader.read(args, kwargs)
         executable = mapped.find_executable(call)
         return subjects.of_executable(programs, call, executable, executable.program.trace())
-
-    def _jitted(self, f: Any, args: Any, kwargs: Any) -> Subject | None:
-        traced = f.trace(*args, **kwargs)
-        if not any(True for _ in whole_program.shard_maps(traced.jaxpr.jaxpr)):
-            return None
-        if self._topology is not None:
-            return subjects.of_topology(f, args, kwargs, self._topology)
-        return subjects.of_traced(f, traced, args, kwargs)
 
 
 def _shown(index: Any) -> str:

@@ -28,7 +28,8 @@ def of_records(
     of all of them.
     """
     reports = [AuditReport.from_dict(found) for found in record_files.read(records, "audit")]
-    functions = once_each([function for report in reports for function in report.functions])
+    every = [function for report in reports for function in report.functions]
+    functions = mapped_ones(once_each(every))
     rows: dict[tuple[str, str], RowRead] = {}
     for report in reports:
         for read in report.row_reads:
@@ -47,6 +48,12 @@ def of_records(
         skipped=tuple(dict.fromkeys(line for r in reports for line in r.skipped)),
     )
     return dataclasses.replace(merged, findings=findings.all_in(merged))
+
+
+def mapped_ones(functions: Sequence[AuditedFunction]) -> list[AuditedFunction]:
+    """Leaves out jitted functions of one device, unless there are no others."""
+    mapped = [each for each in functions if each.kind != "jit" or each.device_count > 1]
+    return mapped or list(functions)
 
 
 def once_each(

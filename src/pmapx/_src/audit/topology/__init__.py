@@ -1,7 +1,8 @@
 """Ahead-of-time compilation for a target topology.
 
-``devices`` finds the devices of a topology by its name. ``compile_for`` compiles a function for
-them: pmapped functions are mapped again, and ``retrace_jit`` traces jitted ones on another mesh,
-with the shardings that ``jit_shardings`` reads. ``interconnect`` estimates the time of collectives,
-and ``scaling`` compares several topologies.
+``names`` parses the name of a topology, and ``devices`` finds its devices. ``compile_for`` compiles
+a function for them: pmapped functions are mapped again (``remap_pmap``), and ``retrace_jit`` traces
+jitted ones on another mesh, with the shardings that ``jit_shardings`` reads (``retraced``). Which
+arguments grow is decided in ``growing_arguments``, from the jaxpr (``dimension_exponents``).
+``interconnect`` estimates the time of collectives, and ``scaling`` compares several topologies.
 """

@@ -28,6 +28,9 @@ class Link:
       source: where it is published.
       dcn_bytes_a_second: a device's share of its host's bandwidth on the data center network (DCN),
         which connects slices; None if that is not published.
+      memory: the bytes of memory (HBM) of a device.
+      wraps: the axes of a slice that have wraparound links: those of a length that this divides;
+        if ``wraps_together``, only in a slice of cubes of this length.
     """
 
     pattern: str
@@ -38,24 +41,51 @@ class Link:
     figure: str
     source: str
     dcn_bytes_a_second: float | None = None
+    memory: int | None = None
+    wraps: int | None = None
+    wraps_together: bool = False
+
+    def has_wraparound(self, length: int, torus: Sequence[int]) -> bool:
+        """Tells whether an axis of a slice is a ring.
+
+        >>> v5e, v5p = link_of("TPU v5 lite"), link_of("TPU v5")
+        >>> v5e.has_wraparound(8, (8, 16)), v5e.has_wraparound(16, (8, 16))
+        (False, True)
+        >>> v5p.has_wraparound(4, (2, 4, 4)), v5p.has_wraparound(4, (4, 4, 8))
+        (False, True)
+        """
+        if self.wraps is None:
+            return True
+        if self.wraps_together and len(torus) < 3:
+            return False
+        others = torus if self.wraps_together else ()
+        return all(each % self.wraps == 0 for each in (length, *others))
 
 
 _TPU = "https://cloud.google.com/tpu/docs"
 _CACM = "https://doi.org/10.1145/3360307"
 _HOP = 1e-6  # "about 1us per hop": https://jax-ml.github.io/scaling-book/sharding/
 
+_GIB = 2**30
+
 LINKS = (
-    Link(r"TPU v2", "ICI", 2 * 62e9, None, _HOP, "496 Gbit/s a link and direction", _CACM),
-    Link(r"TPU v3", "ICI", 2 * 82e9, None, _HOP, "656 Gbit/s a link and direction", _CACM),
-    Link(r"TPU v4", "ICI", 2 * 50e9, None, _HOP, "2400 Gbit/s a chip, 6 links", f"{_TPU}/v4"),
+    Link(r"TPU v2", "ICI", 2 * 62e9, None, _HOP, "496 Gbit/s a link and direction", _CACM,
+         memory=8 * _GIB, wraps=16),
+    Link(r"TPU v3", "ICI", 2 * 82e9, None, _HOP, "656 Gbit/s a link and direction", _CACM,
+         memory=16 * _GIB, wraps=32),
+    Link(r"TPU v4", "ICI", 2 * 50e9, None, _HOP, "2400 Gbit/s a chip, 6 links", f"{_TPU}/v4",
+         memory=32 * _GIB, wraps=4, wraps_together=True),
     Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, None, _HOP,
-         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e", 25e9 / 8),
+         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e", 25e9 / 8,
+         memory=16 * _GIB, wraps=16),
     Link(r"TPU v5p?$", "ICI", 2 * 100e9, None, _HOP, "4800 Gbit/s a chip, 6 links",
-         f"{_TPU}/v5p", 50e9 / 8),
+         f"{_TPU}/v5p", 50e9 / 8, memory=95 * _GIB, wraps=4, wraps_together=True),
     Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, None, _HOP,
-         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e", 100e9 / 8),
+         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e", 100e9 / 8,
+         memory=32 * _GIB, wraps=16),
     Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, None, _HOP,
-         "1200 GB/s a chip, both directions, 6 links", f"{_TPU}/tpu7x"),
+         "1200 GB/s a chip, both directions, 6 links", f"{_TPU}/tpu7x",
+         memory=96 * _GIB, wraps=4, wraps_together=True),
     Link(r"V100-SXM", "NVLink 2", 150e9, 8, 0.0, "300 GB/s a GPU, both directions",
          "https://www.nvidia.com/en-us/data-center/v100/"),
     Link(r"A100-SXM", "NVLink 3", 300e9, 8, 0.0, "600 GB/s a GPU, both directions",
@@ -68,7 +98,11 @@ LINKS = (
          "https://www.nvidia.com/en-us/data-center/dgx-b200/"),
 )  # fmt: skip
 """On a TPU a ring uses two of a chip's links, one for each direction of travel; through an NVSwitch
-a GPU sends to any other with all it has."""
+a GPU sends to any other with all it has. The memory of a GPU is asked of the GPU itself."""
+
+DCN_SECONDS = 50e-6
+"""The latency of a message over DCN, twice for an all-reduce: the tail latency of short messages in
+Google's data centers (https://doi.org/10.1145/3387514.3406591)."""
 
 
 def link_of(device_kind: str) -> Link | None:
@@ -132,22 +166,34 @@ class Fabric:
             return within
         if link.dcn_bytes_a_second is None:
             return None
-        return max(within, between / link.dcn_bytes_a_second)
+        rounds = 2 if kind == "all-reduce" else 1
+        return max(within, between / link.dcn_bytes_a_second + rounds * DCN_SECONDS)
 
     def _seconds_within(self, link: Link, kind: str, sent: int, members: int) -> float:
         if members <= 1:
             return 0.0
         is_full_slice = members == self.count // self.slices
-        rings = self.torus if is_full_slice and self.torus else (members,)
-        hops = sum(length // 2 for length in rings)  # To the farthest device, either way around.
+        axes = self.torus if is_full_slice and self.torus else (members,)
+        rings = [self._is_ring(link, length) for length in axes]
+        # To the farthest device, either way around a ring.
+        hops = sum(n // 2 if ring else n - 1 for n, ring in zip(axes, rings, strict=True))
         if kind == "all-reduce":
             hops *= 2
-        rate = link.bytes_a_second * len(rings)
+        # Without wraparound links, an axis sends at half the rate: it has one way to each device.
+        rate = sum(link.bytes_a_second * (1.0 if ring else 0.5) for ring in rings)
         if kind in ("collective-permute", "collective-broadcast"):
             hops, rate = 1, link.bytes_a_second
         if kind.endswith("all-to-all") and link.reach is None:
-            sent = max(sent, sent * max(rings) // 4)  # Each device forwards the parts of others.
+            sent = max(sent, sent * max(axes) // 4)  # Each device forwards the parts of others.
         return sent / rate + hops * link.hop_seconds
+
+    def _is_ring(self, link: Link, members: int) -> bool:
+        """Tells whether a group of that many devices is a ring: an axis with wraparound links."""
+        if link.reach is not None:
+            return True
+        if not self.torus:
+            return link.wraps is None
+        return members in self.torus and link.has_wraparound(members, self.torus)
 
     def assumptions(self) -> list[str]:
         """Returns the assumptions of the estimates.
@@ -176,15 +222,15 @@ class Fabric:
             assumed.append(
                 f"Groups of more than {link.reach} devices need several hosts: no estimate."
             )
-        elif len(self.torus) > 1:
-            shape = " x ".join(map(str, self.torus))
-            members = self.count // self.slices
-            assumed.append(
-                f"A collective over all {members} devices of a slice uses all dimensions of the "
-                f"torus ({shape}); over fewer devices, one ring. Wraparound links are assumed."
-            )
         else:
-            assumed.append("A group is one ring, with wraparound links.")
+            shape = " x ".join(map(str, self.torus)) or "unknown shape"
+            rings = [str(n) for n in self.torus if link.has_wraparound(n, self.torus)]
+            has = f"axes of {' and '.join(rings)} have" if rings else "no axis has"
+            assumed.append(
+                f"A collective over all {self.count // self.slices} devices of a slice ({shape}) "
+                f"uses all its axes; over fewer devices, one. Here {has} wraparound links; without "
+                "them an axis sends at half the rate."
+            )
         if self.slices > 1:
             assumed += self._assumptions_between(link)
         assumed.append("Collectives run in sequence, without overlap with computation.")
@@ -196,7 +242,7 @@ class Fabric:
         rate = f"{link.dcn_bytes_a_second / 1e9:.3g} GB/s"
         return [
             f"The {self.slices} slices are connected by DCN, {rate} per device (its share of its "
-            f"host's network cards: {link.source}), without latency.",
+            f"host's network cards: {link.source}), {DCN_SECONDS * 1e6:.0f} us a message.",
             "In TPU programs, the part of a collective within a slice and the part over DCN run in "
             "sequence; a collective that XLA did not split runs on both at once, and takes as long "
             "as the slower.",

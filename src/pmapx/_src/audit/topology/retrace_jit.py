@@ -13,7 +13,7 @@ import functools
 import math
 import os
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -22,20 +22,25 @@ from jax.extend.core import Jaxpr, Literal, Var
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
+from pmapx._src.audit import donation
 from pmapx._src.audit.topology import jit_shardings
+from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names
 from pmapx._src.replication.jaxprs import subjaxprs
+from pmapx._src.replication.nested_shard_map import entry_axes
 from pmapx._src.trees import names as describe
 
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
 
 def traced_on(
-    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], devices: Sequence[jax.Device]
-) -> tuple[jax.stages.Traced, Mesh, tuple[Any, ...], dict[str, Any]]:
-    """Traces a jitted function for other devices.
-
-    Returns the trace, the mesh, and the arguments' shapes and dtypes there.
-    """
+    jitted: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    devices: Sequence[jax.Device],
+    scale: Scale | None = None,
+) -> Retraced:
+    """Traces a jitted function for other devices."""
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
@@ -46,10 +51,22 @@ def traced_on(
     mesh = grown(old, devices, function)
     taken = tuple(args[position] for position in dynamic)
     leaves, tree = jax.tree.flatten((taken, kwargs))
+    paths = describe.leaf_paths((taken, kwargs), dynamic, describe.parameter_names(jitted))
+    taken_specs = specs_in_shard_maps(here.jaxpr.jaxpr)[-len(leaves) :] if leaves else []
+    own_specs = [
+        _own_spec(leaf, wanted, mesh) for leaf, wanted in zip(leaves, asked.arguments, strict=True)
+    ]
+    given = [
+        _given(path, leaf, own if spec is None else spec, mesh.axis_names[0])
+        for path, leaf, own, spec in zip(paths, leaves, own_specs, taken_specs, strict=True)
+    ]
+    carried = donation.carried((taken, kwargs), here.out_info)
+    size = old.shape[mesh.axis_names[0]]
+    exponents = exponents_of(here.jaxpr, mesh.axis_names[0], size, given, carried, scale)
     there = [
-        _grown_leaf(leaf, _own_spec(leaf, wanted), spec, old.shape, mesh, function)
-        for leaf, wanted, spec in zip(
-            leaves, asked.arguments, specs_in_shard_maps(here.jaxpr.jaxpr), strict=True
+        _leaf_there(leaf, each, found, spec if own is None else own, (size, mesh), function)
+        for leaf, each, found, own, spec in zip(
+            leaves, given, exponents, own_specs, taken_specs, strict=True
         )
     ]
     dynamic_args, named = jax.tree.unflatten(tree, there)
@@ -76,7 +93,12 @@ def traced_on(
         donate_argnums=tuple(donated),
         out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
     )
-    with _in_place_of_context(mesh):
+    larger = grown_names(paths, [each.shape for each in given], [leaf.shape for leaf in there])
+    with (
+        _in_place_of_context(mesh),
+        _as_devices_of_jax(devices),
+        explained(function, len(devices), larger),
+    ):
         traced = again.trace(*dynamic_args, **named)
     for found in _meshes(traced.jaxpr.jaxpr):
         if dict(found.shape) != dict(mesh.shape):
@@ -85,7 +107,44 @@ def traced_on(
     positional = list(args)
     for position, value in zip(dynamic, dynamic_args, strict=True):
         positional[position] = value
-    return traced, mesh, tuple(positional), named
+    return Retraced(traced, mesh, tuple(positional), named, larger)
+
+
+def has_mesh(
+    jitted: Any, traced: jax.stages.Traced, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Tells whether a jitted function runs on a mesh of several devices."""
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs))]
+    if any(sharding is not None and sharding.num_devices > 1 for sharding in shardings):
+        return True
+    if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
+        return True
+    dynamic = _dynamic_positions(args, traced.args_info[0])
+    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    wanted = [*asked.arguments, *asked.outputs]
+    return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
+
+
+@contextlib.contextmanager
+def _as_devices_of_jax(devices: Sequence[jax.Device]) -> Iterator[None]:
+    """Has ``jax.devices()`` return other devices, for functions that make their mesh while traced.
+
+    JAX itself does not use these names.
+    """
+    answers: dict[str, Callable[..., Any]] = {
+        "devices": lambda *backend, **_: list(devices),
+        "local_devices": lambda *_, **__: list(devices),
+        "device_count": lambda *backend, **_: len(devices),
+        "local_device_count": lambda *backend, **_: len(devices),
+    }
+    before = {name: getattr(jax, name) for name in answers}
+    for name, answer in answers.items():
+        setattr(jax, name, answer)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(jax, name, function)
 
 
 def _in_place_of_context(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
@@ -150,6 +209,8 @@ class _Copies:
             return self._mesh.abstract_mesh
         if isinstance(value, NamedSharding):
             return NamedSharding(self._mesh, value.spec, memory_kind=value.memory_kind)
+        if _are_devices(value):
+            return type(value)(self._mesh.devices.flat)
         if not self._reaches_mesh(value):
             return value
         if id(value) not in self._made:
@@ -167,7 +228,7 @@ class _Copies:
         while stack:
             item = stack.pop()
             for part in _parts(item):
-                if isinstance(part, Mesh | AbstractMesh | NamedSharding):
+                if isinstance(part, Mesh | AbstractMesh | NamedSharding) or _are_devices(part):
                     holders.append(id(item))
                     continue
                 if not isinstance(part, _FOLLOWED) and not _is_jitted(part):
@@ -227,6 +288,11 @@ class _Copies:
 
 
 _FOLLOWED = (types.FunctionType, types.MethodType, functools.partial, dict, tuple, list)
+
+
+def _are_devices(value: Any) -> bool:
+    is_list = type(value) in (list, tuple) and len(value) > 1
+    return is_list and all(isinstance(item, jax.Device) for item in value)
 
 
 def _is_jitted(value: Any) -> bool:
@@ -305,26 +371,48 @@ def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
         raise errors.CannotRebuild(function, problem) from None
 
 
-def _own_spec(leaf: Any, wanted: NamedSharding | None) -> PartitionSpec | None:
+def _own_spec(leaf: Any, wanted: NamedSharding | None, mesh: Mesh) -> PartitionSpec | None:
+    """Returns the spec of an argument in terms of a mesh; None if it has none there."""
     sharding = getattr(leaf, "sharding", None) if wanted is None else wanted
-    return sharding.spec if isinstance(sharding, NamedSharding) else None
+    if not isinstance(sharding, NamedSharding):
+        return None
+    own = sharding.mesh.axis_names
+    if set(own) <= set(mesh.axis_names):
+        return sharding.spec
+    if len(own) != len(mesh.axis_names):
+        return None
+    # Placed on a mesh of its own, as a leading device axis often is: the axes have other names.
+    renamed = dict(zip(own, mesh.axis_names, strict=True))
+    return PartitionSpec(
+        *(tuple(renamed[axis] for axis in entry_axes(entry)) or None for entry in sharding.spec)
+    )
 
 
-def _grown_leaf(
+def _given(path: str, leaf: Any, spec: PartitionSpec | None, axis: Any) -> Given:
+    """Returns an argument as it is here; dimensions that the axis shards may grow."""
+    shape = np.shape(leaf)
+    entries = [*(spec or ()), *[None] * len(shape)][: len(shape)]
+    return Given(path, shape, tuple(None if axis in entry_axes(entry) else 0 for entry in entries))
+
+
+def _leaf_there(
     leaf: Any,
-    own: PartitionSpec | None,
-    taken: PartitionSpec | None,
-    sizes: Any,
-    mesh: Mesh,
+    given: Given,
+    exponents: Sequence[int],
+    spec: PartitionSpec | None,
+    axis: tuple[int, Mesh],
     function: str,
 ) -> jax.ShapeDtypeStruct:
-    """Returns an argument's shape there, from its own spec and that of the shard_map around."""
+    """Returns an argument's shape and sharding on other devices."""
     aval = leaf if hasattr(leaf, "dtype") else jax.typeof(leaf)
+    size, mesh = axis
+    count = mesh.shape[mesh.axis_names[0]]
     shape = list(aval.shape)
-    for dimension, names in enumerate((own if taken is None else taken) or ()):
-        for name in (names,) if isinstance(names, str) else names or ():
-            shape[dimension] = shape[dimension] // sizes[name] * mesh.shape[name]
-    spec = taken if own is None else own
+    for k, is_sharded in enumerate(exponent is None for exponent in given.exponents):
+        if is_sharded and exponents[k] > 0:
+            shape[k] = shape[k] // size * count
+        elif is_sharded:
+            divided(function, given.path, shape[k], count)
     return jax.ShapeDtypeStruct(
         tuple(shape),
         aval.dtype,

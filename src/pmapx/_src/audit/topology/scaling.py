@@ -18,7 +18,8 @@ from pmapx._src.audit.report.audit_report import Memory
 from pmapx._src.audit.report.scaling_table import Point, Scaling, growth_of
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
-from pmapx._src.audit.topology.devices import topology_of
+from pmapx._src.audit.topology.growing_arguments import Scale
+from pmapx._src.audit.topology.names import topology_of
 from pmapx._src.trees import names
 
 COUNTS = (8, 64, 256, 1024, 4096)
@@ -34,11 +35,12 @@ def scaling(
     topologies: Sequence[str] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     build: Build | None = None,
+    scale: Scale | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Scaling:
     """Compiles a mapped function for several numbers of devices and finds what grows with them.
 
-    The shard of a device keeps its shape: the batch grows with the devices, as in ``compile_for``.
+    The batch grows with the devices, and state keeps its shape, as in ``compile_for``.
 
     Args:
       mapped: the function, as ``compile_for`` takes it.
@@ -48,6 +50,7 @@ def scaling(
       topologies: the names of the topologies, in place of ``counts`` and ``family``.
       kwargs: its keyword arguments.
       build: builds the function for the devices, as ``compile_for`` takes it.
+      scale: which arguments grow, as ``compile_for`` takes it.
       progress: called with a line before each compilation.
 
     >>> import jax, numpy as np, pmapx
@@ -61,7 +64,7 @@ def scaling(
     points = []
     for topology in topologies:
         progress(f"compiling for {topology}")
-        there = compile_for(mapped, args, topology, kwargs=kwargs, build=build)
+        there = compile_for(mapped, args, topology, kwargs=kwargs, build=build, scale=scale)
         points.append(point_of(there, topology))
     points.sort(key=lambda point: point.devices)
     name = names.function_name(mapped if build is None else build)
@@ -71,6 +74,11 @@ def scaling(
 def point_of(there: CompiledForTopology, topology: str) -> Point:
     """Returns the cost of a compiled function per device."""
     fabric = interconnect.fabric_of(there.devices)
+    if there.compiled is None:
+        return Point(
+            topology, len(there.devices), 0, 0, {}, 0, 0, 0, there.compile_seconds,
+            slices=fabric.slices, fits=False,
+        )  # fmt: skip
     text = there.compiled.as_text() or ""
     found = collectives.collectives(text, there.axis_sizes, fabric.slice_of)
     payloads: collections.Counter[str] = collections.Counter()
@@ -105,6 +113,7 @@ def memory_of(compiled: jax.stages.Compiled) -> Memory | None:
         outputs=stats.output_size_in_bytes,
         temporaries=stats.temp_size_in_bytes,
         aliases=stats.alias_size_in_bytes,
+        peak=getattr(stats, "peak_memory_in_bytes", 0) or None,
     )
 
 

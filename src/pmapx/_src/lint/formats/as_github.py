@@ -29,6 +29,16 @@ def _command(finding: Finding) -> str:
     return f"::{kind} {','.join(where)}::{_data(message)}"
 
 
+def annotation(kind: str, path: str | None, line: str, title: str, message: str) -> str:
+    """Returns a command for a line of a file, or for none.
+
+    >>> annotation("error", "train.py", "9", "PMX601", "100 % copies")
+    '::error file=train.py,line=9,title=PMX601::100 %25 copies'
+    """
+    where = [] if path is None else [f"file={_property(path)}", f"line={line}"]
+    return f"::{kind} {','.join([*where, f'title={_property(title)}'])}::{_data(message)}"
+
+
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
