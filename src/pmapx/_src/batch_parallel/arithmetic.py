@@ -85,8 +85,9 @@ def position_in_batch(step: Step) -> Result | None:
     if step.name in ("broadcast_in_dim", "reshape", "squeeze", "copy"):
         return Value(value.kind, device_stride=stride)
     if step.name == "convert_element_type":
-        is_integer = jnp.issubdtype(step.out_dtype(), jnp.signedinteger)
-        return Value(value.kind, device_stride=stride) if is_integer else None
+        to = step.out_dtype()
+        is_wide = jnp.issubdtype(to, jnp.integer) and jnp.iinfo(to).bits >= 32
+        return Value(value.kind, device_stride=stride) if is_wide else None
     if more or len(step.values) != 2 or step.name not in ("add", "mul"):
         return None
     [other] = [each for each in step.values if each is not value]
@@ -183,6 +184,8 @@ def selection(step: Step) -> Result:
     if which.kind.relation not in _EXACT or which.kind.scale:
         raise UnprovenError(f"selects by {description(which)}")
     kind = step.common(cases)
+    if kind.relation is Relation.SPLIT:
+        raise UnprovenError("selects among microbatches")
     if which.kind == SAME:
         return kind
     if kind.relation not in _EXACT:
@@ -201,13 +204,13 @@ def identity(step: Step) -> Result:
     return list(step.values)
 
 
-_LINEAR = ["copy", "copy_p", "real", "imag", "reduce_precision", "stop_gradient", "name"]
+_LINEAR = ["copy", "real", "imag", "reduce_precision", "stop_gradient", "name"]
 _NOT_LINEAR = """
 exp exp2 expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
 logistic erf erfc erf_inv lgamma digamma polygamma igamma igammac igamma_grad_a zeta
 bessel_i0e bessel_i1e regularized_incomplete_beta random_gamma_grad floor ceil round rem pow
 cbrt nextafter is_finite not and or xor shift_left shift_right_logical
-shift_right_arithmetic population_count clz complex conj
+shift_right_arithmetic population_count clz complex conj log2 one_minus_square polynomial mulhi
 """
 
 RULES: dict[str, Rule] = {

@@ -106,7 +106,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["psum", "psum2", "psum_invariant"], reduction),
     **dict.fromkeys(["pmax", "pmin"], extremum),
     **dict.fromkeys(["all_gather", "all_gather_invariant"], all_gather),
-    **dict.fromkeys(["reduce_scatter", "psum_scatter"], reduce_scatter),
+    **dict.fromkeys(["reduce_scatter"], reduce_scatter),
     "axis_index": axis_index,
     **dict.fromkeys(
         ["ppermute", "pshuffle", "all_to_all", "ragged_all_to_all", "pgather", "pbroadcast"],

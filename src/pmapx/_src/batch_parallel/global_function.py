@@ -88,7 +88,7 @@ class _Evaluation:
             return [jnp.zeros((), dtype_of(eqn.outvars[0]))]
         if name.startswith("all_gather") and not params["tiled"]:
             operands = [jnp.expand_dims(x, params["all_gather_dimension"]) for x in operands]
-        if name in ("reduce_scatter", "psum_scatter") and not params["tiled"]:
+        if name == "reduce_scatter" and not params["tiled"]:
             operands = [jnp.squeeze(x, params["scatter_dimension"]) for x in operands]
         powers = self.verdict.powers.get(at, (0,) * len(operands))
         return [_times(x, self.verdict.axis_size, p) for x, p in zip(operands, powers, strict=True)]

@@ -38,9 +38,14 @@ def gather(step: Step) -> Result:
     if where is not None:
         # x[arange(b), labels]: each example takes from itself.
         axis, columns = where
-        if kind.relation is not Relation.SHARD or kind.segments > 1 or columns != [
-            numbers.start_index_map.index(kind.axis)
-        ] or kind.axis not in numbers.collapsed_slice_dims:  # fmt: skip
+        indexed = [numbers.start_index_map[k] for k in columns]
+        if (
+            kind.relation is not Relation.SHARD
+            or kind.segments > 1
+            or indexed != [kind.axis]
+            or kind.axis not in numbers.collapsed_slice_dims
+            or tuple(sizes) != tuple(whole_sizes)
+        ):
             raise UnprovenError(_BY_POSITION)
         return shard(batch_dims[axis], kind.scale)
     _require_exact_indices(indices)
@@ -81,7 +86,7 @@ def scatter(step: Step) -> Result:
     step.require_same_params()
     operand, indices, updates = step.values
     numbers = step.eqn.params["dimension_numbers"]
-    is_sum = step.name in ("scatter-add", "scatter_add")
+    is_sum = step.name == "scatter-add"
     is_linear = is_sum or step.name == "scatter"
     update_rank = len(step.shapes(2)[0])
     batch_dims = [d for d in range(update_rank) if d not in numbers.update_window_dims]
@@ -151,7 +156,7 @@ def _scattered_by_position(
         and columns == [numbers.scatter_dims_to_operand_dims.index(to)]
         and to in numbers.inserted_window_dims
     )
-    if not fits or step.name not in ("scatter-add", "scatter_add", "scatter"):
+    if not fits or step.name not in ("scatter-add", "scatter"):
         raise UnprovenError(_BY_POSITION)
     return shard(to, _common_scale(operand, updates))
 
@@ -174,6 +179,8 @@ def dynamic_update_slice(step: Step) -> Result:
     operand, update, *starts = step.values
     _require_replicated(starts)
     kind = step.common([operand, update])
+    if kind.relation is not Relation.SHARD and not kind.is_pointwise:
+        raise UnprovenError(explanation(step.values))
     if kind.relation is Relation.SHARD and (
         step.shapes(0)[0][kind.axis] != step.shapes(1)[0][kind.axis]
         or step.shapes(0)[1][kind.axis] != step.shapes(1)[1][kind.axis]
@@ -192,6 +199,8 @@ def _indexed_by_position(step: Step, indices: Value) -> tuple[int, list[int]] | 
             if value.kind.is_exact and value.kind.relation is Relation.SHARD:
                 axes.add(value.kind.axis)
             elif value.kind != SAME:
+                raise UnprovenError(_BY_POSITION)
+            if value.kind.segments > 1:
                 raise UnprovenError(_BY_POSITION)
             continue
         assert value.pair is not None
@@ -264,8 +273,8 @@ def _common_segments(*values: Value) -> int:
 _SCATTERS = ["scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub"]
 RULES: dict[str, Rule] = {
     "gather": gather,
-    **dict.fromkeys([*_SCATTERS, *(name.replace("-", "_") for name in _SCATTERS)], scatter),
+    **dict.fromkeys(_SCATTERS, scatter),
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,
 }
-ZERO_STAYS = {"dynamic_slice", "gather"}
+ZERO_STAYS = {"dynamic_slice"}

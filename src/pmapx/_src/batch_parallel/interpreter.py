@@ -1,4 +1,4 @@
-"""Follows the kinds of values through a body's jaxpr, in step with its trace for the global batch."""
+"""Follows the kinds of values through the traces of a body."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ _ZERO_STAYS = (
     | indexing.ZERO_STAYS
 )
 # What else an equation takes does not make its result other than zero.
-_ZERO_OPERANDS = {"select_n": slice(1, None), "gather": slice(1), "dynamic_slice": slice(1)}
+_ZERO_OPERANDS = {"select_n": slice(1, None), "dynamic_slice": slice(1)}
 _FOLDED_AT_MOST = 2**16
 _CONSTANT = "a constant"
+NOT_UNDERSTOOD = "has parameters that are not understood"
 _NO_GLOBAL_RULE = "is not known to treat each example on its own"
 
 
@@ -91,6 +92,7 @@ class Interpreter:
         self.constants: dict[tuple[Path, int], Any] = {}
         self.size_uses: dict[Path, JaxprEqn] = {}
         self._loop_over_batch: str | None = None
+        self._callers: list[JaxprEqn] = []
 
     @contextlib.contextmanager
     def loop_over_batch(self, what: str) -> Iterator[None]:
@@ -133,7 +135,11 @@ class Interpreter:
                     self.size_uses[at] = eqn
                 results = self.equation((eqn, one, twin), values, at)
             except UnprovenError as error:
-                results = [Value(unknown(_reason(eqn, str(error))))] * len(eqn.outvars)
+                results = [Value(unknown(self.reason(eqn, str(error))))] * len(eqn.outvars)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                # Parameters that another release of JAX gives the primitive.
+                why = f"{NOT_UNDERSTOOD} ({type(error).__name__}: {error})"
+                results = [Value(unknown(self.reason(eqn, why)))] * len(eqn.outvars)
             env.update(zip(eqn.outvars, results, strict=True))
             for var, *others in zip(eqn.outvars, one.outvars, twin.outvars, strict=False):
                 twins[var] = (others[0], others[1])
@@ -155,7 +161,9 @@ class Interpreter:
         values = list(zip(*several, strict=True))
         for k, (var, *others) in enumerate(names):
             known = len(several[0]) == len(opened[0].constvars)
-            env[var] = self._constant(list(values[k]), None) if known else Value(SAME)
+            env[var] = self._constant(list(values[k]), None) if known else _not_given()
+            if jax.numpy.issubdtype(steps.dtype_of(var), jax.dtypes.prng_key):
+                env[var] = dataclasses.replace(env[var], pair=None)
             twins[var] = tuple(others)
 
     def _constant(self, values: list[Any], place: tuple[Path, int] | None) -> Value:
@@ -179,7 +187,11 @@ class Interpreter:
         name = eqn.primitive.name
         callees = [called(each) for each in eqns]
         if all(each is not None for each in callees):
-            return self.jaxpr((callees[0], callees[1], callees[2]), values, at)
+            self._callers.append(eqn)
+            try:
+                return self.jaxpr((callees[0], callees[1], callees[2]), values, at)
+            finally:
+                self._callers.pop()
         if name in loops.RULES:
             return loops.RULES[name](self, eqns, values, at)
         step = Step(eqn, twin, values, self.n, self.axis_name)
@@ -209,9 +221,16 @@ class Interpreter:
             return self._finished(step, found)
         return self._finished(step, self._applied(step))
 
+    def reason(self, eqn: JaxprEqn, why: str) -> Reason:
+        """Returns a reason with the user's line, of a call where a library's function has none."""
+        lines = (source_locations.line_of(each) for each in (eqn, *reversed(self._callers)))
+        return Reason(f"`{eqn.primitive.name}`", next(filter(None, lines), None), why)
+
     def _applied(self, step: Step) -> Any:
         if all(kind == SAME for kind in step.kinds) and step.name not in collectives.RULES:
-            is_plain = not shard_map_body.reaches_beyond(step.eqn)
+            is_plain = not shard_map_body.reaches_beyond(step.eqn) and not steps.has_collectives(
+                step.eqn, self.axis_name
+            )
             has_same_shapes = all(
                 shape_of(a) == shape_of(b)
                 for a, b in zip(step.eqn.outvars, step.twin.outvars, strict=True)
@@ -241,7 +260,7 @@ class Interpreter:
                 results.append(self._checked(step, Value(kind), k))
                 powers = None if powers is None else [*powers, *one.powers]
             except UnprovenError as error:
-                results.append(Value(unknown(_reason(step.eqn, str(error)))))
+                results.append(Value(unknown(self.reason(step.eqn, str(error)))))
                 powers = None
         self.records[at] = Record(
             step.eqn, tuple(step.values), None if powers is None else tuple(powers)
@@ -275,9 +294,7 @@ class Interpreter:
             fits = kind.axis < len(local) and tuple(grown) == whole
             fits = fits and local[kind.axis] % max(kind.segments, 1) == 0
         if not fits:
-            raise UnprovenError(
-                "has a shape that depends on the number of devices or otherwise on the batch"
-            )
+            raise UnprovenError(steps.OTHER_SHAPE)
         is_item = self._loop_over_batch == loops.EXAMPLES
         if is_item and kind.relation not in (Relation.SAME, Relation.TOTAL, Relation.UNKNOWN):
             raise UnprovenError("takes all examples of a device in a loop over them")
@@ -307,7 +324,7 @@ class Interpreter:
         except Exception:  # What cannot be evaluated here is followed by its rule.
             return None
         depends = any(value.depends_on_batch for value in step.values)
-        why = _reason(step.eqn, "depends on the per-device batch size")
+        why = self.reason(step.eqn, "depends on the per-device batch size")
         found = [of_pair(pair, self.n, why) for pair in zip(*results, strict=True)]
         return [dataclasses.replace(value, depends_on_batch=depends) for value in found]
 
@@ -330,8 +347,8 @@ def _listed(result: Any, count: int) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result] * count
 
 
-def _reason(eqn: JaxprEqn, why: str) -> Reason:
-    return Reason(f"`{eqn.primitive.name}`", source_locations.line_of(eqn), why)
+def _not_given() -> Value:
+    return Value(unknown(Reason(_CONSTANT, None, "is not part of the trace")))
 
 
 def _require_same_length(several: Sequence[Sequence[Any]], verb: str) -> None:

@@ -19,15 +19,15 @@ import numpy as np
 class Relation(enum.Enum):
     """The equation between a device's value v and the global value V, up to a scale."""
 
-    SAME = "replicated"  # v = V
-    SHARD = "sharded"  # v is the device's part of V along an axis
+    SAME = "a replicated value"  # v = V
+    SHARD = "per-example values"  # v is the device's part of V along an axis
     SUM = "a sum over the device's own examples"  # V is the sum of all v
     MAX = "a maximum over the device's own examples"
     MIN = "a minimum over the device's own examples"
-    FLAT = "gathered"  # The same elements in the same order: (n, b) on a device, (1, n * b) in V
+    FLAT = "gathered values"  # In the same order: (n, b) on a device, (1, n * b) in V
     FLAT_SUM = "a gathered sum"  # The same of a SUM
-    SPLIT = "sharded in microbatches"  # (a, b / a) on a device, (a, n * b / a) in V
-    TOTAL = "accumulated over microbatches"  # A carry to which a loop only adds
+    SPLIT = "microbatches"  # (a, b / a) on a device, (a, n * b / a) in V
+    TOTAL = "what a loop over the batch accumulates"  # A carry to which a loop only adds
     UNKNOWN = "unknown"
 
 

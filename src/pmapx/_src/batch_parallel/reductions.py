@@ -23,6 +23,8 @@ def reduction(step: Step) -> Result:
     step.require_same_params("out_sharding")
     [kind] = step.kinds
     axes: Sequence[int] = step.eqn.params["axes"]
+    is_bitwise = step.name in ("reduce_or", "reduce_and") and step.dtype() != np.bool_
+    over_batch = None if is_bitwise else _OVER_BATCH.get(step.name)
     if kind.relation is Relation.FLAT and {kind.axis, kind.axis + 1} <= set(axes):
         kind = SAME.scaled(kind.scale)  # The same elements.
     if step.name == "reduce_sum":
@@ -32,15 +34,14 @@ def reduction(step: Step) -> Result:
             return SUM.scaled(kind.scale)
         if kind.relation in (Relation.SAME, Relation.SUM):
             return kind
-    elif _OVER_BATCH.get(step.name) == kind:
+    elif over_batch == kind:
         return kind
     if kind.relation not in (Relation.SAME, Relation.SHARD):
         raise UnprovenError(explanation(step.values))
     if kind.relation is Relation.SHARD and kind.axis in axes:
-        is_bitwise = step.name in ("reduce_or", "reduce_and") and step.dtype() != np.bool_
-        if step.name not in _OVER_BATCH or kind.scale or is_bitwise:
+        if over_batch is None or kind.scale:
             raise UnprovenError("depends on which examples a device holds")
-        return _OVER_BATCH[step.name]
+        return over_batch
     if step.name in ("argmax", "argmin"):
         kind = kind.scaled(-kind.scale)
     elif kind.scale and step.name not in ("reduce_sum", "reduce_max", "reduce_min"):

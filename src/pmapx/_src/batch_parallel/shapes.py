@@ -23,7 +23,7 @@ from pmapx._src.batch_parallel.steps import (
     explanation,
 )
 
-_ACROSS = "mixes the examples of a device by their position"
+_ACROSS = "takes examples by their position on a device"
 
 
 def reshape(step: Step) -> Result:
@@ -105,16 +105,6 @@ def squeeze(step: Step) -> Result:
     return _pointwise(kind)
 
 
-def expand_dims(step: Step) -> Result:
-    step.require_same_params()
-    [kind] = step.kinds
-    rank = len(step.out_shapes()[0])
-    added = {d % rank for d in step.eqn.params["dimensions"]}
-    if kind.relation is Relation.SHARD:
-        return kind.along([d for d in range(rank) if d not in added][kind.axis])
-    return _pointwise(kind)
-
-
 def reversal(step: Step) -> Result:
     step.require_same_params()
     [kind] = step.kinds
@@ -188,6 +178,24 @@ def concatenation(step: Step) -> Result:
     return kind.along(dimension, sum(max(value.kind.segments, 1) for value in step.values))
 
 
+def stacking(step: Step) -> Result:
+    step.require_same_params()
+    kind, axis = step.common(), step.eqn.params["axis"]
+    if kind.relation is Relation.SHARD:
+        return kind.along(kind.axis + (axis <= kind.axis))
+    return _pointwise(kind)
+
+
+def unstacking(step: Step) -> Result:
+    step.require_same_params()
+    [kind], axis = step.kinds, step.eqn.params["axis"]
+    if kind.relation is Relation.SHARD:
+        if kind.axis == axis:
+            raise UnprovenError(_ACROSS)
+        return kind.along(kind.axis - (axis < kind.axis))
+    return _pointwise(kind)
+
+
 def columns(step: Step) -> Result | None:
     """Indices of several dimensions, the first of which may be the position in the batch."""
     dimension = step.eqn.params["dimension"]
@@ -253,11 +261,12 @@ RULES: dict[str, Rule] = {
     "transpose": transpose,
     "broadcast_in_dim": broadcast,
     "squeeze": squeeze,
-    "expand_dims": expand_dims,
     "rev": reversal,
     "slice": slicing,
     "split": splitting,
     "concatenate": concatenation,
+    "stack": stacking,
+    "unstack": unstacking,
     "pad": padding,
     "tile": tile,
     "iota": iota,

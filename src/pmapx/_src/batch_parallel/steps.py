@@ -18,6 +18,9 @@ Rule = Callable[["Step"], Result]
 """From an equation to the kinds of its results: one for all of them, or one each."""
 
 
+OTHER_SHAPE = "has a shape that depends on the number of devices, or unusually on the batch size"
+
+
 @dataclasses.dataclass
 class Step:
     """An equation.
@@ -94,15 +97,13 @@ def dtype_of(atom: Any) -> Any:
 
 
 def differing_axis(shapes: Shapes, n: int) -> int | None:
-    """Returns the only axis that is n times longer over the global batch; None: shapes are equal."""
+    """Returns the only axis that is n times longer over the global batch, if any is longer."""
     local, whole = shapes
     axes = [k for k, (a, b) in enumerate(zip(local, whole, strict=True)) if a != b]
     if not axes:
         return None
     if len(axes) > 1 or whole[axes[0]] != n * local[axes[0]]:
-        raise UnprovenError(
-            "has a shape that depends on the number of devices or otherwise on the batch"
-        )
+        raise UnprovenError(OTHER_SHAPE)
     return axes[0]
 
 
@@ -145,11 +146,9 @@ def description(value: Value) -> str:
     if kind.relation is Relation.SUM and kind.scale == 1:
         return "a mean over the device's own examples"
     if kind.relation is Relation.SHARD:
-        return "per-example values" + (" scaled by the batch size" if kind.scale else "")
+        return kind.relation.value + (" scaled by the batch size" if kind.scale else "")
     if kind.relation is Relation.SAME and kind.scale:
         return "a number that depends on the per-device batch size"
-    if kind.relation is Relation.SAME:
-        return "a replicated value"
     return kind.relation.value
 
 

@@ -54,8 +54,9 @@ def trace(
     batch_axes: Sequence[Any],
     axis_name: Hashable,
     axis_size: int,
+    growth: int = 1,
 ) -> Traces:
-    """Traces a body; see `verdict.decide` for the arguments."""
+    """Traces a body, for batches that are some times larger; see `verdict.decide`."""
     leaves, tree = jax.tree.flatten(tuple(arguments))
     is_leaf = lambda axis: axis is None or isinstance(axis, int | str)
     axes: list[BatchAxis] = []
@@ -71,16 +72,16 @@ def trace(
     paths, _ = jax.tree_util.tree_flatten_with_path(tuple(arguments))
     names = tuple(f"argument {path[0].idx}{jax.tree_util.keystr(path[1:])}" for path, _ in paths)
 
-    def traced(size: int, growth: int) -> tuple[ClosedJaxpr, Any]:
-        grown = [_grown(leaf, axis, growth) for leaf, axis in zip(leaves, axes, strict=True)]
+    def traced(size: int, times: int) -> tuple[ClosedJaxpr, Any]:
+        grown = [_grown(leaf, axis, times) for leaf, axis in zip(leaves, axes, strict=True)]
         make = jax.make_jaxpr(body, axis_env=[(axis_name, size)], return_shape=True)
         jaxpr, shape = make(*jax.tree.unflatten(tree, grown))
         return jaxpr, jax.tree.structure(shape)
 
-    local, out_tree = traced(axis_size, 1)
+    local, out_tree = traced(axis_size, growth)
     try:
-        alone, _ = traced(1, 1)
-        whole, other_tree = traced(1, axis_size)
+        alone, _ = traced(1, growth)
+        whole, other_tree = traced(1, axis_size * growth)
     except Exception as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise OtherTraceError(f"cannot be traced for the global batch: {line}", local) from error
@@ -89,10 +90,10 @@ def trace(
     return Traces(local, alone, whole, tuple(axes), names, out_tree)
 
 
-def _grown(leaf: Any, axis: BatchAxis, growth: int) -> jax.ShapeDtypeStruct:
+def _grown(leaf: Any, axis: BatchAxis, times: int) -> jax.ShapeDtypeStruct:
     shape = list(np.shape(leaf))
     if isinstance(axis, int):
-        shape[axis] *= growth
+        shape[axis] *= times
     dtype = leaf.dtype if hasattr(leaf, "dtype") else jax.dtypes.result_type(leaf)
     weak = getattr(leaf, "weak_type", isinstance(leaf, int | float | complex | bool))
     return jax.ShapeDtypeStruct(tuple(shape), dtype, weak_type=weak)

@@ -139,16 +139,39 @@ def decide(
     (True, 'pmean')
     """
     n = max(axis_size, 2)
+    verdict = _decided(body, arguments, batch_axes, axis_name, n, 1)
+    if not verdict.is_batch_parallel:
+        return verdict
     try:
-        found = traces.trace(body, arguments, batch_axes, axis_name, n)
+        larger = _decided(body, arguments, batch_axes, axis_name, n, 2)
+    except Exception:  # Only these sizes can be traced.
+        return verdict
+    if larger.traces is None or (larger.outputs, larger.powers) == (
+        verdict.outputs,
+        verdict.powers,
+    ):
+        return verdict
+    why = f"differs with the batch size: {'; '.join(map(str, larger.reasons))}"
+    return dataclasses.replace(verdict, outputs=(Output(reason=Reason("the body", None, why)),))
+
+
+def _decided(
+    body: Callable[..., Any],
+    arguments: Sequence[Any],
+    batch_axes: Sequence[Any],
+    axis_name: Hashable,
+    n: int,
+    growth: int,
+) -> Verdict:
+    try:
+        found = traces.trace(body, arguments, batch_axes, axis_name, n, growth)
         walk = Interpreter(n, axis_name)
         inputs = [_argument(*each) for each in zip(found.batch_axes, found.names, strict=True)]
         results = walk.jaxpr((found.local, found.alone, found.whole), inputs, ())
-    except traces.OtherTraceError as error:
-        reason = _blamed(error.local.jaxpr, str(error))
-        return Verdict((Output(reason=reason),), (), axis_name, n)
     except UnprovenError as error:
+        local = getattr(error, "local", None)
         reason = Reason("the body", None, str(error))
+        reason = reason if local is None else _blamed(local.jaxpr, reason)
         return Verdict((Output(reason=reason),), (), axis_name, n)
     outputs = tuple(map(_output, _output_names(found.out_tree), results))
     powers = {at: record.powers for at, record in walk.records.items() if record.powers is not None}
@@ -186,17 +209,17 @@ def _output(name: str, value: Value) -> Output:
     return Output(reason=Reason(name, None, why))
 
 
-def _blamed(local: Jaxpr, why: str) -> Reason:
+def _blamed(local: Jaxpr, otherwise: Reason) -> Reason:
     """Returns the reason of a body whose traces differ: the first collective by device, if any."""
     for eqn in local.eqns:
         if collectives.RULES.get(eqn.primitive.name) in _BY_DEVICE:
             line = source_locations.line_of(eqn)
             return Reason(f"`{eqn.primitive.name}`", line, "depends on which device holds what")
         for inner in jaxprs.subjaxprs(list(eqn.params.values())):
-            found = _blamed(inner, why)
-            if found.line is not None:
+            found = _blamed(inner, otherwise)
+            if found is not otherwise:
                 return found
-    return Reason("the body", None, why)
+    return otherwise
 
 
 _BY_DEVICE = (collectives.axis_index, collectives.between_devices)
