@@ -74,7 +74,9 @@ def trace(
 
     def traced(size: int, times: int) -> tuple[ClosedJaxpr, Any]:
         grown = [_grown(leaf, axis, times) for leaf, axis in zip(leaves, axes, strict=True)]
-        make = jax.make_jaxpr(body, axis_env=[(axis_name, size)], return_shape=True)
+        # JAX keeps the traces of a function; what it closes over may be another thing by now.
+        fresh = lambda *args: body(*args)
+        make = jax.make_jaxpr(fresh, axis_env=[(axis_name, size)], return_shape=True)
         jaxpr, shape = make(*jax.tree.unflatten(tree, grown))
         return jaxpr, jax.tree.structure(shape)
 
