@@ -82,7 +82,7 @@ HOLDS = {
     "own column, derivative": lambda w, x, y: jax.grad(
         lambda x: x[jnp.arange(x.shape[0]), y].sum()
     )(x),
-    "unique of all": lambda w, x, y: jnp.unique(gather(y, tiled=True), size=D),
+    "sorted labels of all": lambda w, x, y: jnp.sort(gather(y, tiled=True)),
     "median of all": lambda w, x, y: jnp.median(gather(x).reshape(-1, D), 0),
     "mean of a gathered array": lambda w, x, y: gather(x).mean((0, 1)),
     "gathered along the second axis": lambda w, x, y: gather(x.T, axis=1, tiled=True),

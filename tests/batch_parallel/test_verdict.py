@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
 
 import batch_bodies
 from batch_bodies import pmean, psum
@@ -170,7 +171,7 @@ def test_state_drawn_at_trace_time_is_no_constant():
 
 
 def test_primitive_of_a_library_is_not_trusted():
-    primitive = jax.extend.core.Primitive("tanh")
+    primitive = Primitive("tanh")
     primitive.def_abstract_eval(lambda x: x)
     [reason] = decided(lambda x: primitive.bind(x), struct(2, 3), axes=(0,)).reasons
     assert "JAX does not define" in str(reason)

@@ -51,6 +51,7 @@ class Collective:
       powers: for each operand, the power of n by which it is multiplied. Those of ``pmean`` include
         the division; ``psum`` in its place has one more.
       meaning: the same in words.
+      library: the file of a library that has it, as a batch norm with an axis name.
     """
 
     file: str | None
@@ -59,6 +60,7 @@ class Collective:
     replacement: Replacement
     powers: tuple[int, ...]
     meaning: str
+    library: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +241,12 @@ def _by_line(walk: Interpreter) -> tuple[Collective, ...]:
             name = "pmean"
         groups.setdefault((place, name), []).append(record)
     averaged = {place for place, name in groups if name == "pmean"}
-    found = [_collective(*key, records) for key, records in groups.items()]
+    found = [
+        dataclasses.replace(
+            _collective(*key, records), library=source_locations.library_of(records[0].eqn)
+        )
+        for key, records in groups.items()
+    ]
     sizes = dict.fromkeys(map(source_locations.location_of, walk.size_uses.values()))
     return tuple(found) + tuple(
         Collective(file, line, "axis size", Replacement.CONSTANT_N, (), "the number of devices")

@@ -34,6 +34,12 @@ def location_of(eqn: JaxprEqn) -> tuple[str, int] | tuple[None, None]:
     return (own or frames)[0] if frames else (None, None)
 
 
+def library_of(eqn: JaxprEqn) -> str | None:
+    """Returns the file of a library that the user's line called, if the equation is in one."""
+    frames = _frames(eqn)
+    return frames[0][0] if frames and _is_a_librarys(frames[0][0]) else None
+
+
 def is_added(eqn: JaxprEqn) -> bool:
     """Whether pmapx added an equation to those of the user's function."""
     frames = _frames(eqn)
