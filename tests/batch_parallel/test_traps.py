@@ -171,6 +171,15 @@ FAILS = {
     "local mean made finite": lambda w, x, y: pmean(jnp.nan_to_num(x.mean())),
     "rounded sum": lambda w, x, y: psum(x.sum().astype(int)),
     "integer mean": lambda w, x, y: psum(y.sum() // x.shape[0]),
+    "gamma of each example": lambda w, x, y: jax.random.gamma(KEY, 1 + jnp.abs(x)),
+    "Poisson of each example": lambda w, x, y: jax.random.poisson(KEY, 1 + jnp.abs(x)),
+    "category of each example": lambda w, x, y: jax.random.categorical(KEY, x),
+    "alternating sum": lambda w, x, y: psum(
+        lax.scan(lambda c, a: (-c + a, None), jnp.zeros(D), x)[0]
+    ),
+    "difference to a sum": lambda w, x, y: psum(
+        lax.scan(lambda c, a: (a - c, None), jnp.zeros(D), x)[0]
+    ),
     "permutation": lambda w, x, y: jax.random.permutation(KEY, x),
     "keys by position": lambda w, x, y: jax.vmap(jax.random.normal)(
         jax.random.split(KEY, x.shape[0])

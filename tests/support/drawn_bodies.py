@@ -146,7 +146,77 @@ def _flat_back(x):
     return (m.T.reshape(-1) * 2).reshape(D, -1).T
 
 
+def _convolved(x):
+    kernel = jnp.array([[[0.5, 1.0]]])
+    return lax.conv_general_dilated(_matrix(x)[:, None], kernel, (1,), "SAME")[:, 0]
+
+
+def _convolution_gradient(x):
+    m = _matrix(x)
+
+    def loss(k):
+        return jnp.tanh(lax.conv_general_dilated(m[:, None], k, (1,), "SAME")).mean()
+
+    return jax.grad(loss)(jnp.array([[[0.5, 1.0]]]))[0, 0]
+
+
+def _pooled_gradient(x):
+    def loss(m):
+        return lax.reduce_window(m, -jnp.inf, lax.max, (1, 2), (1, 1), "SAME").sum()
+
+    return jax.grad(loss)(jnp.tanh(_matrix(x)))
+
+
+def _keys_by_content(x):
+    def noise(a):
+        key = jax.random.fold_in(jax.random.key(1), jnp.floor(a.sum()).astype(jnp.int32))
+        return a + jax.random.normal(key, a.shape)
+
+    return jax.vmap(noise)(_matrix(x))
+
+
+def _microbatch_results(x):
+    m = _matrix(x)
+    if m.shape[0] % 2:
+        return m
+    return lax.scan(lambda c, a: (c, jnp.tanh(a).sum(0)), 0, m.reshape(2, -1, D))[1]
+
+
+@jax.custom_vjp
+def _straight(x):
+    return jnp.round(x)
+
+
+_straight.defvjp(lambda x: (jnp.round(x), None), lambda _, ct: (ct,))
+
+
+def _straight_gradient(x):
+    return jax.grad(lambda w: (_straight(_matrix(x) * w) ** 2).mean())(jnp.ones(D))
+
+
 UNARY = {
+    "convolution": _convolved, "gradient of a convolution": _convolution_gradient,
+    "gradient of pooling": _pooled_gradient, "noise by content": _keys_by_content,
+    "results of microbatches": _microbatch_results, "custom gradient": _straight_gradient,
+    "own largest": lambda x: jnp.take_along_axis(
+        _matrix(x), jnp.argmax(_matrix(x), 1)[:, None], 1),
+    "segments": lambda x: jax.ops.segment_sum(_matrix(x), jnp.argmax(_matrix(x), 1), D),
+    "largest of segments": lambda x: jnp.maximum(
+        jax.ops.segment_max(_matrix(x), jnp.argmax(_matrix(x), 1), D), -4),
+    "by label": lambda x: _matrix(x)[jnp.argmax(_matrix(x), 1) % _matrix(x).shape[0]],
+    "gamma": lambda x: _fit(jax.random.gamma(jax.random.key(2), 1 + jnp.abs(x))),
+    "padded": lambda x: jnp.pad(_matrix(x), ((0, 1), (0, 0)), constant_values=1),
+    "padded features": lambda x: jnp.pad(_matrix(x), ((0, 0), (1, 0)))[:, :D],
+    "dynamic slice": lambda x: lax.dynamic_slice_in_dim(_matrix(x), 0, 1),
+    "dynamic update": lambda x: lax.dynamic_update_slice(
+        _matrix(x), jnp.zeros((_matrix(x).shape[0], 1)), (0, 1)),
+    "map": lambda x: lax.map(lambda a: a * jnp.tanh(a).sum(), _matrix(x)),
+    "pmean of each": lambda x: jax.vmap(lambda a: lax.pmean(a, AXIS))(_matrix(x)),
+    "outer": lambda x: jnp.tanh(x[:, None] - x[None]).mean(1) if x.ndim else x,
+    "second moment": lambda x: lax.pmean(_matrix(x).T @ _matrix(x) / _matrix(x).shape[0], AXIS),
+    "or": lambda x: lax.pmax((x > 2).any().astype(jnp.int32), AXIS) * x,
+    "scatter": lambda x: lax.psum_scatter(
+        jnp.ones((lax.axis_size(AXIS), 1)) * x.sum(), AXIS, tiled=True),
     "tanh": jnp.tanh, "square": lambda x: _fit(x * x), "negate": lambda x: -x,
     "halve": lambda x: x / 2, "add one": lambda x: x + 1, "relu": lambda x: jnp.maximum(x, 0),
     "sign": jnp.sign, "abs": jnp.abs, "where": lambda x: jnp.where(x > 0, x, 0.5 * x),

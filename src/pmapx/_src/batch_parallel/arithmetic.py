@@ -16,6 +16,8 @@ from pmapx._src.batch_parallel.kinds import (
 )
 from pmapx._src.batch_parallel.steps import Result, Rule, Step, description, explanation
 
+_USES_TOTAL = "uses what a loop over the batch accumulates"
+
 
 def not_linear(step: Step) -> Result:
     step.require_same_params()
@@ -65,7 +67,7 @@ def _more_of(totals: list[Kind], step: Step) -> Result:
     [total, *more] = totals
     others = [value for value in step.values if value.kind.relation is not Relation.TOTAL]
     if more or (step.name == "sub" and step.kinds[1] == total):
-        raise UnprovenError("uses what a loop over the batch accumulates")
+        raise UnprovenError(_USES_TOTAL)
     [added] = others
     if added.is_zero:
         return total
@@ -138,6 +140,8 @@ def division(step: Step) -> Result:
 
 def negation(step: Step) -> Result:
     [kind] = step.kinds
+    if kind.relation is Relation.TOTAL:
+        raise UnprovenError(_USES_TOTAL)
     if not jnp.issubdtype(step.dtype(), jnp.signedinteger) and not jnp.issubdtype(
         step.dtype(), jnp.inexact
     ):
