@@ -239,14 +239,10 @@ def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Orig
 
 def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:
     body = jaxprs.opened(eqn.params["jaxpr"])
-    # Releases differ in how they mark the operands that are carried. The types show it: an operand
-    # that is scanned over and a result that is stacked have one dimension more than in the body.
-    xs = jaxprs.count_of_other_rank(eqn.invars, body.invars)
-    ys = jaxprs.count_of_other_rank(eqn.outvars, body.outvars)
-    if xs is None or ys is None:
+    counts = jaxprs.scan_counts(eqn)
+    if counts is None:
         return _varies_over_all(scope, eqn, operands)
-    num_carry = len(body.outvars) - ys
-    num_consts = len(operands) - xs - num_carry
+    num_consts, num_carry = counts
     consts, scanned = operands[:num_consts], operands[num_consts + num_carry :]
 
     def step(carry: Sequence[Origins]) -> list[Origins]:

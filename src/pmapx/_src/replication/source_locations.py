@@ -23,12 +23,21 @@ def place(eqn: JaxprEqn) -> str:
 
 def line_of(eqn: JaxprEqn) -> str | None:
     """Returns the line, as ``train.py:41``: the user's own that led to a library's, if any did."""
+    path, line = location_of(eqn)
+    return None if path is None else f"{os.path.basename(path)}:{line}"
+
+
+def location_of(eqn: JaxprEqn) -> tuple[str, int] | tuple[None, None]:
+    """Returns the file and the line of `line_of`."""
     frames = _frames(eqn)
-    if not frames:
-        return None
     own = [frame for frame in frames if not _is_a_librarys(frame[0])]
-    path, line = (own or frames)[0]
-    return f"{os.path.basename(path)}:{line}"
+    return (own or frames)[0] if frames else (None, None)
+
+
+def library_of(eqn: JaxprEqn) -> str | None:
+    """Returns the file of a library that the user's line called, if the equation is in one."""
+    frames = _frames(eqn)
+    return frames[0][0] if frames and _is_a_librarys(frames[0][0]) else None
 
 
 def is_added(eqn: JaxprEqn) -> bool:

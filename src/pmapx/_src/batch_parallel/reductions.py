@@ -1,0 +1,143 @@
+"""Rules of reductions, cumulative operations, windows, sorting and linear algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pmapx._src.batch_parallel.kinds import (
+    MAX,
+    MIN,
+    SAME,
+    SUM,
+    Relation,
+    UnprovenError,
+)
+from pmapx._src.batch_parallel.steps import Result, Rule, Step, explanation
+
+_OVER_BATCH = {"reduce_max": MAX, "reduce_or": MAX, "reduce_min": MIN, "reduce_and": MIN}
+
+
+def reduction(step: Step) -> Result:
+    step.require_same_params("out_sharding")
+    [kind] = step.kinds
+    axes: Sequence[int] = step.eqn.params["axes"]
+    is_bitwise = step.name in ("reduce_or", "reduce_and") and step.dtype() != np.bool_
+    over_batch = None if is_bitwise else _OVER_BATCH.get(step.name)
+    if kind.relation is Relation.FLAT and {kind.axis, kind.axis + 1} <= set(axes):
+        kind = SAME.scaled(kind.scale)  # The same elements.
+    if step.name == "reduce_sum":
+        if kind.relation is Relation.SPLIT and set(range(1 + kind.segments)) <= set(axes):
+            return SUM.scaled(kind.scale)
+        if kind.relation is Relation.SHARD and kind.axis in axes:
+            return SUM.scaled(kind.scale)
+        if kind.relation in (Relation.SAME, Relation.SUM):
+            return kind
+    elif over_batch == kind:
+        return kind
+    if kind.relation not in (Relation.SAME, Relation.SHARD):
+        raise UnprovenError(explanation(step.values))
+    if kind.relation is Relation.SHARD and kind.axis in axes:
+        if over_batch is None or kind.scale:
+            raise UnprovenError("depends on which examples a device holds")
+        return over_batch
+    if step.name in ("argmax", "argmin"):
+        kind = kind.scaled(-kind.scale)
+    elif kind.scale and step.name not in ("reduce_sum", "reduce_max", "reduce_min"):
+        raise UnprovenError(explanation(step.values))
+    return kind.along(kind.axis - sum(axis < kind.axis for axis in axes))
+
+
+def along_one_axis(step: Step) -> Result:
+    """Cumulative operations, sorting and the largest elements, along another axis."""
+    step.require_same_params()
+    name, rank = step.name, len(step.shapes()[0])
+    dimension = step.eqn.params.get("dimension", step.eqn.params.get("axis", -1)) % rank
+    kind = step.common()
+    if kind.relation is Relation.SHARD and kind.axis == dimension:
+        raise UnprovenError("goes through the examples of a device in order")
+    if name == "cumsum" and kind.relation in (Relation.SAME, Relation.SHARD, Relation.SUM):
+        return kind
+    return step.exact()
+
+
+def window(step: Step) -> Result:
+    """A window that takes one example at a time."""
+    step.require_same_params()
+    kind = step.common()
+    if kind.relation is Relation.SHARD and not _is_one_wide(step, kind.axis):
+        raise UnprovenError("has a window over several examples")
+    is_linear = kind.relation in (Relation.SAME, Relation.SHARD, Relation.SUM)
+    if step.name == "reduce_window_sum" and is_linear:
+        return kind
+    return step.exact()
+
+
+def scattered_window(step: Step) -> Result:
+    """The derivative of a maximum over windows: linear in the first operand."""
+    step.require_same_params()
+    source, operand = step.values
+    if not operand.kind.is_exact:
+        raise UnprovenError(explanation(step.values))
+    if source.kind.relation is Relation.SHARD and operand.kind.relation is Relation.SHARD:
+        same = source.kind.axis == operand.kind.axis and _is_one_wide(step, source.kind.axis)
+        segments = {source.kind.segments, operand.kind.segments} - {0}
+        if same and len(segments) <= 1:
+            return source.kind.along(source.kind.axis, max(segments, default=0))
+    if operand.kind == SAME and source.kind.relation in (Relation.SAME, Relation.SUM):
+        return source.kind
+    raise UnprovenError(explanation(step.values))
+
+
+def _is_one_wide(step: Step, axis: int) -> bool:
+    params = step.eqn.params
+    padding = params.get("padding")
+    return (
+        params["window_dimensions"][axis] == 1
+        and params["window_strides"][axis] == 1
+        and (padding is None or tuple(padding[axis]) == (0, 0))
+        and all(
+            params.get(name) is None or params[name][axis] == 1
+            for name in ("base_dilation", "window_dilation")
+        )
+    )
+
+
+def on_last_dimensions(count: int) -> Rule:
+    """Rules of functions of the last dimensions, for each index of those before them."""
+
+    def rule(step: Step) -> Result:
+        step.require_same_params()
+        kind = step.exact()
+        if kind.relation is Relation.SHARD and kind.axis >= len(step.shapes()[0]) - count:
+            raise UnprovenError("takes the examples of a device together")
+        return kind
+
+    return rule
+
+
+def fourier(step: Step) -> Result:
+    step.require_same_params()
+    [kind] = step.kinds
+    last = len(step.shapes()[0]) - len(step.eqn.params["fft_lengths"])
+    if kind.relation is Relation.SHARD and kind.axis >= last:
+        raise UnprovenError("takes the examples of a device together")
+    if kind.relation in (Relation.SAME, Relation.SHARD, Relation.SUM):
+        return kind
+    raise UnprovenError(explanation(step.values))
+
+
+_REDUCTIONS = ["reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"]
+_MATRICES = ["cholesky", "lu", "qr", "householder_product", "eigh", "eig", "svd", "schur"]
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys([*_REDUCTIONS, "reduce_xor", "argmax", "argmin"], reduction),
+    **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"], along_one_axis),
+    **dict.fromkeys(["sort", "top_k"], along_one_axis),
+    **dict.fromkeys(["reduce_window_sum", "reduce_window_max", "reduce_window_min"], window),
+    "select_and_scatter_add": scattered_window,
+    **dict.fromkeys([*_MATRICES, "triangular_solve", "tridiagonal_solve"], on_last_dimensions(2)),
+    "fft": fourier,
+}
+ZERO_STAYS = {"reduce_sum", "cumsum", "reduce_window_sum"}

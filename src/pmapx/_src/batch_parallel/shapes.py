@@ -1,0 +1,275 @@
+"""Rules of operations that rearrange elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jax.extend.core import JaxprEqn
+
+from pmapx._src.batch_parallel.kinds import (
+    SAME,
+    Kind,
+    Relation,
+    UnprovenError,
+    Value,
+    shard,
+)
+from pmapx._src.batch_parallel.steps import (
+    Result,
+    Rule,
+    Step,
+    differing_axis,
+    explanation,
+)
+
+_ACROSS = "takes examples by their position on a device"
+
+
+def reshape(step: Step) -> Result:
+    """The elements stay in order; a sharded axis may be merged with others or divided."""
+    [kind] = step.kinds
+    (local, whole), (to_local, to_whole) = step.shapes(), step.out_shapes()
+    if step.eqn.params.get("dimensions") is not None:
+        raise UnprovenError("permutes dimensions")
+    if kind.relation in _FLAT and to_local == to_whole:
+        return Kind(_FLAT[kind.relation], kind.scale)
+    if kind.is_pointwise and to_local == to_whole:
+        return kind
+    if kind.relation in (Relation.SAME, Relation.SUM):
+        flat = _gathered_axis(to_local, to_whole, step.n)
+        if flat is not None:
+            relation = {v: k for k, v in _FLAT.items()}[kind.relation]
+            return Kind(relation, kind.scale, flat)
+    to = differing_axis((to_local, to_whole), step.n)
+    if to is not None and kind.relation is Relation.SAME and local == whole:
+        raise UnprovenError("has a shape that depends on the per-device batch size")
+    if to is None or kind.relation is not Relation.SHARD:
+        raise UnprovenError(_ACROSS)
+    before, before_to = math.prod(local[: kind.axis]), math.prod(to_local[:to])
+    if to_local[to] == local[kind.axis] and before == before_to:
+        return kind.along(to)
+    ahead = before * max(kind.segments, 1)
+    segments, rest = divmod(ahead, before_to)
+    if rest == 0 and segments and to_local[to] % segments == 0:
+        return kind.along(to, segments)
+    if ahead == 1 and to == 1:
+        return Kind(Relation.SPLIT, kind.scale, 0)
+    raise UnprovenError(_ACROSS)
+
+
+_FLAT = {Relation.FLAT: Relation.SAME, Relation.FLAT_SUM: Relation.SUM}
+
+
+def _gathered_axis(local: tuple[int, ...], whole: tuple[int, ...], n: int) -> int | None:
+    """Returns k where dimensions k and k + 1 are (n, b) on a device and (1, n * b) in all."""
+    for k in range(len(local) - 1 if len(local) == len(whole) else 0):
+        is_gathered = (local[k], whole[k]) == (n, 1) and whole[k + 1] == n * local[k + 1]
+        if is_gathered and (local[:k], local[k + 2 :]) == (whole[:k], whole[k + 2 :]):
+            return k
+    return None
+
+
+def transpose(step: Step) -> Result:
+    step.require_same_params()
+    [kind] = step.kinds
+    if kind.relation is Relation.SHARD:
+        return kind.along(tuple(step.eqn.params["permutation"]).index(kind.axis))
+    return _pointwise(kind)
+
+
+def broadcast(step: Step) -> Result:
+    step.require_same_params("shape", "sharding")
+    kind, axis = step.kinds[0], differing_axis(step.out_shapes(), step.n)
+    dimensions = tuple(step.eqn.params["broadcast_dimensions"])
+    if len(step.values) > 1:
+        raise UnprovenError("has a dynamic shape")
+    if kind.relation is Relation.SHARD:
+        to = int(dimensions[kind.axis])
+        if axis != to or step.out_shapes()[0][to] != step.shapes()[0][kind.axis]:
+            raise UnprovenError("pairs each example with the others on its device")
+        return kind.along(to)
+    if axis is None:
+        return _pointwise(kind)
+    if kind.relation is not Relation.SAME:
+        raise UnprovenError(explanation([Value(kind), Value(shard(axis))]))
+    return shard(axis, kind.scale, 0)
+
+
+def squeeze(step: Step) -> Result:
+    step.require_same_params()
+    [kind] = step.kinds
+    dropped = {d % len(step.shapes()[0]) for d in step.eqn.params["dimensions"]}
+    if kind.relation is Relation.SHARD:
+        return kind.along(kind.axis - sum(d < kind.axis for d in dropped))
+    return _pointwise(kind)
+
+
+def reversal(step: Step) -> Result:
+    step.require_same_params()
+    [kind] = step.kinds
+    if kind.relation is Relation.SHARD:
+        if kind.axis in step.eqn.params["dimensions"] and kind.segments:
+            raise UnprovenError(_ACROSS)
+        return kind
+    return _pointwise(kind)
+
+
+def slicing(step: Step) -> Result:
+    [kind] = step.kinds
+    if kind.relation is not Relation.SHARD:
+        step.require_same_params()
+        return _pointwise(kind)
+    (local, whole), axis = step.shapes(), kind.axis
+    (first, last, stride), others = _bounds(step.eqn, axis)
+    (whole_first, whole_last, _), whole_others = _bounds(step.twin, axis)
+    if others != whole_others:
+        raise UnprovenError("depends on the per-device batch size in its bounds")
+    if stride != 1:
+        raise UnprovenError(_ACROSS)
+    if (first, last) == (0, local[axis]) and (whole_first, whole_last) == (0, whole[axis]):
+        return kind
+    # A run of segments, such as one half of what was concatenated along the batch.
+    part = local[axis] // max(kind.segments, 1)
+    is_aligned = part and not (first % part or last % part)
+    if not is_aligned or (whole_first, whole_last) != (first * step.n, last * step.n):
+        raise UnprovenError(_ACROSS)
+    return kind.along(axis, (last - first) // part if kind.segments else 0)
+
+
+def _bounds(eqn: JaxprEqn, axis: int) -> tuple[tuple[int, int, int], list[Any]]:
+    """Returns start, limit and stride of a slice along an axis, and along the others."""
+    starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
+    strides = eqn.params["strides"] or (1,) * len(starts)
+    every = list(zip(starts, limits, strides, strict=True))
+    return every[axis], every[:axis] + every[axis + 1 :]
+
+
+def splitting(step: Step) -> Result:
+    [kind] = step.kinds
+    if kind.relation is not Relation.SHARD:
+        step.require_same_params()
+        return _pointwise(kind)
+    axis = step.eqn.params["axis"]
+    if axis != kind.axis:
+        step.require_same_params()
+        return kind
+    part = step.shapes()[0][axis] // max(kind.segments, 1)
+    sizes, whole_sizes = step.params("sizes")
+    if any(s % part or w != s * step.n for s, w in zip(sizes, whole_sizes, strict=True)):
+        raise UnprovenError(_ACROSS)
+    return [kind.along(axis, size // part if kind.segments else 0) for size in sizes]
+
+
+def concatenation(step: Step) -> Result:
+    step.require_same_params()
+    dimension = step.eqn.params["dimension"]
+    kind = step.common()
+    if kind.relation is not Relation.SHARD:
+        return _pointwise(kind)
+    if kind.axis != dimension:
+        return kind
+    lengths = {
+        step.shapes(k)[0][dimension] // max(value.kind.segments, 1)
+        for k, value in enumerate(step.values)
+    }
+    if len(lengths) != 1 or any(v.kind.relation is not Relation.SHARD for v in step.values):
+        raise UnprovenError("concatenates batches of different sizes")
+    return kind.along(dimension, sum(max(value.kind.segments, 1) for value in step.values))
+
+
+def stacking(step: Step) -> Result:
+    step.require_same_params()
+    kind, axis = step.common(), step.eqn.params["axis"]
+    if kind.relation is Relation.SHARD:
+        return kind.along(kind.axis + (axis <= kind.axis))
+    return _pointwise(kind)
+
+
+def unstacking(step: Step) -> Result:
+    step.require_same_params()
+    [kind], axis = step.kinds, step.eqn.params["axis"]
+    if kind.relation is Relation.SHARD:
+        if kind.axis == axis:
+            raise UnprovenError(_ACROSS)
+        return kind.along(kind.axis - (axis < kind.axis))
+    return _pointwise(kind)
+
+
+def columns(step: Step) -> Result | None:
+    """Indices of several dimensions, the first of which may be the position in the batch."""
+    dimension = step.eqn.params["dimension"]
+    if dimension != len(step.out_shapes()[0]) - 1 or any(
+        step.shapes(k)[0][dimension] != 1 for k in range(len(step.values))
+    ):
+        return None
+    unknown = [value for value in step.values if value.is_unknown]
+    if any(value.pair is None for value in unknown):
+        return None
+    return Value(unknown[0].kind, columns=tuple(step.values))
+
+
+def padding(step: Step) -> Result:
+    step.require_same_params()
+    operand, fill = step.values
+    kind = step.common()
+    if kind.relation is Relation.SHARD:
+        if any(step.eqn.params["padding_config"][kind.axis]):
+            raise UnprovenError("pads the batch of each device")
+        if operand.kind.relation is not Relation.SHARD or fill.kind.relation is Relation.SHARD:
+            raise UnprovenError(_ACROSS)
+        return kind
+    return _pointwise(kind)
+
+
+def tile(step: Step) -> Result:
+    kind, repetitions = step.kinds[0], list(step.eqn.params["reps"])
+    step.require_same_params()
+    if kind.relation is Relation.SHARD:
+        if repetitions[kind.axis] != 1:
+            raise UnprovenError("repeats the batch of each device")
+        return kind
+    return _pointwise(kind)
+
+
+def iota(step: Step) -> Result:
+    axis = differing_axis(step.out_shapes(), step.n)
+    step.require_same_params("shape", "sharding")
+    if axis is None:
+        return SAME
+    if axis == step.eqn.params["dimension"]:
+        raise UnprovenError("counts the examples of a device")
+    return shard(axis, 0, 0)
+
+
+def bitcast(step: Step) -> Result:
+    step.require_same_params()
+    kind = step.exact()
+    if kind.axis >= min(len(step.shapes()[0]), len(step.out_shapes()[0])):
+        raise UnprovenError(_ACROSS)
+    return kind
+
+
+def _pointwise(kind: Kind) -> Kind:
+    if not kind.is_pointwise:
+        raise UnprovenError(_ACROSS)
+    return kind
+
+
+RULES: dict[str, Rule] = {
+    "reshape": reshape,
+    "transpose": transpose,
+    "broadcast_in_dim": broadcast,
+    "squeeze": squeeze,
+    "rev": reversal,
+    "slice": slicing,
+    "split": splitting,
+    "concatenate": concatenation,
+    "stack": stacking,
+    "unstack": unstacking,
+    "pad": padding,
+    "tile": tile,
+    "iota": iota,
+    "bitcast_convert_type": bitcast,
+}
+ZERO_STAYS = set(RULES) - {"iota", "bitcast_convert_type"}

@@ -1,0 +1,170 @@
+"""One equation of a body in both of its traces, and what rules need to know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+from pmapx._src.batch_parallel.kinds import Kind, Relation, UnprovenError, Value, common_kind
+from pmapx._src.replication import jaxprs
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+Result = Kind | Value | Sequence[Kind | Value]
+Rule = Callable[["Step"], Result]
+"""From an equation to the kinds of its results: one for all of them, or one each."""
+
+
+OTHER_SHAPE = "has a shape that depends on the number of devices, or unusually on the batch size"
+
+
+@dataclasses.dataclass
+class Step:
+    """An equation.
+
+    Attributes:
+      eqn: as each device runs it.
+      twin: the same with the global batch.
+      values: what is known of its operands.
+      n: the number of devices.
+      axis_name: of the mapped axis.
+      powers: set by the rule of a collective: by which power of n each result is multiplied over
+        the global batch, where the collective is the identity.
+    """
+
+    eqn: JaxprEqn
+    twin: JaxprEqn
+    values: list[Value]
+    n: int
+    axis_name: Hashable
+    powers: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [value.kind for value in self.values]
+
+    @property
+    def name(self) -> str:
+        return str(self.eqn.primitive.name)
+
+    def shapes(self, operand: int = 0) -> Shapes:
+        return shape_of(self.eqn.invars[operand]), shape_of(self.twin.invars[operand])
+
+    def out_shapes(self, result: int = 0) -> Shapes:
+        return shape_of(self.eqn.outvars[result]), shape_of(self.twin.outvars[result])
+
+    def dtype(self, operand: int = 0) -> Any:
+        return dtype_of(self.eqn.invars[operand])
+
+    def out_dtype(self) -> Any:
+        return dtype_of(self.eqn.outvars[0])
+
+    def params(self, name: str) -> tuple[Any, Any]:
+        return self.eqn.params[name], self.twin.params[name]
+
+    def require_same_params(self, *but: str) -> None:
+        """Raises UnprovenError if a parameter, other than some, differs between the traces."""
+        for name in {*self.eqn.params, *self.twin.params} - set(but):
+            one, other = self.eqn.params.get(name), self.twin.params.get(name)
+            if not same_parameter(one, other):
+                raise UnprovenError(f"depends on the per-device batch size in its `{name}`")
+
+    def common(self, values: Sequence[Value] | None = None) -> Kind:
+        values = self.values if values is None else values
+        kind = common_kind(values)
+        if kind is None:
+            raise UnprovenError(explanation(values))
+        return kind
+
+    def exact(self, values: Sequence[Value] | None = None) -> Kind:
+        """Returns the common kind of operands of a function that is not linear."""
+        values = self.values if values is None else values
+        kind = self.common(values)
+        if not kind.is_exact:
+            raise UnprovenError(explanation(values))
+        return kind
+
+
+def shape_of(atom: Any) -> tuple[int, ...]:
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+def dtype_of(atom: Any) -> Any:
+    return getattr(atom.aval, "dtype", None)
+
+
+def differing_axis(shapes: Shapes, n: int) -> int | None:
+    """Returns the only axis that is n times longer over the global batch, if any is longer."""
+    local, whole = shapes
+    axes = [k for k, (a, b) in enumerate(zip(local, whole, strict=True)) if a != b]
+    if not axes:
+        return None
+    if len(axes) > 1 or whole[axes[0]] != n * local[axes[0]]:
+        raise UnprovenError(OTHER_SHAPE)
+    return axes[0]
+
+
+def same_parameter(one: Any, other: Any) -> bool:
+    """Whether two parameters are equal; jaxprs, if they are the same program."""
+    if one is other:
+        return True
+    if isinstance(one, Jaxpr | ClosedJaxpr) and isinstance(other, Jaxpr | ClosedJaxpr):
+        return str(one) == str(other) and not _constants_differ(one, other)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(same_parameter, one, other))
+    if callable(one) and callable(other):  # A rule for derivatives, which nobody takes any more.
+        return type(one) is type(other)
+    try:
+        return bool(np.all(one == other))
+    except (TypeError, ValueError):
+        return False
+
+
+def _constants_differ(one: Any, other: Any) -> bool:
+    values = getattr(one, "consts", ()), getattr(other, "consts", ())
+    return len(values[0]) != len(values[1]) or any(
+        a is not b and not np.array_equal(a, b) for a, b in zip(*values, strict=True)
+    )
+
+
+def has_collectives(eqn: JaxprEqn, axis_name: Hashable) -> bool:
+    """Whether an equation, or one inside of it, names the mapped axis."""
+    named = (
+        jaxprs.axis_names(value, (axis_name,)) for key, value in eqn.params.items() if "ax" in key
+    )
+    if any(axis_name in axes for axes in named):
+        return True
+    inner = jaxprs.subjaxprs(list(eqn.params.values()))
+    return any(has_collectives(each, axis_name) for jaxpr in inner for each in jaxpr.eqns)
+
+
+def description(value: Value) -> str:
+    kind = value.kind
+    if kind.relation is Relation.SUM and kind.scale == 1:
+        return "a mean over the device's own examples"
+    if kind.relation is Relation.SHARD:
+        return kind.relation.value + (" scaled by the batch size" if kind.scale else "")
+    if kind.relation is Relation.SAME and kind.scale:
+        return "a number that depends on the per-device batch size"
+    return kind.relation.value
+
+
+def explanation(values: Sequence[Value]) -> str:
+    """Says why an operation on several values has no version over the global batch."""
+    known = [value for value in values if not value.is_zero]
+    kinds = {value.kind.relation for value in known}
+    local = kinds & {Relation.SUM, Relation.MAX, Relation.MIN}
+    worst = next((v for v in known if v.kind.relation in local), None)
+    if worst is not None and Relation.SHARD in kinds:
+        return f"combines per-example values with {description(worst)}"
+    if worst is not None:
+        return f"is not linear in {description(worst)}"
+    if len({value.kind.axis for value in known if value.kind.relation is Relation.SHARD}) > 1:
+        return "pairs each example with the others on its device"
+    if len({v.kind.segments for v in known if v.kind.relation is Relation.SHARD} - {0}) > 1:
+        return "pairs examples that are in a different order over the global batch"
+    scaled = next((value for value in known if value.kind.scale), known[0] if known else values[0])
+    return f"takes {description(scaled)}"
