@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.write.rewrite import Rewriting
 from pmapx._src.lint import fixing, rules
 from pmapx._src.lint.finding import Finding
@@ -25,13 +24,13 @@ def with_current_names(
     A file without a use of pmap is changed too: the program needs all its files to run.
     """
     by_path = {file.path: file for file in rewritten}
-    project = Project(paths)
     done, count = [], 0
     for path in paths:
         file = by_path.get(path)
         data = sources.read_bytes(path) if file is None else file.after
         if isinstance(data, bytes) and _search().is_in(data):
-            fixed = fixing.fix_file(project, path, data, _is_removed)
+            # A removed name is one of this file's own imports: the other files need not be read.
+            fixed = fixing.fix_text(path, data, _is_removed, is_unsafe=False)
             count += len(fixed.fixed)
             if fixed.fixed:
                 file = file or Rewriting(path, data, data, ())
