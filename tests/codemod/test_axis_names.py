@@ -1,5 +1,6 @@
-"""State that is put on devices for a map lies on a mesh of the map's name: one program, not two."""
+"""State that is put on devices for a map is placed on the map's mesh: one program, not two."""
 
+import re
 import sys
 import textwrap
 import types
@@ -35,8 +36,9 @@ def migrated(tmp_path, text, **options):
 
 @pytest.mark.parametrize("options", [
     {},
+    {"style": "stacked"},
     {"style": "replicated", "named": ["train_step:state"]},
-], ids=["stacked", "replicated"])  # fmt: skip
+], ids=["global", "stacked", "replicated"])  # fmt: skip
 @pytest.mark.parametrize("axis", ["batch", "chips"])
 def test_a_migrated_step_is_compiled_once(tmp_path, options, axis):
     names = {}
@@ -65,7 +67,7 @@ def test_a_step_is_compiled_once_for_state_that_flax_replicated(
     monkeypatch.setitem(sys.modules, "flax", flax)
     monkeypatch.setitem(sys.modules, "flax.jax_utils", utils)
     names = {}
-    exec(migrated(tmp_path, text), names)
+    exec(migrated(tmp_path, text, style="stacked"), names)
 
     assert names["step"]._cache_size() == 1
     assert names["state"].tolist() == [6.0] * jax.device_count()
@@ -80,19 +82,21 @@ def test_flax_keeps_its_replicate_where_nothing_is_mapped(tmp_path):
     ("maps", "name"),
     [
         ("f = jax.pmap(abs, axis_name='i')", "i"),
-        ("f = jax.pmap(abs)", "rows"),
+        ("f = jax.pmap(abs)", "devices"),
         ("f = jax.pmap(abs); g = jax.pmap(abs, 'i')", "i"),
-        ("f = jax.pmap(abs, 'i'); g = jax.pmap(abs, 'j')", "rows"),
-        ("f = jax.pmap(abs, axis_name=unknown())", "rows"),
+        ("f = jax.pmap(abs, 'j'); g = jax.pmap(abs, 'i'); h = jax.pmap(len, 'i')", "i"),
+        ("f = jax.pmap(abs, axis_name=unknown())", "devices"),
     ],
     ids=str,
 )
-def test_the_name_is_that_of_the_files_maps(tmp_path, maps, name):
+def test_the_name_is_that_of_most_of_the_files_maps(tmp_path, maps, name):
     text = migrated(
-        tmp_path, f"import jax\n{maps}\nx = jax.device_put_replicated(1, jax.devices())\n"
+        tmp_path,
+        f"import jax\n{maps}\nx = jax.device_put_replicated(1, jax.devices())\n",
+        style="stacked",
     )
 
-    assert f'def device_put_sharded(shards, devices, axis_name="{name}"):' in text
+    assert re.search(rf"NamedSharding\(\w*mesh, jax\.P\(.{name}.\)\)", text)
 
 
 def test_a_file_that_makes_no_map_asks_the_others(tmp_path):
@@ -101,6 +105,7 @@ def test_a_file_that_makes_no_map_asks_the_others(tmp_path):
         "import jax\nimport steps\nx = jax.device_put_replicated(1, jax.devices())\nsteps.f(x)\n"
     )
 
-    files = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).changed}
+    changed = migrate([str(tmp_path)], style="stacked").changed
+    files = {file.path: file.after.decode() for file in changed}
 
-    assert 'axis_name="batch"):' in files[str(tmp_path / "main.py")]
+    assert 'jax.NamedSharding(mesh, jax.P("batch"))' in files[str(tmp_path / "main.py")]

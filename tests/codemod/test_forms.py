@@ -13,7 +13,7 @@ from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.write import plans
 
 COUNTED = "N = jax.local_device_count()\n"
-OF_PROCESSES = COUNTED + "RANK = jax.process_index()\n"
+OF_PROCESSES = COUNTED + "SHARE = BATCH // jax.process_count()\n"
 CASES = {
     "a map whose axes can be read": (COUNTED + "f = jax.pmap(abs)", "shard_map_call"),
     "the same as a decorator": (COUNTED + "@jax.pmap\ndef f(x): return x", "shard_map_decorator"),
@@ -105,6 +105,6 @@ def test_what_is_inside_an_f_string_is_written_at_its_place_or_left(tmp_path):
     after, outcomes = rewritten(tmp_path, text)
     assert not outcomes[0].reason
     assert {each.reason for each in outcomes} <= {"", plans.MISPLACED}
-    changed = after.decode().replace("map_rows", "jax.pmap").replace("first_row(y)", "y[0]")
+    changed = after.decode().replace("map_rows", "jax.pmap")
     changed = changed.replace("{device_put", "{jax.device_put")
     assert changed.endswith(text.partition("\nprint(")[2])

@@ -2,7 +2,6 @@
 
 import textwrap
 
-import numpy as np
 import pytest
 from migrated import migrate, rewritten
 from pmap_programs import COUNTED, HEAD, PROGRAMS, WRITTEN_OUT
@@ -11,13 +10,19 @@ TEXTS = {
     "a call": (
         "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
         step = jax.jit(
             jax.shard_map(
-                on_one_row(f),
-                mesh=jax.sharding.Mesh(jax.devices(), ('b',)),
+                lambda *args: jax.tree.map(
+                    lambda x: jax.numpy.expand_dims(x, 0),
+                    f(*jax.tree.map(lambda x: x[0], args)),
+                ),
+                mesh=mesh,
                 in_specs=jax.P('b'),
                 out_specs=jax.P('b'),
-                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                check_vma=False,
             ),
             donate_argnums=(0,),
         )  # why
@@ -26,13 +31,20 @@ TEXTS = {
     "axes": (
         "step = jax.pmap(f, 'b', in_axes=(None, 1, {'x': 0}), out_axes=(None, 0))\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
         step = jax.jit(
             jax.shard_map(
-                on_one_row_along(f, in_axes=(None, 1, {'x': 0}), out_axes=(None, 0)),
-                mesh=jax.sharding.Mesh(jax.devices(), ('b',)),
+                lambda arg0, arg1, arg2: (lambda a, b: (a, jax.tree.map(lambda x: x[None], b)))(*f(
+                        arg0,
+                        jax.tree.map(lambda x: x[:, 0], arg1),
+                        {'x': jax.tree.map(lambda x: x[0], arg2['x'])},
+                    )),
+                mesh=mesh,
                 in_specs=(jax.P(), jax.P(None, 'b'), {'x': jax.P('b')}),
                 out_specs=(jax.P(), jax.P('b')),
-                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                check_vma=False,
             ),
         )
         """,
@@ -40,34 +52,46 @@ TEXTS = {
     "a decorator": (
         "# above\n@jax.pmap  # beside\ndef g(x): return x\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),),
+            ("devices",),
+            axis_types=(jax.sharding.AxisType.Auto,),
+        )
+
+
         # above
         @jax.jit
         @jax.shard_map(
-            mesh=jax.sharding.Mesh(jax.devices(), ("rows",)),
-            in_specs=jax.P("rows"),
-            out_specs=jax.P("rows"),
-            check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
-        )
-        @on_one_row  # beside
-        def g(x): return x
+            mesh=mesh,
+            in_specs=jax.P("devices"),
+            out_specs=jax.P("devices"),
+            check_vma=False,
+        )  # beside
+        def g(x):
+            x = jax.tree.map(lambda x: x[0], x)
+            return jax.tree.map(lambda x: x[None], x)
         """,
     ),
     "a decorator in a class": (
-        "class A:\n    @staticmethod\n    @functools.partial(jax.pmap, axis_name='i', "
-        "in_axes=(0, None), donate_argnums=0)\n    def g(x, y): return x\n",
+        "class A:\n    @staticmethod\n    @functools.partial(jax.pmap, axis_name='i', in_axes=(0, None), donate_argnums=0)\n    def g(x, y): return x\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
+
+
         class A:
             @staticmethod
             @functools.partial(jax.jit, donate_argnums=0)
-            @functools.partial(
-                jax.shard_map,
-                mesh=jax.sharding.Mesh(jax.devices(), ('i',)),
+            @jax.shard_map(
+                mesh=mesh,
                 in_specs=(jax.P('i'), jax.P()),
                 out_specs=jax.P('i'),
-                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                check_vma=False,
             )
-            @functools.partial(on_one_row_along, in_axes=(0, None))
-            def g(x, y): return x
+            def g(x, y):
+                x = jax.tree.map(lambda x: x[0], x)
+                return jax.tree.map(lambda x: x[None], x)
         """,
     ),
     "in a function, on some devices": (
@@ -76,80 +100,187 @@ TEXTS = {
         def main(f):
             return [abs, jax.jit(
                 jax.shard_map(
-                    on_one_row(abs),
-                    mesh=jax.sharding.Mesh(jax.devices()[:2], ("rows",)),
-                    in_specs=jax.P("rows"),
-                    out_specs=jax.P("rows"),
-                    check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                    lambda *args: jax.tree.map(
+                        lambda x: jax.numpy.expand_dims(x, 0),
+                        abs(*jax.tree.map(lambda x: x[0], args)),
+                    ),
+                    mesh=jax.sharding.Mesh(jax.devices()[:2], ("devices",), axis_types=(jax.sharding.AxisType.Auto,)),
+                    in_specs=jax.P("devices"),
+                    out_specs=jax.P("devices"),
+                    check_vma=False,
                 ),
             )]
         main(1)
         """,
     ),
     "comments inside": (
-        "step = jax.pmap(\n    lambda x: (  # here\n        x\n    ),  # the step\n"
-        "    # the axis\n    axis_name='b',\n)  # why\n",
+        "step = jax.pmap(\n    lambda x: (  # here\n        x\n    ),  # the step\n    # the axis\n    axis_name='b',\n)  # why\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
         step = jax.jit(
             # the step
             # the axis
             jax.shard_map(
-                on_one_row(lambda x: (  # here
+                lambda *args: jax.tree.map(
+                    lambda x: x[None],
+                    (lambda x: (  # here
                     x
-                )),
-                mesh=jax.sharding.Mesh(jax.devices(), ('b',)),
+                ))(
+                        *jax.tree.map(lambda x: x[0], args),
+                    ),
+                ),
+                mesh=mesh,
                 in_specs=jax.P('b'),
                 out_specs=jax.P('b'),
-                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                check_vma=False,
             ),
         )  # why
         """,
     ),
     "comments inside a decorator": (
-        "# above\n@functools.partial(\n    jax.pmap,  # mapped\n    axis_name='i',  # why\n)\n"
-        "def g(x): return x\n",
+        "# above\n@functools.partial(\n    jax.pmap,  # mapped\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
+        )
+
+
         # above
         # mapped
         # why
         @jax.jit
-        @functools.partial(
-            jax.shard_map,
-            mesh=jax.sharding.Mesh(jax.devices(), ('i',)),
-            in_specs=jax.P('i'),
-            out_specs=jax.P('i'),
-            check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+        @jax.shard_map(
+            mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False
         )
-        @on_one_row
-        def g(x): return x
+        def g(x):
+            x = jax.tree.map(lambda x: x[0], x)
+            return jax.tree.map(lambda x: x[None], x)
         """,
     ),
     "what looks like a comment": (
         "step = jax.pmap(lambda x: named(x, 'a  # b'))\n",
         """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),),
+            ('devices',),
+            axis_types=(jax.sharding.AxisType.Auto,),
+        )
         step = jax.jit(
             jax.shard_map(
-                on_one_row(lambda x: named(x, 'a  # b')),
-                mesh=jax.sharding.Mesh(jax.devices(), ("rows",)),
-                in_specs=jax.P("rows"),
-                out_specs=jax.P("rows"),
-                check_vma=False,  # it reduces its gradients over the axis itself, as under pmap
+                lambda x: jax.tree.map(lambda x: x[None], named(jax.tree.map(lambda x: x[0], x), 'a  # b')),
+                mesh=mesh,
+                in_specs=jax.P('devices'),
+                out_specs=jax.P('devices'),
+                check_vma=False,
             ),
         )
         """,
     ),
     "of several processes": (
-        "print(jax.process_index())\ndef main():\n    g = jax.pmap(abs, 'i', donate_argnums=0)\n",
+        "batch = 64 // jax.process_count()\ndef main(x):\n    g = jax.pmap(abs, 'i', donate_argnums=0)\n    return g(x)\n",
         """\
-        print(jax.process_index())
-        def main():
-            g = map_own_rows(
-                on_one_row(abs),
-                mesh=jax.sharding.Mesh(jax.devices(), ('i',)),
-                in_specs=jax.P('i'),
-                out_specs=jax.P('i'),
+        batch = 64 // jax.process_count()
+        def main(x):
+            mesh = jax.sharding.Mesh(
+                sorted(jax.devices(), key=lambda device: device.process_index),
+                ('i',),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            g = jax.jit(
+                jax.shard_map(
+                    lambda *args: jax.tree.map(
+                        lambda x: jax.numpy.expand_dims(x, 0),
+                        abs(*jax.tree.map(lambda x: x[0], args)),
+                    ),
+                    mesh=mesh,
+                    in_specs=jax.P('i'),
+                    out_specs=jax.P('i'),
+                    check_vma=False,
+                ),
                 donate_argnums=0,
             )
+            return multihost_utils.global_array_to_host_local_array(
+                g(
+                    multihost_utils.host_local_array_to_global_array(x, mesh, jax.P('i')),
+                ),
+                mesh,
+                jax.P('i'),
+            )
+        """,
+    ),
+    "state and batch": (
+        'def main(state, batches):\n    def step(state, batch):\n        """One step."""\n        state = state - jax.lax.pmean(batch.sum(), \'b\')\n        return state, batch.mean()\n\n    p_step = jax.pmap(step, \'b\', in_axes=(None, 0), out_axes=(None, 0))\n    for batch in batches:\n        state, loss = p_step(state, batch)\n',
+        """\
+        def main(state, batches):
+            def step(state, batch):
+                \"\"\"One step.\"\"\"
+                batch = batch[0]
+                state = state - jax.lax.pmean(batch.sum(), 'b')
+                return state, batch.mean()[None]
+
+            mesh = jax.make_mesh(
+                (jax.device_count(),), ("b",), axis_types=(jax.sharding.AxisType.Auto,)
+            )
+            p_step = jax.jit(
+                jax.shard_map(
+                    step,
+                    mesh=mesh,
+                    in_specs=(jax.P(), jax.P('b')),
+                    out_specs=(jax.P(), jax.P('b')),
+                    check_vma=False,
+                ),
+            )
+            for batch in batches:
+                state, loss = p_step(state, batch)
+        """,
+    ),
+    "a static argument": (
+        "g = jax.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)\n",
+        """\
+        mesh = jax.make_mesh(
+            (jax.device_count(),),
+            ("devices",),
+            axis_types=(jax.sharding.AxisType.Auto,),
+        )
+        g = jax.jit(
+            lambda x, n: jax.shard_map(
+                lambda x_: jax.tree.map(
+                    lambda x: x[None], (lambda x, n: x * n)(x_[0], n_)
+                ),
+                mesh=mesh,
+                in_specs=jax.P("devices"),
+                out_specs=jax.P("devices"),
+                check_vma=False,
+            )(x),
+            static_argnums=1,
+        )
+        """,
+    ),
+    "a map that takes its function's name": (
+        "def main(x):\n    def step(x):\n        return x + 1\n\n    step = jax.pmap(step)\n    return step(x), step(x)\n",
+        """\
+        def main(x):
+            def step(x):
+                x = x[0]
+                return (x + 1)[None]
+
+            mesh = jax.make_mesh(
+                (jax.device_count(),),
+                ("devices",),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            step = jax.jit(
+                jax.shard_map(
+                    step,
+                    mesh=mesh,
+                    in_specs=jax.P("devices"),
+                    out_specs=jax.P("devices"),
+                    check_vma=False,
+                ),
+            )
+            return step(x), step(x)
         """,
     ),
 }
@@ -165,8 +296,9 @@ def test_the_text_of_a_map_that_is_written_out(tmp_path, case):
 NOT = {
     "nothing counts devices": "def f(x): return x\ng = jax.pmap(f)\n",
     "some of the devices": COUNTED + "d = jax.local_devices()[:N]\nf = jax.pmap(abs)\n",
-    "called at once": COUNTED + "y = jax.pmap(abs)(ROWS)\n",
-    "static arguments": COUNTED + "f = jax.pmap(pow, static_broadcasted_argnums=1)\n",
+    "a part called at once": COUNTED + "y = jax.pmap(abs)(ROWS[:3])\n",
+    "static arguments of who knows what": COUNTED
+    + "f = jax.pmap(pow, static_broadcasted_argnums=1)\n",
     "axes that are not written": COUNTED + "axes = 0, 1\nf = jax.pmap(pow, in_axes=axes)\n",
     "axes from the end": COUNTED + "f = jax.pmap(abs, out_axes=-1)\n",
     "a name that is not known": COUNTED + "def f(name):\n    g = jax.pmap(abs, name)\n",
@@ -179,9 +311,6 @@ NOT = {
     "made in each of two calls": (
         COUNTED + "def f(x): return x\ndef main():\n    g = jax.pmap(f)\nmain()\nmain()\n"
     ),
-    "devices chosen after imports": (
-        COUNTED + "f = jax.pmap(abs)\ndef main():\n    jax.config.update('jax_platforms', 'cpu')\n"
-    ),
     "processes that are told of each other after imports": (
         COUNTED + "f = jax.pmap(abs)\ndef main():\n    jax.distributed.initialize()\n"
     ),
@@ -192,7 +321,6 @@ NOT = {
 def test_what_cannot_be_written_out_looks_at_its_arguments(tmp_path, case):
     after, outcomes = rewritten(tmp_path, HEAD + NOT[case])
     assert [each.reason for each in outcomes] == [""]
-    assert b"on_one_row" not in after
     assert b"one_row_each(" in after
 
 
@@ -200,7 +328,8 @@ def test_what_cannot_be_written_out_looks_at_its_arguments(tmp_path, case):
 def test_a_program_that_counts_its_devices_has_its_maps_written_out(tmp_path, name):
     after, outcomes = rewritten(tmp_path, HEAD + COUNTED + PROGRAMS[name])
     assert [each.reason for each in outcomes] == [""] * len(outcomes)
-    assert b"on_one_row" in after
+    assert b"jax.jit" in after
+    assert b"\ndef one_row_each" not in after
     assert rewritten(tmp_path, after) == (after, ())
 
 
@@ -208,7 +337,8 @@ def test_another_file_may_count_the_devices(tmp_path):
     (tmp_path / "data.py").write_text("import jax\ndef shard(x, n=jax.local_device_count()): ...\n")
     (tmp_path / "train.py").write_text("import jax\nf = jax.pmap(abs)\n")
     (file,) = migrate([str(tmp_path)]).files
-    assert b"jax.shard_map(\n        on_one_row(abs)," in file.after
+    assert b"one_row_each" not in file.after
+    assert b"jax.shard_map(" in file.after
 
 
 def test_what_an_earlier_run_wrote_does_not_count_the_devices(tmp_path):
@@ -217,10 +347,9 @@ def test_what_an_earlier_run_wrote_does_not_count_the_devices(tmp_path):
     assert b"g = jax.jit(one_row_each(abs))\n" in second
 
 
-def test_a_map_with_more_rows_than_devices_ends_with_an_error(tmp_path):
-    program = "import jax\nimport numpy as np\nn = jax.device_count()\nf = jax.pmap(abs)\n"
-    names = {}
-    exec(compile(rewritten(tmp_path, program)[0], "after", "exec"), names)
-    rows = np.ones((2 * names["n"], 3))
-    with pytest.raises(ValueError, match="size"):
-        names["f"](rows)
+def test_a_mesh_does_not_start_the_backend_where_a_program_chooses_devices_later(tmp_path):
+    program = COUNTED.replace("N = ", "def n(): return ") + "f = jax.pmap(abs, axis_name='i')\n"
+    later = "def main():\n    jax.config.update('jax_platforms', 'cpu')\n"
+    after = rewritten(tmp_path, f"import jax\n{program}{later}")[0].decode()
+    assert "f = jax.jit(\n    lambda *args: jax.shard_map(" in after
+    assert "\nmesh = " not in after

@@ -261,7 +261,7 @@ def test_an_import_of_a_removed_name_goes(tmp_path):
     text = "from jax import device_put_sharded, numpy\ny = device_put_sharded([1], numpy.d)\n"
     after, _ = rewritten(tmp_path, text)
     assert after.startswith(b"from jax import numpy\nimport jax\n")
-    assert after.endswith(b"\n\n\ny = device_put_sharded([1], numpy.d)\n")
+    assert b"device_put_sharded" not in after
 
 
 IMPORTS = {
@@ -289,15 +289,6 @@ def test_an_import_of_pmap_stays_where_another_file_takes_it_from(tmp_path):
     (tmp_path / "third.py").write_text("import first\ng = first.pmap(abs)\n")
     first = migrate([str(tmp_path)]).files[0]
     assert b"from jax import pmap" in first.after
-
-
-def test_a_row_that_goes_to_the_host_is_read_on_its_device(tmp_path):
-    after = rewritten(tmp_path, HEAD + PROGRAMS["rows_to_the_host"])[0].decode()
-    assert 'loss = float(first_row(metrics["loss"]))\n' in after
-    assert "saved = jax.device_get(first_row(state))\n" in after
-    assert "print(first_row(total), first_row(total).item(), int(first_row(total)))\n" in after
-    assert "kept = jax.tree.map(lambda x: x[0], metrics)\n" in after
-    assert after.count("def first_row(") == 1
 
 
 @pytest.mark.parametrize(

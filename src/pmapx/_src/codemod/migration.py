@@ -266,7 +266,7 @@ class Program:
             edits = restyled.edits.get(os.path.normpath(path), ())
             data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
             if isinstance(data, bytes):
-                after[path] = applied(data, edits)
+                after[path] = applied(data, edits) if edits else data
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
             changed.add(path, after[path])

@@ -1,19 +1,7 @@
-"""Functions on one device's shards: the mapped body, and reading a shard on the host."""
-
-import functools
+"""Functions on the shards of one device, or of one process."""
 
 import jax
 from jax.experimental import multihost_utils
-
-
-def first_row(tree):
-    """Returns x[0] of every leaf as its device has it, where x[0] would gather all rows first."""
-
-    def first(x):
-        near = x.addressable_shards[0].data if isinstance(x, jax.Array) else x
-        return near[0] if near.shape[1:] == x.shape[1:] else x[0]
-
-    return jax.tree.map(first, tree)
 
 
 def each_leaf(change, axes, tree):
@@ -24,33 +12,6 @@ def each_leaf(change, axes, tree):
         tree,
         is_leaf=lambda axis: axis is None,
     )
-
-
-def on_one_row(fun):
-    """Returns fun for a device's shard, one row: its axis is taken off, and put on the results."""
-
-    @functools.wraps(fun)
-    def on_shard(*args):
-        args = jax.tree.map(lambda x: jax.numpy.squeeze(x, 0), args)
-        return jax.tree.map(lambda x: jax.numpy.expand_dims(x, 0), fun(*args))
-
-    return on_shard
-
-
-def on_one_row_along(fun, in_axes=0, out_axes=0):
-    """Returns fun for a device's shard, one row along these axes, which fun does not have."""
-
-    def take_off(x, axis):
-        return x if axis is None else jax.numpy.squeeze(x, axis)
-
-    def put_on(x, axis):
-        return jax.numpy.asarray(x) if axis is None else jax.numpy.expand_dims(x, axis)
-
-    @functools.wraps(fun)
-    def on_shard(*args):
-        return each_leaf(put_on, out_axes, fun(*each_leaf(take_off, in_axes, args)))
-
-    return on_shard
 
 
 def map_own_rows(fun, mesh, in_specs, out_specs, **options):

@@ -1,6 +1,7 @@
 """What must be known of a use of pmap before a form is chosen.
 
 ``process_model`` reads from the program's words how it is run; ``nested_pmaps`` which pmap is met
-inside which; ``repeated_maps`` whether a function is mapped again and again; ``specs`` the mesh and
-the specs; ``axis_names`` the name of the mesh axis; ``copies`` which calls stack copies of a tree.
+inside which; ``repeated_maps`` whether a function is mapped again and again; ``map_calls`` which
+calls each map has; ``specs`` how its arguments and results are sharded; ``axis_names`` the name of
+the mesh axis; ``copies`` which calls stack copies of a tree, ``first_shards`` which take the first.
 """

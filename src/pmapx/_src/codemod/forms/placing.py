@@ -26,6 +26,11 @@ def obstacle(module: Module, node: ast.AST, name: str) -> str:
     call = module.parent(node)
     if not isinstance(call, ast.Call) or call.func is not node:
         return "it is not called"
+    above: ast.AST = call
+    while isinstance(above, (ast.expr, ast.keyword)):
+        if isinstance(above, ast.JoinedStr):
+            return "it is inside an f-string"
+        above = module.parent(above)
     if any(isinstance(arg, ast.Starred) for arg in call.args) or len(call.args) > 2:
         return "its arguments are unpacked"
     if _devices(call) is None and name != "flax.jax_utils.replicate":

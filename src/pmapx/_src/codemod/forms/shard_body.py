@@ -18,10 +18,11 @@ from pmapx._src.codemod.forms.mapped_function import (
     is_named_once,
     takes_its_name,
 )
+from pmapx._src.codemod.forms.python_numbers import may_return_numbers
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import between, ends, starts
+from pmapx._src.source.rewriting.edits import starts
 
 _METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel", "squeeze"})
 
@@ -53,10 +54,10 @@ def _can_name_all(use: Use) -> bool:
 
 def converts(use: Use) -> bool:
     """Returns whether an argument or a result has an axis that the body does not have."""
-    return _converts_arguments(use) or _out_axes(use) is not None
+    return _converts_arguments(use) or out_axes(use) is not None
 
 
-def _out_axes(use: Use) -> object:
+def out_axes(use: Use) -> object:
     """Returns the axes that the results of the body do not have."""
     layout = use.known_layout
     if layout.is_whole_merged:
@@ -85,7 +86,7 @@ def is_edited(use: Use) -> bool:
         return is_editable(use)
     if not converts(use):
         return False
-    is_plain = layout.is_leading and not isinstance(_out_axes(use), tuple)
+    is_plain = layout.is_leading and not isinstance(out_axes(use), tuple)
     return is_editable(use) and not (is_plain and not is_bound_again(use))
 
 
@@ -109,7 +110,7 @@ def is_editable(use: Use) -> bool:
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
-    axes = _out_axes(use)
+    axes = out_axes(use)
     return not isinstance(axes, tuple) or all(
         each.value is not None and _fits(each.value, axes) for each in mapped.returns
     )
@@ -181,7 +182,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     if layout.is_leading:
         head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
     else:
-        names = _free_names(use, function)
+        names = argument_names(use)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
         given = [
             name
@@ -196,7 +197,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 
 def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
     """Returns the text of a call's results with their axes."""
-    axes = _out_axes(use)
+    axes = out_axes(use)
     if isinstance(axes, tuple):
         results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
         parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
@@ -206,75 +207,15 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
         return call
     assert isinstance(axes, int)
     return editor.folded_call(
-        "jax.tree.map", [_adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
+        "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
     )
 
 
-def _adding(use: Use, axis: int) -> str:
+def adding(use: Use, axis: int) -> str:
     """Returns the lambda that puts an axis on each leaf of the results."""
-    if _may_return_numbers(use.function):
+    if may_return_numbers(use.function):
         return f"lambda x: {use.numpy}.expand_dims(x, {axis})"
     return f"lambda x: x[{', '.join([*[':'] * axis, 'None'])}]"
-
-
-def _may_return_numbers(mapped: MappedFunction | None) -> bool:
-    """Returns whether a result may be a number of Python's, which has no axes to add to."""
-    if mapped is None:
-        return True
-    node = mapped.node
-    values = [node.body] if isinstance(node, ast.Lambda) else [r.value for r in mapped.returns]
-    return any(_has_number(value, node) for value in values if value is not None)
-
-
-def _has_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
-    def inside(part: ast.expr) -> bool:
-        return _has_number(part, function, depth + 1)
-
-    if depth > 12:
-        return False
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float, complex))
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return any(map(inside, parts))
-        case ast.Dict(values=parts):
-            return any(map(inside, parts))
-        case ast.IfExp(body=one, orelse=other):
-            return inside(one) or inside(other)
-        case ast.BinOp(left=one, right=other):
-            return inside(one) and inside(other)
-        case ast.Attribute(attr=attribute):
-            return attribute in ("size", "ndim", "shape")
-        case ast.Subscript(value=ast.Attribute(attr="shape")):
-            return True
-        case ast.Call(func=ast.Name(id="len" | "int" | "float")):
-            return True
-        case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
-            return inside(first)
-        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
-            return any(inside(keyword.value) for keyword in keywords)
-        case ast.Name(id=name):
-            return any(map(inside, _assigned(function, name)))
-    return False
-
-
-def _assigned(function: ast.AST, name: str) -> list[ast.expr]:
-    """Returns what a function assigns to a name."""
-    found = []
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id == name:
-                    found.append(node.value)
-                elif isinstance(target, ast.Tuple):
-                    names = [getattr(each, "id", "") for each in target.elts]
-                    if name not in names:
-                        continue
-                    if isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(names):
-                        found.append(node.value.elts[names.index(name)])
-                    elif isinstance(node.value, ast.Attribute):
-                        found.append(node.value)
-    return found
 
 
 def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
@@ -284,10 +225,15 @@ def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
     return position < len(mapped.parameters) and mapped.is_array(mapped.parameters[position])
 
 
-def _free_names(use: Use, function: str) -> list[str]:
+def argument_names(use: Use) -> list[str]:
     """Returns names for the arguments that the text of the function does not use itself."""
     assert use.names is not None
-    used = set(re.findall(r"\w+", function)) | {"jax", "mesh", use.numpy.partition(".")[0]}
+    call = use.whole
+    used = {"jax", "mesh", use.numpy.partition(".")[0]}
+    if isinstance(call, ast.Call) and call.args and use.site.kind != "decorator":
+        parts = list(ast.walk(call.args[0]))
+        bound = {part.arg for part in parts if isinstance(part, ast.arg)}
+        used |= {part.id for part in parts if isinstance(part, ast.Name)} - bound
     return [f"{name}_" if name in used else name for name in use.names]
 
 
@@ -303,7 +249,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     is_plain = not (
         arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
     )
-    if not is_plain or isinstance(_out_axes(use), (tuple, list, dict)) or mapped.taken:
+    if not is_plain or isinstance(out_axes(use), (tuple, list, dict)) or mapped.taken:
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
@@ -332,7 +278,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     if any(isinstance(part, ast.JoinedStr) for part in ast.walk(node.body)):
         return None
     body = editor.with_changes(place, changes)
-    axis = _out_axes(use)
+    axis = out_axes(use)
     if axis is not None:
         body = _with_axis(use, node.body, body, axis)
     head = editor.text(Place(place.path, *starts(use.module.place(node)), *starts(place)))
@@ -348,7 +294,7 @@ def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
     if is_array_expression(use, node):
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
         return f"({text})[{index}]" if needs else f"{text}[{index}]"
-    return f"jax.tree.map({_adding(use, axis)}, {text})"
+    return f"jax.tree.map({adding(use, axis)}, {text})"
 
 
 def is_array_expression(use: Use, node: ast.expr) -> bool:
@@ -376,130 +322,6 @@ def _is_array_name(use: Use, node: ast.expr) -> bool:
         for part in ast.walk(mapped.node)
     )
     return is_parameter and mapped.is_array(node.id)
-
-
-# Edits of the function itself
-
-
-def edit(use: Use, editor: Editor) -> None:
-    """Takes the axes off at the beginning of the function, and puts them on in what it returns."""
-    mapped = use.function
-    assert mapped is not None
-    assert isinstance(mapped.node, ast.FunctionDef)
-    _edit_arguments(use, mapped, mapped.node, editor)
-    for each in mapped.returns:
-        if each.value is not None:
-            _edit_return(use, each, each.value, editor)
-
-
-def _edit_arguments(
-    use: Use, mapped: MappedFunction, node: ast.FunctionDef, editor: Editor
-) -> None:
-    layout, names = use.known_layout, use.names
-    assert names is not None
-    converted = [
-        (name, layout.in_axis(i))
-        for i, name in enumerate(names)
-        if i not in layout.static and layout.in_axis(i) is not None
-    ]
-    if not converted:
-        return
-    lines = []
-    trees = [name for name, axis in converted if axis == 0 and not mapped.is_array(name)]
-    if len(trees) > 1:
-        several = ", ".join(trees)
-        lines.append(f"{several} = jax.tree.map(lambda x: x[0], ({several}))")
-    for name, axis in converted:
-        if len(trees) < 2 or name not in trees:
-            text = taken(name, axis, use.axis, is_array=mapped.is_array(name))
-            lines.append(f"{name} = {text}")
-    has_docstring = ast.get_docstring(node) is not None
-    first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
-    if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
-        indent = editor.indent(node.lineno) + editor.step
-        line = editor.source.line(first.lineno)
-        colon = len(line[: use.module.place(first).column].rstrip())
-        text = "".join(f"\n{indent}{each}" for each in lines) + f"\n{indent}"
-        editor.edits.append(
-            between((first.lineno, colon), (first.lineno, use.module.place(first).column), text)
-        )
-        return
-    line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
-    indent = editor.indent(line)
-    editor.insert(line, len(indent), "".join(f"{each}\n{indent}" for each in lines))
-
-
-def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:
-    axes = _out_axes(use)
-    if isinstance(axes, tuple) and isinstance(value, ast.Tuple):
-        for element, axis in zip(value.elts, axes, strict=True):
-            if axis is not None:
-                _wrap(use, element, axis, editor)
-        _fold(use, statement, value, editor)
-    elif isinstance(axes, tuple):
-        indent = editor.indent(statement.lineno)
-        names = _result_names(use, len(axes))
-        parts = [put(name, axis, use.axis) for name, axis in zip(names, axes, strict=True)]
-        start, end = starts(use.module.place(statement)), ends(use.module.place(statement))
-        first = between(start, starts(use.module.place(value)), f"{', '.join(names)} = ")
-        editor.edits += [first, between(end, end, f"\n{indent}return {', '.join(parts)}")]
-    elif axes is not None:
-        _wrap(use, value, axes, editor)
-
-
-def _fold(use: Use, statement: ast.Return, value: ast.Tuple, editor: Editor) -> None:
-    """Puts the elements of a tuple on lines of their own, if it is too long for one."""
-    place = use.module.place(value)
-    text = editor.text(place)
-    if "\n" in text or place.column + len(text) <= editor.width:
-        return
-    indent = editor.indent(statement.lineno)
-    parts = [editor.text(use.module.place(element)) for element in value.elts]
-    editor.replace(place, editor.call("", parts, indent))
-
-
-def _result_names(use: Use, count: int) -> list[str]:
-    mapped = use.function
-    assert mapped is not None
-    used = {part.id for part in ast.walk(mapped.node) if isinstance(part, ast.Name)}
-    names = ["result", "other", "third"] if count <= 3 else [f"result{i}" for i in range(count)]
-    return [f"{name}_" if name in used else name for name in names[:count]]
-
-
-def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
-    """Puts an axis on what an expression gives."""
-    place = use.module.place(node)
-    text = editor.text(place)
-    # A tuple without parentheses begins where its first element does.
-    is_tuple = isinstance(node, ast.Tuple) and starts(place) == starts(
-        use.module.place(node.elts[0])
-    )
-    if isinstance(axis, int) and is_array_expression(use, node):
-        index = ", ".join([*[":"] * axis, "None"])
-        needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-        before, after = ("(", f")[{index}]") if needs else ("", f"[{index}]")
-    elif isinstance(axis, int):
-        before, after = f"jax.tree.map({_adding(use, axis)}, ", ")"
-        if is_tuple:
-            before, after = before + "(", "))"
-        used = place.column + len(text) + len(before) + len(after)
-        if "\n" not in text and used > editor.width:
-            indent = editor.indent(place.line)
-            inner = f"({text})" if is_tuple else text
-            editor.replace(
-                place,
-                editor.folded_call(
-                    "jax.tree.map", [_adding(use, axis), inner], indent, place.column
-                ),
-            )
-            return
-    else:
-        whole = put("(out)", axis, use.axis).replace("(out)", "out")
-        before, after = f"(lambda out: {whole})(", ")"
-        if is_tuple:
-            before, after = before + "(", "))"
-    start, end = starts(place), ends(place)
-    editor.edits += [between(start, start, before), between(end, end, after)]
 
 
 def static_bound(use: Use, function: str, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from pmapx._src.codemod.forms import process_calls, shard_body
+from pmapx._src.codemod.forms import body_edits, process_calls, shard_body
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -51,7 +51,7 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
         # It is one step deeper than it was.
         function = function.replace("\n", f"\n{editor.step}")
     if shard_body.is_edited(use):
-        shard_body.edit(use, editor)
+        body_edits.edit(use, editor)
         return function
     if not shard_body.converts(use):
         return function
@@ -65,13 +65,16 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str) -> str:
     backend at import is made when the function is traced.
     """
     layout = use.known_layout
-    names = use.names
+    names = None if use.names is None else shard_body.argument_names(use)
     is_wrapped = bool(layout.static) or use.is_called_by_keyword or use.is_lazy
     if not is_wrapped:
         return written(use, body, editor, indent)
     if names is None or (layout.is_leading and not use.is_called_by_keyword):
         head = given = "*args"
     else:
+        # Calls by keyword use the names of the function.
+        names = use.names if use.is_called_by_keyword else names
+        assert names is not None
         head = ", ".join(names)
         given = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
         if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):

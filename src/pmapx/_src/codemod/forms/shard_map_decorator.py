@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.codemod.forms import decorators, process_calls, shard_body
+from pmapx._src.codemod.forms import body_edits, decorators, process_calls, shard_body
 from pmapx._src.codemod.forms.shard_map_call import shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
@@ -43,5 +43,5 @@ def write(use: Use, editor: Editor) -> None:
     else:
         mapped = f"lambda function: {shard_map(use, 'function', editor, indent)}"
     if shard_body.is_edited(use):
-        shard_body.edit(use, editor)
+        body_edits.edit(use, editor)
     decorators.stack(use, editor, [jit, mapped], use.notes(editor))

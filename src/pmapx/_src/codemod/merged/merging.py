@@ -64,6 +64,8 @@ def _reason(
     if not flow.is_settled:
         return sites[positions[0].site].made_at, NOT_SETTLED
     found = [(place, why) for each in group for place, why in each.reasons.items()]
+    # What takes a batch that is not followed there needs it as it is.
+    found += [(place, why) for each in group for _, place, why in each.boundaries.values()]
     found += [unseen[each] for each in group if each in unseen]
     for change in (change for each in group for change in each.changes.values()):
         if flow.traced_too.intersection(change.module.functions_around(change.node)):

@@ -85,7 +85,7 @@ def _unused_after(module: Module, edits: list[Edit]) -> set[ast.alias]:
         return set()
     imported = {
         alias: alias.asname or alias.name
-        for node in module.source.tree.body
+        for node in (*module.source.tree.body, *name_uses(module).imports)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         and getattr(node, "module", "") != "__future__"
         for alias in node.names

@@ -1,6 +1,6 @@
 """A file from its uses of pmap to its new text.
 
 ``plans`` picks a form for each use, or says why it is left; ``rewrite`` takes a file from its plans
-to its new bytes; ``host_reads`` changes ``x[0]`` on its way to the host; ``file_head`` puts imports
-and emitted functions at its top.
+to its new bytes; ``meshes`` names the meshes that they share and puts them above their first use;
+``file_head`` puts imports and emitted functions at its top.
 """

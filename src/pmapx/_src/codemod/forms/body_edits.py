@@ -1,0 +1,132 @@
+"""Edits of a mapped function: device axes are taken off first, and put on in what it returns."""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.codemod.forms.mapped_function import MappedFunction
+from pmapx._src.codemod.forms.shard_body import adding, is_array_expression, out_axes, put, taken
+from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.rewriting.edits import between, ends, starts
+
+
+def edit(use: Use, editor: Editor) -> None:
+    """Takes the axes off at the beginning of the function, and puts them on in what it returns."""
+    mapped = use.function
+    assert mapped is not None
+    assert isinstance(mapped.node, ast.FunctionDef)
+    _edit_arguments(use, mapped, mapped.node, editor)
+    for each in mapped.returns:
+        if each.value is not None:
+            _edit_return(use, each, each.value, editor)
+
+
+def _edit_arguments(
+    use: Use, mapped: MappedFunction, node: ast.FunctionDef, editor: Editor
+) -> None:
+    layout, names = use.known_layout, use.names
+    assert names is not None
+    converted = [
+        (name, layout.in_axis(i))
+        for i, name in enumerate(names)
+        if i not in layout.static and layout.in_axis(i) is not None
+    ]
+    if not converted:
+        return
+    lines = []
+    trees = [name for name, axis in converted if axis == 0 and not mapped.is_array(name)]
+    if len(trees) > 1:
+        several = ", ".join(trees)
+        lines.append(f"{several} = jax.tree.map(lambda x: x[0], ({several}))")
+    for name, axis in converted:
+        if len(trees) < 2 or name not in trees:
+            text = taken(name, axis, use.axis, is_array=mapped.is_array(name))
+            lines.append(f"{name} = {text}")
+    has_docstring = ast.get_docstring(node) is not None
+    first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
+    if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
+        indent = editor.indent(node.lineno) + editor.step
+        line = editor.source.line(first.lineno)
+        colon = len(line[: use.module.place(first).column].rstrip())
+        text = "".join(f"\n{indent}{each}" for each in lines) + f"\n{indent}"
+        editor.edits.append(
+            between((first.lineno, colon), (first.lineno, use.module.place(first).column), text)
+        )
+        return
+    line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
+    indent = editor.indent(line)
+    editor.insert(line, len(indent), "".join(f"{each}\n{indent}" for each in lines))
+
+
+def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:
+    axes = out_axes(use)
+    if isinstance(axes, tuple) and isinstance(value, ast.Tuple):
+        for element, axis in zip(value.elts, axes, strict=True):
+            if axis is not None:
+                _wrap(use, element, axis, editor)
+        _fold(use, statement, value, editor)
+    elif isinstance(axes, tuple):
+        indent = editor.indent(statement.lineno)
+        names = _result_names(use, len(axes))
+        parts = [put(name, axis, use.axis) for name, axis in zip(names, axes, strict=True)]
+        start, end = starts(use.module.place(statement)), ends(use.module.place(statement))
+        first = between(start, starts(use.module.place(value)), f"{', '.join(names)} = ")
+        editor.edits += [first, between(end, end, f"\n{indent}return {', '.join(parts)}")]
+    elif axes is not None:
+        _wrap(use, value, axes, editor)
+
+
+def _fold(use: Use, statement: ast.Return, value: ast.Tuple, editor: Editor) -> None:
+    """Puts the elements of a tuple on lines of their own, if it is too long for one."""
+    place = use.module.place(value)
+    text = editor.text(place)
+    if "\n" in text or place.column + len(text) <= editor.width:
+        return
+    indent = editor.indent(statement.lineno)
+    parts = [editor.text(use.module.place(element)) for element in value.elts]
+    editor.replace(place, editor.call("", parts, indent))
+
+
+def _result_names(use: Use, count: int) -> list[str]:
+    mapped = use.function
+    assert mapped is not None
+    used = {part.id for part in ast.walk(mapped.node) if isinstance(part, ast.Name)}
+    names = ["result", "other", "third"] if count <= 3 else [f"result{i}" for i in range(count)]
+    return [f"{name}_" if name in used else name for name in names[:count]]
+
+
+def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
+    """Puts an axis on what an expression gives."""
+    place = use.module.place(node)
+    text = editor.text(place)
+    # A tuple without parentheses begins where its first element does.
+    is_tuple = isinstance(node, ast.Tuple) and starts(place) == starts(
+        use.module.place(node.elts[0])
+    )
+    if isinstance(axis, int) and is_array_expression(use, node):
+        index = ", ".join([*[":"] * axis, "None"])
+        needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+        before, after = ("(", f")[{index}]") if needs else ("", f"[{index}]")
+    elif isinstance(axis, int):
+        before, after = f"jax.tree.map({adding(use, axis)}, ", ")"
+        if is_tuple:
+            before, after = before + "(", "))"
+        used = place.column + len(text) + len(before) + len(after)
+        if "\n" not in text and used > editor.width:
+            indent = editor.indent(place.line)
+            inner = f"({text})" if is_tuple else text
+            editor.replace(
+                place,
+                editor.folded_call(
+                    "jax.tree.map", [adding(use, axis), inner], indent, place.column
+                ),
+            )
+            return
+    else:
+        whole = put("(out)", axis, use.axis).replace("(out)", "out")
+        before, after = f"(lambda out: {whole})(", ")"
+        if is_tuple:
+            before, after = before + "(", "))"
+    start, end = starts(place), ends(place)
+    editor.edits += [between(start, start, before), between(end, end, after)]

@@ -1,0 +1,67 @@
+"""Whether a mapped function may return numbers of Python's, which have no axes to add to."""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.codemod.forms.mapped_function import MappedFunction
+
+
+def may_return_numbers(mapped: MappedFunction | None) -> bool:
+    """Returns whether a result may be a number of Python's, which has no axes to add to."""
+    if mapped is None:
+        return True
+    node = mapped.node
+    values = [node.body] if isinstance(node, ast.Lambda) else [r.value for r in mapped.returns]
+    return any(_has_number(value, node) for value in values if value is not None)
+
+
+def _has_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    def inside(part: ast.expr) -> bool:
+        return _has_number(part, function, depth + 1)
+
+    if depth > 12:
+        return False
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float, complex))
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(map(inside, parts))
+        case ast.Dict(values=parts):
+            return any(map(inside, parts))
+        case ast.IfExp(body=one, orelse=other):
+            return inside(one) or inside(other)
+        case ast.BinOp(left=one, right=other):
+            return inside(one) and inside(other)
+        case ast.Attribute(attr=attribute):
+            return attribute in ("size", "ndim", "shape")
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call(func=ast.Name(id="len" | "int" | "float")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
+            return inside(first)
+        case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
+            return any(inside(keyword.value) for keyword in keywords)
+        case ast.Name(id=name):
+            return any(map(inside, _assigned(function, name)))
+    return False
+
+
+def _assigned(function: ast.AST, name: str) -> list[ast.expr]:
+    """Returns what a function assigns to a name."""
+    found = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id == name:
+                    found.append(node.value)
+                elif isinstance(target, ast.Tuple):
+                    names = [getattr(each, "id", "") for each in target.elts]
+                    if name not in names:
+                        continue
+                    if isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(names):
+                        found.append(node.value.elts[names.index(name)])
+                    elif isinstance(node.value, ast.Attribute):
+                        found.append(node.value)
+    return found
