@@ -65,6 +65,27 @@ def test_a_large_tree_is_linked_beyond_a_bound(tree, tmp_path, monkeypatch):
     assert not (tmp_path / "copy" / "lab" / "train.py").is_symlink()
 
 
+def test_a_file_that_cannot_be_read_does_not_stop_the_copy(tree, tmp_path, monkeypatch):
+    access = os.access
+    secret = tree / "data" / "small"
+    monkeypatch.setattr(
+        tree_copies.os, "access", lambda path, mode: path != secret and access(path, mode)
+    )
+    tree_copies.copy_tree(tree, tmp_path / "copy", {})
+    assert os.readlink(tmp_path / "copy" / "data" / "small") == str(secret)
+
+
+def test_what_is_beside_the_tree_is_beside_its_copy(tree, tmp_path):
+    (tmp_path / "beside").write_text("x")
+    copy = tree_copies.copy_beside(tree, tmp_path / "kept" / "before", {})
+    assert (copy.path / ".." / "beside").read_text() == "x"
+    assert (copy.path / "lab" / "train.py").read_text() == "old"
+    assert copy.path.name == tree.name
+    assert copy.written() == []
+    (tree / "data" / "large").write_text("changed")
+    assert copy.written() == [tree / "data" / "large"]
+
+
 def test_the_tree_holds_the_files_and_the_current_folder(tmp_path):
     here = tmp_path / "project" / "scripts"
     assert tree_around(here, [tmp_path / "project" / "lab" / "a.py"]) == tmp_path / "project"

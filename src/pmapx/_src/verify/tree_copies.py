@@ -84,7 +84,8 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Pat
                 size = path.stat().st_size
                 # Python imports from the folder of a link's target, so that modules are copied.
                 is_code = name.endswith((".py", ".ipynb"))
-                if is_code or (size <= SMALL and copied + size <= MOST_COPIED):
+                is_small = size <= SMALL and copied + size <= MOST_COPIED
+                if (is_code or is_small) and os.access(path, os.R_OK):
                     copied += size
                     shutil.copy2(path, here / name)
                 else:
