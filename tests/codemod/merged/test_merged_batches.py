@@ -98,11 +98,11 @@ def sharded(merged, merged_results, f, axis_name="i", in_axes=0):
 """
 
 
-def _restyled(folder, text, named=()):
+def _restyled(folder, text, named=(), paths=None):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "train.py"
     path.write_text(text)
-    project = Project([str(path)], has_definitions=True)
+    project = Project(paths or [str(path)], has_definitions=True)
     module = project.module(str(path), data=text.encode())
     done = style.restyle([module], Evidence(), named, merge=merge)
     edits = done.edits.get(os.path.normpath(str(path)), [])
@@ -232,6 +232,15 @@ main([])
     assert list(done.merged_arguments.values()) == [{1}]
     assert "in_axes=(None, 0)" in after
     assert "flax" not in after
+
+
+def test_a_function_that_an_unread_file_uses_stays(tmp_path):
+    before = HEAD + ARGUMENTS["a wrapper of the project's own"]
+    (tmp_path / "other.py").write_text("import train\nprint(train.prepare({}))\n")
+    paths = [str(tmp_path / name) for name in ("train.py", "other.py")]
+    done, after = _restyled(tmp_path, before, paths=paths)
+    assert after == before
+    assert "may be used in a file that is not read" in done.unmerged[0].reason
 
 
 def test_nothing_is_merged_unless_it_is_asked_for(tmp_path):
