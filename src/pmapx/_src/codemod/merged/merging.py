@@ -18,7 +18,7 @@ from pmapx._src.codemod.replicated.decisions import (
     Stay,
     argument_name,
 )
-from pmapx._src.codemod.replicated.groups import Change, Element, Position
+from pmapx._src.codemod.replicated.groups import Change, Element, Position, refs
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 from pmapx._src.source import files
@@ -92,7 +92,7 @@ def _reason(
         around = change.module.functions_around(change.node)
         if flow.traced_too.intersection(around):
             found.append((change.module.place(change.node), TRACED))
-        elif not found and around and unread.has(change.module, getattr(around[-1], "name", "")):
+        elif around and _passes(flow, change.module, around[-1], group, unread):
             found.append((change.module.place(change.node), UNREAD))
     found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
     if found:
@@ -113,6 +113,19 @@ def _reason(
         if why:
             return site.made_at, why
     return None
+
+
+def _passes(
+    flow: BatchFlow, module: Module, function: ast.AST, group: list[Element], unread: Unread
+) -> bool:
+    """Tells whether a function takes or gives a value of a group, perhaps in an unread file."""
+    if not isinstance(function, ast.FunctionDef) or not unread.has(module, function.name):
+        return False
+    held = [value for value, _ in flow.returned(module, function)]
+    for (taking, _), sent in flow.passed.items():
+        if taking is function:
+            held += [flow.value(home, arg) for home, arg in sent]
+    return any(ref.element.root is group[0].root for value in held for ref in refs(value))
 
 
 def _obstacle(site: Map) -> str:
