@@ -98,11 +98,11 @@ def sharded(merged, merged_results, f, axis_name="i", in_axes=0):
 """
 
 
-def _restyled(folder, text, named=()):
+def _restyled(folder, text, named=(), paths=None):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "train.py"
     path.write_text(text)
-    project = Project([str(path)], has_definitions=True)
+    project = Project(paths or [str(path)], has_definitions=True)
     module = project.module(str(path), data=text.encode())
     done = style.restyle([module], Evidence(), named, merge=merge)
     edits = done.edits.get(os.path.normpath(str(path)), [])
@@ -232,6 +232,66 @@ main([])
     assert list(done.merged_arguments.values()) == [{1}]
     assert "in_axes=(None, 0)" in after
     assert "flax" not in after
+
+
+PACKAGE = {
+    "utils.py": """import jax
+N = jax.local_device_count()
+def shard(xs):
+    return jax.tree.map(lambda x: x.reshape((N, -1) + x.shape[1:]), xs)
+def unshard(x, padding=0):
+    y = x.reshape([x.shape[0] * x.shape[1]] + list(x.shape[2:]))
+    return y[:-padding] if padding > 0 else y
+""",
+    "train.py": """import jax
+from utils import shard
+import utils
+step = jax.pmap(lambda x: x * 2)
+for batch in []:
+    print(utils.unshard(step(shard(batch)), 3))
+""",
+    "evaluate.py": """import jax
+import utils
+step = jax.pmap(lambda x: x * 3)
+for batch in map(utils.shard, []):
+    print(utils.unshard(step(batch)))
+""",
+}
+
+
+@pytest.mark.parametrize("is_first_kept", [False, True])
+def test_the_files_of_a_program_agree(tmp_path, is_first_kept):
+    texts = dict(PACKAGE)
+    if is_first_kept:
+        texts["evaluate.py"] += "    print(batch[0])\n"
+    paths = {name: str(tmp_path / name) for name in texts}
+    for name in paths:
+        (tmp_path / name).write_text(texts[name])
+    project = Project(paths.values(), has_definitions=True)
+    modules = [project.module(path, data=texts[name].encode()) for name, path in paths.items()]
+    done = style.restyle(modules, Evidence(), merge=merge)
+    after = {
+        name: applied(text.encode(), done.edits.get(paths[name], [])).decode()
+        for name, text in texts.items()
+    }
+    # Both files merge their results with unshard, whatever becomes of their batches.
+    assert list(done.merged_results.values()) == [{-1}, {-1}]
+    assert "shape[0]" not in after["utils.py"]
+    assert list(done.merged_arguments.values()) == ([] if is_first_kept else [{0}, {0}])
+    assert len(done.unmerged) == (2 if is_first_kept else 0)
+    for name, text in texts.items():
+        uses = "def shard", "(shard(batch))", "map(utils.shard, [])", "import shard"
+        left = [use for use in uses if use in after[name]]
+        assert left == ([use for use in uses if use in text] if is_first_kept else [])
+
+
+def test_a_function_that_an_unread_file_uses_stays(tmp_path):
+    before = HEAD + ARGUMENTS["a wrapper of the project's own"]
+    (tmp_path / "other.py").write_text("import train\nprint(train.prepare({}))\n")
+    paths = [str(tmp_path / name) for name in ("train.py", "other.py")]
+    done, after = _restyled(tmp_path, before, paths=paths)
+    assert after == before
+    assert "may be used in a file that is not read" in done.unmerged[0].reason
 
 
 def test_nothing_is_merged_unless_it_is_asked_for(tmp_path):

@@ -33,6 +33,7 @@ class AppliedFunctions(Flow):
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
         # Calls that apply a function to the elements of what else they are given.
         self._applying: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+        self._methods: dict[str, list[tuple[Module, ast.AST]]] = {}
         super().__init__(modules, maps)
         self._find_applied()
         self.traced_too = self._called_when_traced()
@@ -58,12 +59,16 @@ class AppliedFunctions(Flow):
             found |= more
 
     def _find_applied(self) -> None:
-        for module in self.modules:
-            for node in ast.walk(module.source.tree):
-                if isinstance(node, ast.Call) and self._is_applying(module, node):
-                    for _, function in self._functions(module, node):
-                        self._applying.setdefault(function, []).append((module, node))
-                        self.called.add(function)
+        parts = [(module, each) for module in self.modules for each in ast.walk(module.source.tree)]
+        for module, node in parts:
+            for part in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(part, ast.FunctionDef):
+                    self._methods.setdefault(part.name, []).append((module, part))
+        for module, node in parts:
+            if isinstance(node, ast.Call) and self._is_applying(module, node):
+                for _, function in self._functions(module, node):
+                    self._applying.setdefault(function, []).append((module, node))
+                    self.called.add(function)
 
     def applying(self, function: ast.AST) -> list[tuple[Module, ast.Call]]:
         """Returns the calls that apply a function to the elements of something."""
@@ -100,7 +105,9 @@ class AppliedFunctions(Flow):
         elif isinstance(first, ast.Attribute):
             cls = self._own_class(module, first)
             if cls is not None:
-                found = [(module, part) for part in cls.body if _has_name(part, first.attr)]
+                # Another class may override it.
+                several = self._methods.get(first.attr, [])
+                found = several if len(several) == 1 and several[0][1] in cls.body else []
             elif isinstance(first.value, ast.Name):
                 held = module.env.find(first.value.id) or frozenset()
                 found = self._exported(module, held, first.attr)
@@ -116,7 +123,8 @@ class AppliedFunctions(Flow):
             if isinstance(each, Exported) and bool(each.name) != bool(name)
             for fact in module.project.exported(each.path, each.name or name)
         ]
-        return [(fact.module, fact.node) for fact in several if isinstance(fact, Function)]
+        found = [(fact.module, fact.node) for fact in several if isinstance(fact, Function)]
+        return found if len(found) == len(several) else []  # type: ignore[return-value]
 
     def _applied(self, module: Module, node: ast.Call) -> Abstract | None:
         """Returns what the function that a call applies gives, None if it is not known."""
@@ -216,10 +224,6 @@ class AppliedFunctions(Flow):
             for part in ast.walk(scope)
             if isinstance(part, ast.Name) and part.id == target.id
         )
-
-
-def _has_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == name
 
 
 def _is_plain(node: ast.AST) -> bool:

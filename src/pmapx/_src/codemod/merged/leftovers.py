@@ -131,12 +131,16 @@ def _is_count_for(module: Module, node: ast.stmt, gone: set[ast.AST]) -> bool:
 def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
     """Returns the calls of a function, each become its argument; None if it has other uses."""
     found = []
+    importing: set[Module] = set()
     for module in flow.modules:
         for node in _named(module, function.name):
             parent = module.parent(node)
             if isinstance(node, ast.alias):
+                importing.add(module)
                 is_top = isinstance(module.parent(parent), ast.Module)
-                if node.asname or not is_top or module.path.endswith("__init__.py"):
+                # An import stays if another file has one of the same name.
+                is_kept = len(importing) > 1 or module.path.endswith("__init__.py")
+                if node.asname or not is_top or is_kept:
                     return None
                 continue
             if isinstance(node, ast.Attribute) and node in module.facts.references:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -17,14 +18,34 @@ from pmapx._src.codemod.replicated.decisions import (
     Stay,
     argument_name,
 )
-from pmapx._src.codemod.replicated.groups import Change, Element, Position
+from pmapx._src.codemod.replicated.groups import Change, Element, Position, refs
 from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
+from pmapx._src.source import files
 
 RANK = "it may be one number a device: nothing shows an axis behind that of the devices"
 DONATED = "it is donated, and what it is made of may be used again"
+UNREAD = "the function that splits or merges it may be used in a file that is not read"
 TRACED = "the function that splits or merges it is called in a traced function, too"
 Reason = tuple[Place, str]
+
+
+class Unread:
+    """The files of a project that are not followed: what they may use must not change."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        paths = modules[0].project.paths if modules else {}
+        followed = {os.path.normpath(module.path) for module in modules}
+        self._paths = [shown for path, shown in paths.items() if path not in followed]
+        self._texts: list[bytes] | None = None
+
+    def has(self, module: Module, function: str) -> bool:
+        """Tells whether a file names a function, and the module that it is of."""
+        if self._texts is None:
+            read = [files.read_bytes(path) for path in self._paths]
+            self._texts = [data for data in read if isinstance(data, bytes)]
+        name, stem = function.encode(), os.path.basename(module.path).removesuffix(".py").encode()
+        return any(name in data and stem in data for data in self._texts)
 
 
 def merge(
@@ -34,12 +55,13 @@ def merge(
     flow = BatchFlow(modules, maps)
     flow.follow()
     unseen = passed_on(flow)
+    unread = Unread(modules)
     found = Merging()
     for group in flow.graph.groups():
         positions = sorted(each.position for each in group if each.position is not None)
         if not positions:
             continue
-        reason = _reason(flow, group, positions, unseen, (arguments, results))
+        reason = _reason(flow, group, positions, unseen, (arguments, results), unread)
         if reason is None:
             _convert(flow, group, positions, found)
         elif any(each.is_made or _is_merged_somewhere(each) for each in group):
@@ -58,6 +80,7 @@ def _reason(
     positions: list[Position],
     unseen: Mapping[Element, Reason],
     replicated: tuple[Positions, Positions],
+    unread: Unread,
 ) -> Reason | None:
     """Returns why a group stays stacked."""
     sites = {position.site: flow.maps.by_key(position.site) for position in positions}
@@ -68,8 +91,11 @@ def _reason(
     found += [(place, why) for each in group for _, place, why in each.boundaries.values()]
     found += [unseen[each] for each in group if each in unseen]
     for change in (change for each in group for change in each.changes.values()):
-        if flow.traced_too.intersection(change.module.functions_around(change.node)):
+        around = change.module.functions_around(change.node)
+        if flow.traced_too.intersection(around):
             found.append((change.module.place(change.node), TRACED))
+        elif around and _passes(flow, change.module, around[-1], group, unread):
+            found.append((change.module.place(change.node), UNREAD))
     found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
     if found:
         return found[0]
@@ -89,6 +115,19 @@ def _reason(
         if why:
             return site.made_at, why
     return None
+
+
+def _passes(
+    flow: BatchFlow, module: Module, function: ast.AST, group: list[Element], unread: Unread
+) -> bool:
+    """Tells whether a function takes or gives a value of a group, perhaps in an unread file."""
+    if not isinstance(function, ast.FunctionDef) or not unread.has(module, function.name):
+        return False
+    held = [value for value, _ in flow.returned(module, function)]
+    for (taking, _), sent in flow.passed.items():
+        if taking is function:
+            held += [flow.value(home, arg) for home, arg in sent]
+    return any(ref.element.root is group[0].root for value in held for ref in refs(value))
 
 
 def _obstacle(site: Map) -> str:

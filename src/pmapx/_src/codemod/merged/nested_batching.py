@@ -44,15 +44,9 @@ def batching_loop(module: Module, node: ast.Call) -> ast.For | None:
     loop = module.parent(assigned)
     if not isinstance(loop, ast.For) or loop.body != [assigned] or loop.orelse:
         return None
-    is_sizes = isinstance(loop.iter, ast.Call) and names_called(module, loop.iter) <= {
-        "builtins.reversed"
-    }
-    is_reversed = (
-        is_sizes
-        and isinstance(loop.iter.func, ast.Name)  # type: ignore[attr-defined]
-        and loop.iter.func.id == "reversed"  # type: ignore[attr-defined]
-        and len(loop.iter.args) == 1  # type: ignore[attr-defined]
-    )
+    sizes = loop.iter
+    is_call = isinstance(sizes, ast.Call) and getattr(sizes.func, "id", "") == "reversed"
+    is_reversed = is_call and len(sizes.args) == 1  # type: ignore[attr-defined]
     function, target = node.func, loop.target
     if not is_reversed or not isinstance(function, ast.Attribute) or function.attr != "batch":
         return None

@@ -21,7 +21,10 @@ _CONCATENATE = frozenset(lib + "concatenate" for lib in _NUMPY)
 _REARRANGE = "einops.rearrange"
 _SPLITS_AXIS = re.compile(r"\s*\(\s*(\w+)\s+(\w+)\s*\)(.*?)\s*->\s*\1\s+\2\b(.*)")
 _MERGES_AXIS = re.compile(r"\s*(\w+)\s+(\w+)\b(.*?)\s*->\s*\(\s*\1\s+\2\s*\)(.*)")
-_SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
+_SIMPLE = (
+    ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List, ast.Dict,
+    ast.ListComp, ast.DictComp,
+)  # fmt: skip
 IsCount = Callable[[Module, ast.expr], bool]
 
 
