@@ -7,6 +7,7 @@ import functools
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,11 +54,12 @@ _LISTED = 20
 )
 @click.option(
     "--style",
-    type=click.Choice(["stacked", "replicated"]),
-    default="stacked",
+    type=click.Choice(["global", "replicated", "stacked"]),
+    default="global",
     show_default=True,
-    help="stacked keeps all shapes, with their leading device axis. replicated drops this axis "
-    "from values that are proven equal on all devices, by their source or a run of COMMAND.",
+    help="global drops the leading device axis from values that are proven equal on all devices, "
+    "by their source or a run of COMMAND, and merges batches into global ones. replicated does "
+    "the first alone. stacked keeps all shapes.",
 )
 @click.option(
     "--replicated",
@@ -105,9 +107,9 @@ def command(
     """Rewrite uses of pmap to jax.jit of jax.shard_map, in plain JAX.
 
     Prints a diff and changes nothing unless --write is given. Never imports or runs the code,
-    except for a COMMAND after --, which --verify and --style replicated run. Exits with 0 if
-    nothing is left to do, 1 if changes are not written or not verified, or code is left or cannot
-    be read, 2 on an error.
+    except for a COMMAND after --, which runs in copies of the tree: it shows what is equal on all
+    devices, and --verify compares both versions. Exits with 0 if nothing is left to do, 1 if
+    changes are not written or not verified, or code is left or cannot be read, 2 on an error.
 
     \b
     Examples:
@@ -115,17 +117,19 @@ def command(
       pmapx migrate src --write --report migration.html
       pmapx migrate src --write --to pmapx
       pmapx migrate . --write --verify -- python train.py --steps 3
-      pmapx migrate . --style replicated -- python train.py --steps 3
-      pmapx migrate . --style replicated --replicated train_step:state
+      pmapx migrate . -- python train.py --steps 3
+      pmapx migrate . --replicated train_step:state
+      pmapx migrate . --style stacked
     """
     from pmapx._src.source.rewriting.change import diff
 
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
-    if ctx.obj is not None and not is_verified and style != "replicated":
-        fail(ctx, "a command after -- needs --verify or --style replicated")
-    if named and style != "replicated":
-        fail(ctx, "--replicated needs --style replicated")
+    is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
+    if ctx.obj is not None and not is_verified and is_stacked:
+        fail(ctx, "a command after -- needs --verify, --style global or --style replicated")
+    if named and is_stacked:
+        fail(ctx, "--replicated needs --style global or --style replicated")
     check_paths(ctx, paths)
     try:
         if page is not None:
@@ -133,8 +137,8 @@ def command(
         excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     except (settings.SettingsError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
-    is_proven = style == "replicated" and ctx.obj
-    evidence = _prove(ctx, ctx.obj, devices, timeout) if is_proven else None
+    is_proven = ctx.obj and not is_stacked
+    evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -167,18 +171,26 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
 
 
 def _prove(
-    ctx: click.Context, command_line: Sequence[str], devices: int | None, timeout: float
+    ctx: click.Context,
+    command_line: Sequence[str],
+    paths: Sequence[str],
+    devices: int | None,
+    timeout: float,
 ) -> Evidence:
-    """Runs the user's command on the unchanged code."""
+    """Runs the user's command on a copy of the unchanged code."""
     from pmapx._src.codemod.evidence.proof_run import ProofError, prove
-    from pmapx._src.verify.runs import default_devices
+    from pmapx._src.codemod.verified import tree_around
+    from pmapx._src.verify.runs import CannotRunError, default_devices
 
     wanted = devices if devices is not None else default_devices(os.environ)
     try:
         with Seconds("Running the command") as seconds:
             show = functools.partial(seconds.show, "")
-            return prove(command_line, devices=wanted, timeout=timeout, progress=show)
-    except ProofError as error:
+            here = Path(os.path.realpath(os.curdir))
+            given = [Path(os.path.realpath(path)) for path in paths]
+            root = tree_around(here, [path / "_" if path.is_dir() else path for path in given])
+            return prove(command_line, devices=wanted, timeout=timeout, root=root, progress=show)
+    except (ProofError, CannotRunError) as error:
         fail(ctx, str(error))
 
 

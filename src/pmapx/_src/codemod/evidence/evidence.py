@@ -6,7 +6,7 @@ import ast
 import copy
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +36,39 @@ class Record:
 class Evidence:
     """Records of a run, by the nodes that they are of."""
 
-    def __init__(self, seen: Iterable[Mapping[str, Any]] = (), *, has_run: bool = False) -> None:
+    def __init__(
+        self,
+        seen: Iterable[Mapping[str, Any]] = (),
+        *,
+        has_run: bool = False,
+        copied: tuple[Path, Path] | None = None,
+    ) -> None:
+        """Reads records; ``copied`` are the tree that the program ran in, and what it is of."""
         self.has_run = has_run
+        self._copied = copied
         self._records: dict[tuple[Any, ...], Record] = {}
         self._rows: set[tuple[Any, ...]] = set()
         for process in seen:
-            self._rows |= {tuple(span) for span in process["rows"]}
+            self._rows |= {self._original(span) for span in process["rows"]}
             for site in process["sites"]:
-                span = tuple(site["span"])
+                span = self._original(site["span"])
                 self._add(span, site)
                 for outer in site["through"]:
-                    self._add((span, tuple(outer)), site)
+                    self._add((span, self._original(outer)), site)
 
     @classmethod
-    def read(cls, folder: Path) -> Evidence:
+    def read(cls, folder: Path, copied: tuple[Path, Path] | None = None) -> Evidence:
         """Reads the folder that ``proof_listener`` wrote to."""
-        return cls(record_files.read(folder, "replicated"), has_run=True)
+        return cls(record_files.read(folder, "replicated"), has_run=True, copied=copied)
+
+    def _original(self, span: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns a place in the user's files of one in the copy."""
+        path, *rest = span
+        if self._copied is not None:
+            copy_path, root = self._copied
+            if Path(path).is_relative_to(copy_path):
+                path = str(root / Path(path).relative_to(copy_path))
+        return (path, *rest)
 
     def _add(self, span: tuple[Any, ...], site: Mapping[str, Any]) -> None:
         if not site["calls"]:

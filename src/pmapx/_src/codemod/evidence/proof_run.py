@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.verify.tree_copies import copy_beside
 from pmapx._src.watch.command import INSTALL, run
 
 # By name: to import the listener here would import JAX.
@@ -25,15 +26,17 @@ def prove(
     devices: int | None = None,
     timeout: float | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    root: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Evidence:
-    """Runs a command in the legacy mode and returns what was seen.
+    """Runs a command in the legacy mode, in a copy of a tree, and returns what was seen.
 
     Args:
       command: the program and its arguments.
       devices: the number of virtual CPU devices; None leaves the devices alone.
       timeout: the seconds after which it is stopped.
       cwd: the folder that it runs in, by default the current one.
+      root: the tree that it runs in a copy of; by default it runs in the tree itself.
       progress: called with the seconds that have passed.
 
     Raises:
@@ -41,6 +44,11 @@ def prove(
     """
     with tempfile.TemporaryDirectory(prefix="pmapx-") as folder:
         log = Path(folder) / "errors"
+        copied = None
+        if root is not None:
+            here = os.path.relpath(os.path.realpath(cwd or os.curdir), root)
+            copied = (_copied(root, Path(folder) / "tree"), root)
+            cwd = copied[0] / here
         try:
             status = run(
                 command,
@@ -67,4 +75,12 @@ def prove(
                 f"the command failed with status {status}, so that nothing is proven{last} "
                 f"(it was: {shlex.join(command)[:200]})"
             )
-        return Evidence.read(Path(folder))
+        return Evidence.read(Path(folder), copied)
+
+
+def _copied(root: Path, into: Path) -> Path:
+    try:
+        return Path(os.path.realpath(copy_beside(root, into, {}).path))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ProofError(f"cannot copy {root} to run the command in: {why}") from None

@@ -41,6 +41,10 @@ _LOOKING = frozenset(
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 
 
+# These read or set attributes of an object, whose names may be in a variable.
+_BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
+
+
 class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
@@ -163,6 +167,8 @@ class StackedCalls(StackedValues):
         if called == {"builtins.dict"} and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
+        if called <= _BY_NAME and only is not None:
+            self.escape_attributes(module, only, node)
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:

@@ -224,7 +224,21 @@ class StackedValues(abc.ABC):
         # An object that is not known may be one of these.
         return self._merged([held, OTHER], module, node) if name in self._set_somewhere else held
 
+    def escape_attributes(self, module: Module, node: ast.expr, at: ast.AST) -> None:
+        """Notes that attributes of an object are read or set by names that are not followed."""
+        around = [module.parent(each) for each in module.functions_around(node)]
+        classes = [each for each in around if isinstance(each, ast.ClassDef)]
+        is_self = isinstance(node, ast.Name) and node.id == "self" and bool(classes)
+        families = (
+            [self.maps.family(module, classes[0])] if is_self else self._families_of(module, node)
+        )
+        for (family, _), definitions in self._attributes.items():
+            for each in definitions if not families or family in families else ():
+                self.escape(self.defined(each), module, at, "it may be read here, by its name")
+
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
+        if node.attr == "__dict__":
+            self.escape_attributes(module, node.value, node)
         cls = self._own_class(module, node)
         if cls is not None:
             reaching = module.facts.definitions.reaching.get(node)
