@@ -144,6 +144,19 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "copies_for_devices_of_a_name": """
+def main(count):
+    devices = jax.local_devices()[:count]
+    def copied(leaf):
+        return jnp.stack([leaf] * len(devices))
+    return jax.tree.map(copied, INIT)
+state = main(N)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
     "copies_broadcast": """
 state = jax.tree.map(lambda x: np.broadcast_to(x, (N,) + x.shape), INIT)
 step = jax.pmap(train_step, "batch")
@@ -161,7 +174,8 @@ state = jax.device_put_replicated(INIT, jax.local_devices())
 for batch in ROWS:
     state, loss = step(state, batch)
     wait((state, loss))
-    wait(INIT)
+    wait((INIT, None))
+    wait((None, None))
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
@@ -272,6 +286,20 @@ RESULT = jax.device_get(state)
 STATE = state
 """,
         "['n'] differs since `axis_index` at differs_by_itself.py:18",
+    ),
+    "copies_for_devices_that_are_not_seen": (
+        """
+def copied(leaf):
+    devices = jax.local_devices()
+    return jnp.stack([leaf] * len(devices))
+state = jax.tree.map(copied, INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+        "what is passed here was not made by replicate",
     ),
     "never_reached": (
         """

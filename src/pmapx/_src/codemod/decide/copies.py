@@ -62,6 +62,11 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
         is_own = one is not None and isinstance(one.tree, ast.Name)
         if one is None or not is_own or one.tree.id != function.args.args[0].arg:  # type: ignore[attr-defined]
             return None
+        names = ast.walk(one.devices) if one.devices is not None else ()
+        bound = module.facts.definitions.bound
+        if any(isinstance(part, ast.Name) and (function, part.id) in bound for part in names):
+            # Its devices are not known where it is called.
+            return None
         found.append(one)
     return found[0] if found else None
 
@@ -184,8 +189,28 @@ def _counted(module: Module, node: ast.expr) -> ast.expr | None:
     held = node.args[0] if is_len and len(node.args) == 1 else None  # type: ignore[attr-defined]
     if held is None:
         return None
-    is_known = bool(module.facts.results.get(held, frozenset()) & known_names.DEVICES)
-    return held if is_known else None
+    return held if _is_devices(module, held) else None
+
+
+def _is_devices(module: Module, node: ast.expr) -> bool:
+    """Tells whether it is ``jax.local_devices()``, or some of these, under whatever name."""
+    if module.facts.results.get(node, frozenset()) & known_names.DEVICES:
+        return True
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        return _is_devices(module, node.value)
+    if not isinstance(node, ast.Name):
+        return False
+    for scope in (*module.functions_around(node), module.source.tree):
+        bound = module.facts.definitions.bound.get((scope, node.id))
+        if bound:
+            sources = [each.source for each in bound]
+            return (
+                len(sources) == 1
+                and sources[0] is not None
+                and not isinstance(sources[0], ast.Name)
+                and _is_devices(module, sources[0])
+            )
+    return False
 
 
 def _devices(module: Module, count: ast.expr) -> ast.expr | None:

@@ -129,6 +129,9 @@ class _Judge:
             and not any(keyword.arg in ("devices", "axis_size") for keyword in call.keywords)
             for call in calls
         )
+        changes = (change for each in group for change in each.changes.values())
+        # On some of the devices, how many there are is not seen where it is stacked again.
+        is_on_all &= all(isinstance(c.devices, (ast.Call, type(None))) for c in changes)
         count = len({node for each in group for node in each.boundaries})
         return is_state and is_on_all and count <= MOST_BOUNDARIES
 

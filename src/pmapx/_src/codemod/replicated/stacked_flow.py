@@ -10,6 +10,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
+    NOTHING,
     OTHER,
     Abstract,
     Element,
@@ -98,6 +99,8 @@ class Flow(StackedCalls):
         A function that treats stacked values and others alike does not join its callers.
         """
         given = [each for each in held if not (isinstance(each, Other) and each.is_nothing)]
+        if not given:
+            return NOTHING
         first = given[0]
         if isinstance(first, Parts) and all(
             isinstance(each, Parts) and len(each.items) == len(first.items) for each in given
@@ -117,19 +120,22 @@ class Flow(StackedCalls):
 
     def _connect(self) -> bool:
         """Joins parameters with what callers pass, where it matters; tells whether any was new."""
-        members: dict[Element, list[Element]] = {}
-        for group in self.graph.groups():
-            members[group[0].root] = group
-        is_new = False
-        for element, (found, is_mixed, place) in self._parameters.items():
-            group = members.get(element.root, [element])
-            if not any(each.matters for each in group):
-                continue
-            for ref in found:
-                if ref.element.root is not element.root:
-                    self.graph.join(element, ref.element)
-                    is_new = True
-            if is_mixed:
+        is_new, is_joined = False, True
+        while is_joined:
+            is_joined = False
+            mattering = {
+                group[0].root
+                for group in self.graph.groups()
+                if any(each.matters for each in group)
+            }
+            for element, (found, _, _) in self._parameters.items():
+                for ref in found if element.root in mattering else ():
+                    if ref.element.root is not element.root:
+                        self.graph.join(element, ref.element)
+                        mattering.add(element.root)
+                        is_new = is_joined = True
+        for element, (_, is_mixed, place) in self._parameters.items():
+            if is_mixed and element.root in mattering:
                 element.reasons.setdefault(place, MIXED)
         return is_new
 
