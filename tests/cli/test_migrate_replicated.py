@@ -1,4 +1,4 @@
-"""``pmapx migrate --style replicated`` and ``--to pmapx`` as users run them."""
+"""Styles and forms of ``pmapx migrate`` as users run them."""
 
 import sys
 
@@ -46,7 +46,7 @@ def test_a_command_proves_what_is_replicated(program):
     assert f"{program}:9:10: replicated: train_step: state, return[0]" in result.stdout
     assert f"{program}:10:10: stays stacked: abs: the command never called it" in result.stdout
     assert "+    return float(state)" in result.stdout
-    assert "in_axes=(None, 0), out_axes=(None, 0)" in result.stdout
+    assert 'in_specs=(jax.P(), jax.P("i"))' in result.stdout
     assert program.read_text() == PROGRAM
 
 
@@ -55,13 +55,14 @@ def test_what_is_named_needs_no_command(program):
         program, "--write", "--style", "replicated", "--replicated", "train_step:state"
     )
     assert "replicated: train_step: state, return[0]" in result.stdout
-    assert "state = on_every_device(np.float32(1), jax.local_devices())" in program.read_text()
+    assert "jax.device_put(np.float32(1), jax.NamedSharding(mesh, jax.P()))" in program.read_text()
 
 
 def test_without_command_or_name_the_source_proves_it(program):
-    result = migrate(program, "--style", "replicated")
+    result = migrate(program)
     assert f"{program}:9:10: replicated: train_step: state, return[0]" in result.stdout
-    assert "in_axes=(None, 0), out_axes=(None, 0)" in result.stdout
+    assert 'in_specs=(jax.P(), jax.P("i"))' in result.stdout
+    assert "+def " not in result.stdout
 
 
 def test_what_the_source_does_not_show_comes_with_advice(program):
@@ -115,12 +116,20 @@ def test_a_command_that_is_not_there(program):
     assert (result.exit_code, result.stderr) == (2, "pmapx: no such command: no-such-command\n")
 
 
-def test_names_are_for_the_replicated_style(program):
-    result = migrate(program, "--replicated", "train_step:state")
+def test_names_are_for_styles_that_replicate(program):
+    result = migrate(program, "--style", "stacked", "--replicated", "train_step:state")
     assert (result.exit_code, result.stderr) == (
         2,
-        "pmapx: --replicated needs --style replicated\n",
+        "pmapx: --replicated needs --style global or --style replicated\n",
     )
+
+
+def test_the_command_runs_in_a_copy_of_the_tree(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    program.write_text(PROGRAM + "    open('left-behind', 'w').close()\n")
+    result = migrate(program.name, "--devices", "2", "--", sys.executable, program.name)
+    assert "replicated: train_step: state, return[0]" in result.stdout
+    assert sorted(path.name for path in program.parent.iterdir()) == [program.name]
 
 
 def test_the_small_step_is_written(program):

@@ -74,7 +74,7 @@ WRONG = {
         ("", "Missing argument 'PATH...'"),
         ("nosuch", "no such file or directory: "),
         ("code --to jax", "'jax' is not one of 'shard_map', 'pmapx'"),
-        ("code --style stack", "'stack' is not one of 'stacked', 'replicated'"),
+        ("code --style stack", "'stack' is not one of 'global', 'replicated', 'stacked'"),
         ("code --replicated step:x", "--replicated needs --style replicated"),
         ("code --verify", "--verify needs a command: --verify -- python"),
         ("code --verify --", "--verify needs a command: --verify -- python"),

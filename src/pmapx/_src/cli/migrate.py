@@ -179,19 +179,29 @@ def _prove(
 ) -> Evidence:
     """Runs the user's command on a copy of the unchanged code."""
     from pmapx._src.codemod.evidence.proof_run import ProofError, prove
-    from pmapx._src.codemod.verified import tree_around
-    from pmapx._src.verify.runs import CannotRunError, default_devices
+    from pmapx._src.verify.runs import default_devices
 
     wanted = devices if devices is not None else default_devices(os.environ)
     try:
         with Seconds("Running the command") as seconds:
             show = functools.partial(seconds.show, "")
-            here = Path(os.path.realpath(os.curdir))
-            given = [Path(os.path.realpath(path)) for path in paths]
-            root = tree_around(here, [path / "_" if path.is_dir() else path for path in given])
+            root = _tree(paths)
             return prove(command_line, devices=wanted, timeout=timeout, root=root, progress=show)
-    except (ProofError, CannotRunError) as error:
+    except ProofError as error:
         fail(ctx, str(error))
+
+
+def _tree(paths: Sequence[str]) -> Path | None:
+    """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
+    from pmapx._src.codemod.verified import tree_around
+    from pmapx._src.verify.runs import CannotRunError
+
+    given = [Path(os.path.realpath(path)) for path in paths]
+    files = [path / "_" if path.is_dir() else path for path in given]
+    try:
+        return tree_around(Path(os.path.realpath(os.curdir)), files)
+    except CannotRunError:
+        return None
 
 
 def _verify(
