@@ -31,6 +31,7 @@ RELEVANT = {
         "class B:\n    def step(self, x):\n        return jax.pmap(g)(x)\n"
         "class T(B):\n    def run(self, x):\n        return super().step(x)[0]\nf = T.run"
     ),
+    "a pmap of ours": "import pmapx\ndef f(x):\n    return pmapx.pmap(g)(x)[0]",
     "a list": "steps = [jax.pmap(g)]\ndef f(x):\n    return steps[0](x)[0]",
     "a decorator of a function in it": "def f(x):\n    @jax.pmap\n    def g(y): return y\n    g(x)",
     "the first of every leaf, by a wrapper": (
@@ -87,6 +88,20 @@ def test_a_method_that_is_read_before_its_attribute_is_assigned_is_read_again(tm
                 self.step = jax.pmap(f)
     """
     found = findings(tmp_path, program=textwrap.dedent(text), select=("PMX521",))
+    assert [f.place.line for f in found] == [5]
+
+
+def test_a_mesh_that_another_method_uses_is_followed(tmp_path):
+    text = """
+        import jax
+        class Trainer:
+            def __init__(self):
+                self.mesh = jax.make_mesh((8,), ("i",))
+            def setup(self, f):
+                spec = jax.P("i")
+                self.step = jax.shard_map(f, mesh=self.mesh, in_specs=spec, out_specs=spec)
+    """
+    found = findings(tmp_path, program=textwrap.dedent(text), select=("PMX552",))
     assert [f.place.line for f in found] == [5]
 
 

@@ -30,7 +30,7 @@ def relevant() -> frozenset[str]:
     from pmapx._src.analysis import known_names
 
     # The last are those that make a program one of several processes.
-    return _names() | known_names.FOLLOWED | known_names.PROCESSES
+    return _names() | known_names.RETURNING | known_names.PROCESSES
 
 
 @functools.cache
