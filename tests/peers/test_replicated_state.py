@@ -10,7 +10,7 @@ from jax import lax
 from results import NOT_HERE
 
 import pmapx
-from pmapx._src.replication.varying_outputs import outputs_of
+from varying_outputs import outputs_of
 
 nn = pytest.importorskip("flax.linen", reason=NOT_HERE)
 optax = pytest.importorskip("optax", reason=NOT_HERE)

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import pmapx
-from pmapx._src.replication.varying_outputs import outputs_of
+from varying_outputs import outputs_of
 
 MESH = AbstractMesh((4,), ("i",), axis_types=(AxisType.Auto,))
 N = jax.device_count()

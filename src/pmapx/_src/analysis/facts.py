@@ -48,7 +48,6 @@ class Making:
     site: Place
     function: Value
     options: dict[str, Value]
-    is_through_wrapper: bool
 
     @property
     def is_nested(self) -> bool:

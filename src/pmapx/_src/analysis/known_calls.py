@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Indexing, Making
@@ -14,12 +14,10 @@ from pmapx._src.analysis.interpreter.indexing import index_taken, iterate, recor
 from pmapx._src.analysis.interpreter.lookup import attribute
 from pmapx._src.analysis.values import (
     UNKNOWN,
-    Bound,
     Confidence,
     Derivative,
     Dict,
     Elements,
-    Function,
     Gradient,
     Invariant,
     Items,
@@ -34,6 +32,7 @@ from pmapx._src.analysis.values import (
     Stacked,
     Value,
     constant,
+    functions_in,
     integers,
     join,
     of_kind,
@@ -89,24 +88,14 @@ def _pmap(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Valu
         integers(options.get("donate_argnums", UNKNOWN)),
     )
     if name in known_names.PMAP:
-        making = Making(node, site, function, options, through is not None)
+        making = Making(node, site, function, options)
         frame.module.facts.add_making(making)
         frame.module.facts.made[mapped] = making
     else:
         frame.module.project.other_pmaps.add(site)
-    for inner in _functions(function):
+    for inner in functions_in(function):
         frame.module.project.mark(inner, site)
     return value(mapped)
-
-
-def _functions(known: Value) -> Iterator[Function]:
-    for fact in known:
-        if isinstance(fact, Function):
-            yield fact
-        elif isinstance(fact, Bound):
-            yield fact.function
-        elif isinstance(fact, (Partial, Derivative)):
-            yield from _functions(fact.function)
 
 
 def _jit(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value:
@@ -116,7 +105,7 @@ def _jit(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> Value
     # Sets have no order, and a report must not change from run to run.
     for mapped in sorted(of_kind(function, Mapped), key=lambda m: (m.site.path, m.site.line)):
         frame.module.facts.jitted_maps.setdefault(node, mapped)
-    for inner in _functions(function):
+    for inner in functions_in(function):
         frame.module.project.mark(inner, None)
     return function
 
@@ -142,7 +131,7 @@ def _tree_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) -> 
     if not trees and "tree" in arguments.keywords:
         trees = [leaves(arguments.keywords["tree"])]
     if not any(trees):
-        if any(index_taken(inner.node) == 0 for inner in _functions(function)):
+        if any(index_taken(inner.node) == 0 for inner in functions_in(function)):
             unknown = Stacked(
                 "an unknown value", frame.module.place(node), Confidence.LOW, from_map=False
             )
@@ -318,7 +307,7 @@ def _shard_map(frame: Frame, name: str, arguments: Arguments, node: ast.expr) ->
     function = arguments.get(0, "f")
     if is_checked:
         # One spec stands for all arguments, however many there are.
-        count = max((len(f.node.args.args) for f in _functions(function)), default=0)
+        count = max((len(f.node.args.args) for f in functions_in(function)), default=0)
         seeded = [_invariant(spec, place) for spec in _specs(specs, count)]
         call(frame, function, Arguments(seeded, {}, [None] * len(seeded)), node)
     return value(Sharded(place, function))

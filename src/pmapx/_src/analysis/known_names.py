@@ -120,7 +120,10 @@ PROCESSES = frozenset(
 )  # fmt: skip
 
 # What these return, or what is made of it, matters to code that need not name them.
-RETURNING = FOLLOWED | DEVICE_COUNTS | DEVICES | {"jax.process_count", "jax.host_count"}
+RETURNING = (
+    FOLLOWED | OTHER_PMAPS | SPEC | DEVICE_COUNTS | DEVICES
+    | {"jax.process_count", "jax.host_count"}
+)  # fmt: skip
 
 # Reading these of an array touches none of its data.
 METADATA = frozenset(

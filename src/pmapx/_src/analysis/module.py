@@ -125,7 +125,10 @@ class Module:
         """Notes what an attribute of a class's objects may hold."""
         before = cls.attributes.get(name, UNKNOWN)
         cls.attributes[name] = join(before, held)
-        if held <= before or not self.project.relevance.add_attribute(cls, name, held):
+        if held <= before:
+            return
+        self.project.pmaps.add_attribute(cls, name, held)
+        if not self.project.relevance.add_attribute(cls, name, held):
             return
         # A method may have been read before what it uses was assigned.
         now = frame.functions_being_read()

@@ -37,6 +37,7 @@ class Project:
         self.is_partial = is_partial
         self.has_definitions = has_definitions
         self.relevance = Relevance(self, relevant_names)
+        self.pmaps = Relevance(self, names.PMAP | names.OTHER_PMAPS)
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -131,8 +132,8 @@ class Project:
         """Notes that a function is mapped at a site, or jitted if there is none."""
         node = function.node
         if node not in (self.jitted if site is None else self.mapped):
-            is_late = node in function.module.visited and self.relevance.of(function)
-            self.marked_late += is_late
+            # What is traced in a jitted or mapped function matters only if it is pmapped.
+            self.marked_late += node in function.module.visited and self.pmaps.of(function)
         if site is None:
             self.jitted.add(node)
         else:

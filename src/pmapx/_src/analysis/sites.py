@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import weakref
-from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Facts, Making
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Fact, Function, Mapped, Partial, Place, Value
+from pmapx._src.analysis.values import Bound, Mapped, Partial, Place, functions_in
 
 OPTIONS = (
     "axis_name", "in_axes", "out_axes", "static_broadcasted_argnums", "devices", "backend",
@@ -235,16 +234,5 @@ def _manner(function: ast.expr, making: Making | None) -> str:
 def _definition(making: Making | None) -> Place | None:
     if making is None:
         return None
-    functions = list(_functions(making.function))
+    functions = list(functions_in(making.function, (Partial, Mapped)))
     return functions[0].module.place(functions[0].node) if len(functions) == 1 else None
-
-
-def _functions(known: Value) -> Iterator[Function]:
-    fact: Fact
-    for fact in known:
-        if isinstance(fact, Function):
-            yield fact
-        elif isinstance(fact, Bound):
-            yield fact.function
-        elif isinstance(fact, (Partial, Mapped)):
-            yield from _functions(fact.function)

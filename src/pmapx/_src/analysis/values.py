@@ -272,6 +272,19 @@ def of_kind(known: Value, kind: type[Any]) -> Iterator[Any]:
     return (fact for fact in known if isinstance(fact, kind))
 
 
+def functions_in(
+    known: Value, through: tuple[type[Any], ...] = (Partial, Derivative)
+) -> Iterator[Function]:
+    """Gives the functions that a value may be, and those inside what is made of a function."""
+    for fact in known:
+        if isinstance(fact, Function):
+            yield fact
+        elif isinstance(fact, Bound):
+            yield fact.function
+        elif isinstance(fact, through):
+            yield from functions_in(fact.function, through)  # type: ignore[attr-defined]
+
+
 def constant(known: Value) -> Any:
     """Returns the literal that a value surely is, or ``...`` if it is not known."""
     if len(known) == 1:

@@ -31,7 +31,7 @@ def relevant() -> frozenset[str]:
 
     # What is taken of every leaf, what makes a program one of several processes, and a mesh.
     others = known_names.TREE_MAP | known_names.PROCESSES | {"mesh"}
-    return _names() | known_names.FOLLOWED | others
+    return _names() | known_names.RETURNING | others
 
 
 @functools.cache

@@ -53,14 +53,6 @@ def outputs_of(
       equal: the positions of arguments with a leading device axis whose shards are equal, such as a
         replicated train state. The result then shows whether a step keeps it so.
       parameters: the names of the function's positional parameters, for the descriptions.
-
-    >>> import jax, numpy as np, pmapx
-    >>> def step(w, x):
-    ...     return w - jax.lax.pmean(x, "i"), x.sum()
-    >>> n = jax.device_count()
-    >>> traced = pmapx.pmap(step, "i").trace(np.ones((n, 3)), np.ones((n, 3)))
-    >>> [output.variation.is_replicated for output in outputs_of(traced, equal=[0])]
-    [True, False]
     """
     paths, _ = jax.tree_util.tree_flatten_with_path(traced.args_info)
     arguments = []
