@@ -310,7 +310,8 @@ class Interpreter:
         values = []
         for k, each in enumerate(_listed(result, len(step.eqn.outvars))):
             value = Value(each) if isinstance(each, Kind) else each
-            value = dataclasses.replace(value, depends_on_batch=depends, is_zero=is_zero)
+            zero = is_zero or value.is_zero
+            value = dataclasses.replace(value, depends_on_batch=depends, is_zero=zero)
             values.append(self._checked(step, value, k))
         return values
 
