@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -84,6 +85,10 @@ class Record:
     powers: tuple[int, ...] = ()
     reason: Reason | None = None
     is_derivative: bool = False
+
+    @functools.cached_property
+    def place(self) -> tuple[str, int] | tuple[None, None]:
+        return source_locations.location_of(self.eqn)
 
 
 class Interpreter:
@@ -298,7 +303,7 @@ class Interpreter:
         found = {
             power
             for record in self.records.values()
-            if not record.is_derivative and source_locations.location_of(record.eqn) == place
+            if not record.is_derivative and record.place == place
             for power in record.powers
         }
         return found.pop() if len(found) == 1 else None

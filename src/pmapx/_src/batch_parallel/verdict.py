@@ -236,7 +236,7 @@ def _by_line(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, .
     }
     groups: dict[tuple[_Place, str], list[Record]] = {}
     for record in walk.records.values():
-        place, name = source_locations.location_of(record.eqn), str(record.eqn.primitive.name)
+        place, name = record.place, str(record.eqn.primitive.name)
         if name.startswith("psum") and place in divided:
             name = "pmean"
         groups.setdefault((place, name), []).append(record)
