@@ -104,6 +104,23 @@ HOLDS = {
     "derivative of a derivative": lambda w, x, y: pmean(
         jax.jvp(jax.grad(lambda w: jnp.tanh(x @ w).mean()), (w,), (w,))[1]
     ),
+    "derivative of a branch": lambda w, x, y: pmean(
+        jax.grad(
+            lambda w: lax.cond(w[0] > 0, lambda: jnp.tanh(x @ w).mean(), lambda: (x @ w).mean())
+        )(w)
+    ),
+    "steps to a gradient of the global mean": lambda w, x, y: pmean(
+        jax.grad(lambda w: jnp.tanh(x @ (w - pmean(jax.grad(lambda w: (x @ w).mean())(w)))).mean())(
+            w
+        )
+    ),
+    "sign of a gradient by example": lambda w, x, y: jnp.sign(
+        jax.grad(lambda x: jnp.tanh(x @ w).mean())(x)
+    ),
+    "norm of two examples": lambda w, x, y: pmean(jnp.abs(x.reshape(-1, 2, D).std(1)).mean()),
+    "position in the global batch": lambda w, x, y: (
+        lax.axis_index("i") * x.shape[0] + jnp.arange(x.shape[0])
+    ),
     "softmax over features": lambda w, x, y: jax.nn.softmax(x, 1),
 }
 FAILS = {
@@ -180,6 +197,15 @@ FAILS = {
     "difference to a sum": lambda w, x, y: psum(
         lax.scan(lambda c, a: (a - c, None), jnp.zeros(D), x)[0]
     ),
+    "derivative of a branch of another scale": lambda w, x, y: pmean(
+        jax.grad(lambda w: lax.cond(w[0] > 0, lambda: (x @ w).sum(), lambda: (x @ w).mean()))(w)
+    ),
+    "gradient by example": lambda w, x, y: jax.grad(lambda x: jnp.tanh(x @ w).mean())(x),
+    "norm of halves": lambda w, x, y: pmean(jnp.abs(x.reshape(2, -1, D).std(1)).mean()),
+    "position with another stride": lambda w, x, y: (
+        lax.axis_index("i") * 3 + jnp.arange(x.shape[0])
+    ),
+    "first device": lambda w, x, y: psum(jnp.where(lax.axis_index("i") == 0, x.sum(), 0.0)),
     "permutation": lambda w, x, y: jax.random.permutation(KEY, x),
     "keys by position": lambda w, x, y: jax.vmap(jax.random.normal)(
         jax.random.split(KEY, x.shape[0])

@@ -94,6 +94,43 @@ def test_derivative_of_a_collective_is_replaced_with_it():
     assert {each.replacement for each in verdict.collectives} == {Replacement.IDENTITY}
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer", "replacements"),
+    [
+        (lambda h: psum(h.sum()), pmean, {"psum": "IDENTITY", "pmean": "IDENTITY"}),
+        (lambda h: psum(h.sum()), psum, {"psum": ("IDENTITY", "TIMES_N")}),
+        (lambda h: psum(h.mean()), pmean, {"psum": "TIMES_N", "pmean": "IDENTITY"}),
+        (lambda h: pmean(h.mean()), psum, {"pmean": "IDENTITY", "psum": "TIMES_N"}),
+        (lambda h: pmean(h.sum()), psum, {"pmean": "OVER_N", "psum": "TIMES_N"}),
+        (
+            lambda h: h.mean() + psum(h.sum()) * 0.1,
+            pmean,
+            {"psum": "IDENTITY", "pmean": "IDENTITY"},
+        ),
+    ],
+)
+def test_loss_over_all_devices_is_differentiated_as_the_code_over_the_global_batch_is(
+    inner, outer, replacements
+):
+    """JAX's derivative of psum under pmap is psum: n times that of the sum in its place."""
+
+    def body(w, x):
+        grads = jax.grad(lambda w: inner(jnp.tanh(x * w)) + 0.1 * (w**2).sum())(w)
+        return lax.psum(grads, "i") if outer is psum else lax.pmean(grads, "i")
+
+    x = np.random.RandomState(0).normal(size=(N, 2, 3)).astype(np.float32)
+    w = np.ones(3, np.float32)
+    verdict = decided(body, w, x[0], axes=(None, 0))
+    assert verdict.is_batch_parallel, [str(reason) for reason in verdict.reasons]
+    found = [(each.name, each.replacement.name) for each in verdict.collectives]
+    for name, expected in replacements.items():
+        wanted = expected if isinstance(expected, tuple) else (expected,)
+        assert sorted(r for n, r in found if n == name) == sorted(wanted), found
+    expected = jax.vmap(body, (None, 0), axis_name="i")(w, x)[0]
+    result = jax.jit(global_function(verdict))(w, x.reshape(-1, 3))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_reason_names_the_line_of_the_user():
     def body(x):
         centred = x - x.mean(0)

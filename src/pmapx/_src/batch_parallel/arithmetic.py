@@ -71,7 +71,7 @@ def _more_of(totals: list[Kind], step: Step) -> Result:
     [added] = others
     if added.is_zero:
         return total
-    [scale] = [added.kind.scale + (added.kind.relation is Relation.SAME)]
+    scale = added.kind.scale + (added.kind.relation is Relation.SAME)
     if added.kind.relation not in (Relation.SAME, Relation.SUM) or (
         total.segments and total.scale != scale
     ):

@@ -63,9 +63,8 @@ def gather(step: Step) -> Result:
         return indices.kind.along(batch_dims[indices.kind.axis]).scaled(kind.scale)
     if kind.axis in numbers.operand_batching_dims:
         k = list(numbers.operand_batching_dims).index(kind.axis)
-        if indices.kind.relation is not Relation.SHARD or (
-            indices.kind.axis != numbers.start_indices_batching_dims[k]
-        ):
+        at = numbers.start_indices_batching_dims[k]
+        if not _is_sharded(indices, at) or tuple(sizes) != tuple(whole_sizes):
             raise UnprovenError(_PAIRS)
         segments = _common_segments(operand, indices)
         return kind.along(batch_dims[indices.kind.axis], segments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -60,6 +61,7 @@ _ZERO_STAYS = (
 )
 # What else an equation takes does not make its result other than zero.
 _ZERO_OPERANDS = {"select_n": slice(1, None), "dynamic_slice": slice(1)}
+_TRUSTED = {*RULES, *shard_map_body.RULES}
 _FOLDED_AT_MOST = 2**16
 _CONSTANT = "a constant"
 NOT_UNDERSTOOD = "has parameters that are not understood"
@@ -68,11 +70,25 @@ _NO_GLOBAL_RULE = "is not known to treat each example on its own"
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A collective on the way: `powers` is None where it has no meaning over the global batch."""
+    """A collective on the way.
+
+    Attributes:
+      eqn: its equation.
+      values: what is known of its operands.
+      powers: of n, by which each is multiplied over the global batch.
+      reason: why it has no meaning there, if so.
+      is_derivative: whether it is the transpose of one that the user wrote.
+    """
 
     eqn: JaxprEqn
-    values: tuple[Value, ...]
-    powers: tuple[int, ...] | None
+    values: tuple[Value, ...] = ()
+    powers: tuple[int, ...] = ()
+    reason: Reason | None = None
+    is_derivative: bool = False
+
+    @functools.cached_property
+    def place(self) -> tuple[str, int] | tuple[None, None]:
+        return source_locations.location_of(self.eqn)
 
 
 class Interpreter:
@@ -182,21 +198,21 @@ class Interpreter:
         self, eqns: tuple[JaxprEqn, JaxprEqn, JaxprEqn], values: list[Value], at: Path
     ) -> list[Value]:
         eqn, _, twin = eqns
-        if not known_primitives.is_jaxs_own(eqn.primitive, {**RULES, **shard_map_body.RULES}):
+        if not known_primitives.is_jaxs_own(eqn.primitive, _TRUSTED):
             raise UnprovenError("is a primitive that JAX does not define")
         name = eqn.primitive.name
         callees = [called(each) for each in eqns]
-        if all(each is not None for each in callees):
-            self._callers.append(eqn)
-            try:
+        self._callers.append(eqn)
+        try:
+            if all(each is not None for each in callees):
                 return self.jaxpr((callees[0], callees[1], callees[2]), values, at)
-            finally:
-                self._callers.pop()
-        if name in loops.RULES:
-            return loops.RULES[name](self, eqns, values, at)
+            if name in loops.RULES:
+                return loops.RULES[name](self, eqns, values, at)
+        finally:
+            self._callers.pop()
         step = Step(eqn, twin, values, self.n, self.axis_name)
         if name == "axis_index":
-            self.records[at] = Record(eqn, (), ())
+            self.records[at] = Record(eqn)
         if name in collectives.RULES and eqn.invars:
             return self._collective(step, at)
         if name in ("optimization_barrier", "device_put", "pvary", "pcast"):
@@ -244,33 +260,53 @@ class Interpreter:
 
     def _collective(self, step: Step, at: Path) -> list[Value]:
         """Applies a rule operand by operand."""
-        results: list[Value] = []
-        powers: list[int] | None = []
+        if len(step.values) != len(step.eqn.outvars):
+            raise UnprovenError(_NO_GLOBAL_RULE)
+        forced = self._power_of_derivative(step)
+        results, powers = [], []
         for k, value in enumerate(step.values):
             one = dataclasses.replace(step, values=[value], powers=())
+            kind = value.kind
             try:
                 if self._loop_over_batch is not None:
                     raise UnprovenError(f"is inside of {self._loop_over_batch}")
-                if value.is_unknown:
-                    results.append(Value(value.kind))
-                    powers = None
-                    continue
-                [kind] = _listed(RULES[step.name](one), 1)
-                kind = kind if isinstance(kind, Kind) else kind.kind
-                results.append(self._checked(step, Value(kind), k))
-                powers = None if powers is None else [*powers, *one.powers]
+                if not value.is_unknown:
+                    [kind] = _listed(RULES[step.name](one), 1)
+                    [power] = one.powers
+                    if forced is not None:
+                        kind, power = kind.scaled(power - forced), forced
+                    powers.append(power)
+                found = Value(kind, depends_on_batch=value.depends_on_batch)
+                results.append(self._checked(step, found, k))
             except UnprovenError as error:
                 results.append(Value(unknown(self.reason(step.eqn, str(error)))))
-                powers = None
+        reason = next((each.kind.reason for each in results if each.is_unknown), None)
+        is_derivative = self._is_derivative(step.eqn)
         self.records[at] = Record(
-            step.eqn, tuple(step.values), None if powers is None else tuple(powers)
+            step.eqn, tuple(step.values), tuple(powers), reason, is_derivative
         )
-        if len(results) != len(step.eqn.outvars):
-            raise UnprovenError(_NO_GLOBAL_RULE)
-        return [
-            dataclasses.replace(result, depends_on_batch=value.depends_on_batch)
-            for result, value in zip(results, step.values, strict=True)
-        ]
+        return results
+
+    def _is_derivative(self, eqn: JaxprEqn) -> bool:
+        """Whether an equation is the transpose of one that the user wrote."""
+        names = (str(each.source_info.name_stack) for each in (eqn, *self._callers))
+        return any("transpose(" in name for name in names)
+
+    def _power_of_derivative(self, step: Step) -> int | None:
+        """Returns the power of n of the psum that this one is the derivative of.
+
+        Code that has a multiple of the operand in its place has the same multiple as derivative.
+        """
+        if not step.name.startswith("psum") or not self._is_derivative(step.eqn):
+            return None
+        place = source_locations.location_of(step.eqn)
+        found = {
+            power
+            for record in self.records.values()
+            if not record.is_derivative and record.place == place
+            for power in record.powers
+        }
+        return found.pop() if len(found) == 1 else None
 
     def _finished(self, step: Step, result: Any) -> list[Value]:
         zeros = step.values[_ZERO_OPERANDS.get(step.name, slice(None))]
@@ -279,7 +315,8 @@ class Interpreter:
         values = []
         for k, each in enumerate(_listed(result, len(step.eqn.outvars))):
             value = Value(each) if isinstance(each, Kind) else each
-            value = dataclasses.replace(value, depends_on_batch=depends, is_zero=is_zero)
+            zero = is_zero or value.is_zero
+            value = dataclasses.replace(value, depends_on_batch=depends, is_zero=zero)
             values.append(self._checked(step, value, k))
         return values
 

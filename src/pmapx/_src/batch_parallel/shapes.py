@@ -242,6 +242,12 @@ def iota(step: Step) -> Result:
     return shard(axis, 0, 0)
 
 
+def empty(step: Step) -> Result:
+    """What the derivative of a branch leaves for the other one, which does not read it."""
+    axis = differing_axis(step.out_shapes(), step.n)
+    return Value(SAME if axis is None else shard(axis, 0, 0), is_zero=True)
+
+
 def bitcast(step: Step) -> Result:
     step.require_same_params()
     kind = step.exact()
@@ -270,6 +276,7 @@ RULES: dict[str, Rule] = {
     "pad": padding,
     "tile": tile,
     "iota": iota,
+    **dict.fromkeys(["empty", "empty2"], empty),
     "bitcast_convert_type": bitcast,
 }
-ZERO_STAYS = set(RULES) - {"iota", "bitcast_convert_type"}
+ZERO_STAYS = set(RULES) - {"iota", "empty", "empty2", "bitcast_convert_type"}

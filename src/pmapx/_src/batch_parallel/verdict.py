@@ -35,7 +35,7 @@ class Replacement(enum.Enum):
     CONSTANT_N = "the number of devices"
     MIXED = "its operand, times a factor that differs between leaves"
     ZERO = "zero"
-    KEEP = "nothing: it depends on which device holds what"
+    KEEP = "nothing: it stays"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,12 +148,10 @@ def decide(
         larger = _decided(body, arguments, batch_axes, axis_name, n, 2)
     except Exception:  # Only these sizes can be traced.
         return verdict
-    if larger.traces is None or (larger.outputs, larger.powers) == (
-        verdict.outputs,
-        verdict.powers,
-    ):
+    same = (larger.outputs, larger.powers) == (verdict.outputs, verdict.powers)
+    if larger.traces is None or same:
         return verdict
-    why = f"differs with the batch size: {'; '.join(map(str, larger.reasons))}"
+    why = ": ".join(["differs with the batch size", *map(str, larger.reasons[:1])])
     return dataclasses.replace(verdict, outputs=(Output(reason=Reason("the body", None, why)),))
 
 
@@ -176,8 +174,10 @@ def _decided(
         reason = reason if local is None else _blamed(local.jaxpr, reason)
         return Verdict((Output(reason=reason),), (), axis_name, n)
     outputs = tuple(map(_output, _output_names(found.out_tree), results))
-    powers = {at: record.powers for at, record in walk.records.items() if record.powers is not None}
-    return Verdict(outputs, _by_line(walk), axis_name, n, found, powers, dict(walk.constants))
+    powers = {at: record.powers for at, record in walk.records.items() if not record.reason}
+    blamed = [output.reason for output in outputs if output.reason]
+    by_line = _by_line(walk, blamed)
+    return Verdict(outputs, by_line, axis_name, n, found, powers, dict(walk.constants))
 
 
 def _argument(batch_axis: traces.BatchAxis, name: str) -> Value:
@@ -228,7 +228,7 @@ _BY_DEVICE = (collectives.axis_index, collectives.between_devices)
 _Place = tuple[str | None, int | None]
 
 
-def _by_line(walk: Interpreter) -> tuple[Collective, ...]:
+def _by_line(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, ...]:
     divided = {
         source_locations.location_of(eqn)
         for eqn in walk.size_uses.values()
@@ -236,14 +236,14 @@ def _by_line(walk: Interpreter) -> tuple[Collective, ...]:
     }
     groups: dict[tuple[_Place, str], list[Record]] = {}
     for record in walk.records.values():
-        place, name = source_locations.location_of(record.eqn), str(record.eqn.primitive.name)
+        place, name = record.place, str(record.eqn.primitive.name)
         if name.startswith("psum") and place in divided:
             name = "pmean"
         groups.setdefault((place, name), []).append(record)
     averaged = {place for place, name in groups if name == "pmean"}
     found = [
         dataclasses.replace(
-            _collective(*key, records), library=source_locations.library_of(records[0].eqn)
+            _collective(*key, records, blamed), library=source_locations.library_of(records[0].eqn)
         )
         for key, records in groups.items()
     ]
@@ -255,14 +255,18 @@ def _by_line(walk: Interpreter) -> tuple[Collective, ...]:
     )
 
 
-def _collective(place: _Place, name: str, records: Sequence[Record]) -> Collective:
+def _collective(
+    place: _Place, name: str, records: Sequence[Record], blamed: Sequence[Reason]
+) -> Collective:
+    reason = next((record.reason for record in records if record.reason), None)
+    if name == "axis_index":
+        reason = next((each for each in blamed if each.operation == f"`{name}`"), None)
+    if reason is not None:
+        return Collective(*place, name, Replacement.KEEP, (), str(reason))
     if name == "axis_index":
         meaning = "zero: positions are those in the global batch"
         return Collective(*place, name, Replacement.ZERO, (), meaning)
-    several = [record.powers for record in records]
-    if any(powers is None for powers in several):
-        return Collective(*place, name, Replacement.KEEP, (), Replacement.KEEP.value)
-    powers = tuple(p - (name == "pmean") for each in several for p in each or ())
+    powers = tuple(p - (name == "pmean") for record in records for p in record.powers)
     values = [value for record in records for value in record.values]
     replacement = Replacement.MIXED
     if len(set(powers)) == 1:
@@ -275,10 +279,8 @@ def _collective(place: _Place, name: str, records: Sequence[Record]) -> Collecti
 
 
 def _meaning(name: str, value: Value, power: int) -> str:
-    kind, factor = (
-        value.kind,
-        {0: "", 1: "n times ", -1: "1/n of "}.get(power, f"n**{power} times "),
-    )
+    kind = value.kind
+    factor = {0: "", 1: "n times ", -1: "1/n of "}.get(power, f"n**{power} times ")
     if name in ("pmax", "pmin"):
         of = "" if kind.relation is Relation.SAME else f"the {name[1:]} over the global batch"
         return f"{name} of {description(value)} is {of or 'that value'}"
