@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.rewriting.edits import between
 
 _BEFORE = re.compile(r"\s*@[\s(]*")
 
@@ -26,5 +27,8 @@ def stack(use: Use, editor: Editor, texts: Sequence[str], notes: Sequence[str] =
     indent = editor.indent(use.site.whole.line)
     *first, last = texts
     above = [*notes, *(f"@{text}" for text in first)]
-    editor.insert(use.site.whole.line, len(indent), "".join(f"{each}\n{indent}" for each in above))
+    text = "".join(f"{each}\n{indent}" for each in above)
+    # In the place of the @: what is inserted before it stays before it.
+    at = (use.site.whole.line, len(indent))
+    editor.edits.append(between(at, (at[0], at[1] + 1), f"{text}@"))
     editor.replace(use.site.whole, last)

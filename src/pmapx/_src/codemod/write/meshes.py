@@ -165,13 +165,8 @@ class Meshes:
         is_block = home is None and isinstance(
             first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         )
-        statement = f"{indent}{mesh.name} = {text}" + ("\n\n" if is_block else "")
-        if line == 1 or (cell is not None and cell[1] == 1):
-            editor.insert(line, 0, f"{statement}\n")
-        else:
-            # Behind the line before: decorators are inserted at the beginning of this one.
-            before = editor.source.line(line - 1)
-            editor.insert(line - 1, len(before), f"\n{statement}")
+        gap = "\n\n\n" if is_block else "\n"
+        editor.insert(line, 0, f"{indent}{mesh.name} = {text}{gap}")
 
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
