@@ -359,8 +359,12 @@ def _fits(arg: Any, info: Any) -> bool:
     if trees[0] != trees[1]:
         return False
     pairs = zip(jax.tree.leaves(arg), jax.tree.leaves(info), strict=True)
-    return all(np.shape(a) == i.shape if not hasattr(a, "shape") else a.shape == i.shape
-               for a, i in pairs)  # fmt: skip
+    return all(is_array(a) and np.shape(a) == i.shape for a, i in pairs)
+
+
+def is_array(leaf: Any) -> bool:
+    """Tells whether ``jit`` takes a leaf as an array."""
+    return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
 def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
