@@ -381,6 +381,7 @@ def test_an_argument_placed_on_a_mesh_with_another_axis_name_is_followed():
     assert [leaf.shape for leaf in there.args] == [(64, 4), (128, 64)]
 
 
+@pytest.mark.needs_devices(2)
 @pytest.mark.parametrize("has_list", [False, True])
 def test_a_mesh_that_is_made_while_tracing_has_the_devices_there(has_list):
     chosen = jax.devices() if has_list else None

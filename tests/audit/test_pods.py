@@ -1,13 +1,17 @@
 """Programs for pods of TPUs, compiled where there is none; `make test-tpu` has the compiler."""
 
 import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import pmapx
@@ -122,3 +126,69 @@ def test_what_leaves_a_slice_is_in_the_report():
     assert audited.between_in_a_call == pytest.approx(GRADIENT_BYTES / 16, rel=0.1)  # Padded.
     assert audited.seconds_in_a_call > audited.between_in_a_call / (25e9 / 8)
     assert "PMX608" not in {remark.code for remark in audited.findings}  # XLA added nothing.
+
+
+def test_data_parallel_over_slices_sends_a_share_of_the_gradients_over_dcn():
+    f, arguments = pmapped()
+    (found,) = pmapx.audit(f, *arguments, topology="2x v5e:4x4").functions
+
+    # 16 chips of a slice reduce-scatter the gradients; each sends its 16th to its twin and back.
+    assert found.between_in_a_call == pytest.approx(GRADIENT_BYTES / 16, rel=0.05)
+    assert "PMX603" not in {remark.code for remark in found.findings}
+    assert found.seconds_in_a_call > 50e-6  # DCN has a latency.
+    assert found.capacity == 16 * 2**30
+
+
+def test_a_program_that_does_not_fit_is_a_finding_and_a_point_of_the_table():
+    f = pmapx.pmap(lambda w, x: (w + x.sum(), x), "i", in_axes=(None, 0), out_axes=(None, 0))
+    w = jax.ShapeDtypeStruct((50_000, 50_000), np.float32)
+    x = jax.ShapeDtypeStruct((N, 4), np.float32)
+
+    report = pmapx.audit(f, w, x, topology="v5e:2x2", scaling="v5e:4,8")
+
+    (remark,) = [remark for remark in report.findings if remark.code == "PMX612"]
+    assert "exceeds available HBM (15.75G)" in remark.message
+    assert "w float32[50000,50000] 9.31 GiB" in remark.message
+    assert [point.fits for point in report.functions[0].scaling.points] == [False, False]
+    assert "too much" in str(report)
+
+
+def test_fsdp_by_jit_is_compiled_for_a_pod_with_the_same_parameters():
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
+    w = jax.ShapeDtypeStruct((256, 512), np.float32, sharding=rows)
+    x = jax.ShapeDtypeStruct((N * 8, 256), np.float32, sharding=rows)
+    f = jax.jit(lambda w, x: w - jax.grad(lambda w: ((x @ w) ** 2).mean())(w))
+
+    (found,) = pmapx.audit(f, w, x, topology="v5e:8x8").functions
+
+    assert [leaf.shape for leaf in found.arguments] == [(256, 512), (512, 256)]
+    assert found.arguments[0].bytes_a_device == 256 * 512 * 4 // 64
+
+
+def test_a_shape_that_libtpu_does_not_know_is_refused_before_the_program_runs(tmp_path):
+    (tmp_path / "train.py").write_text("print('ran')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pmapx", "audit", "--topology", "v5e:3x5", "train.py"],
+        env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1])},
+        capture_output=True, text=True, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "v5e:2x4" in done.stderr
+
+
+def test_the_log_of_libtpu_is_kept_out(tmp_path):
+    code = (
+        "import jax, numpy as np\n"
+        "n = jax.device_count()\n"
+        "jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')(np.ones((n, 4)))\n"
+    )
+    (tmp_path / "train.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "pmapx", "audit", "--quiet", "--topology", "2x v5e:4x4", "train.py"],
+        env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]), "XLA_FLAGS": ""},
+        capture_output=True, text=True, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["pmapx audit: compiling <lambda> for 2x v5e:4x4"]

@@ -30,7 +30,7 @@ def step(state, batch):
     return {"w": state["w"] - 0.1 * grads, "step": state["step"] + 1}, loss
 
 n = jax.device_count()
-state = jax.device_put_replicated({"w": jnp.ones((4, 2)), "step": 0}, jax.devices())
+state = jax.device_put_replicated({"w": jnp.arange(8.0).reshape(4, 2), "step": 0}, jax.devices())
 for i in range(5):
     batch = jax.device_put(np.arange(n * 12.0).reshape(n, 3, 4), jax.devices()[0])
     state, loss = step(state, batch)
@@ -120,6 +120,12 @@ def test_each_mapped_function_is_there_once_a_signature(watched):
         ("total", "jit of shard_map", "float32[8,2]"),
         ("total", "jit of shard_map", "float32[16,2]"),
     ]
+
+
+def test_a_method_with_a_static_self_is_left_out_and_nothing_is_skipped(watched):
+    _, report, _ = watched
+
+    assert report.skipped == ()
 
 
 def test_calls_traces_and_moves_are_counted_over_the_run(watched):

@@ -110,7 +110,7 @@ def test_a_gather_is_named_with_its_line(make):
     testing.assert_no_gather(make(lambda x: lax.psum(x, "i"), "i"), X)
 
 
-@needs_two
+@pytest.mark.needs_devices(8)
 def test_a_gather_that_xla_adds_is_found():
     rows = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
     x = jax.device_put(np.arange(16.0 * N).reshape(8 * N, 2), rows)

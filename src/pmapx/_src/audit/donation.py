@@ -93,10 +93,14 @@ def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:
 
 
 def _same_type(a: Any, b: Any) -> bool:
-    # The dtype that JAX gives an array of the host: float32 for float64 by default.
-    aval = jax.typeof(a) if isinstance(a, np.ndarray) else a
-    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
-    return tuple(shape) == tuple(b.shape) and (dtype is None or str(dtype) == str(b.dtype))
+    one, other = _aval(a), _aval(b)
+    shape, dtype = getattr(one, "shape", ()), getattr(one, "dtype", None)
+    return tuple(shape) == tuple(other.shape) and (dtype is None or str(dtype) == str(other.dtype))
+
+
+def _aval(x: Any) -> Any:
+    """Returns an array of the host with the dtype that JAX gives it: float32 for float64."""
+    return jax.typeof(x) if isinstance(x, np.ndarray) else x
 
 
 def _structure(tree: Any) -> Any:

@@ -202,7 +202,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     kept = whole_program.kept_equal(subject.jaxpr, given, states)
     split = whole_program.of_program(subject.jaxpr, given).inputs
     has_batch = any(axes and index not in kept for index, axes in enumerate(split))
-    assumed = [k for k in kept if has_batch and differs[k] is None]
+    assumed = [k for k in kept if differs[k] is None and (has_batch or k in constant)]
     given = whole_program.with_equal(given, assumed)
     found = whole_program.of_program(subject.jaxpr, given).outputs
     # That a state varies because it varied explains nothing: find what makes it vary at first.

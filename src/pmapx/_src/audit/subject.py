@@ -266,20 +266,18 @@ def _dynamic(
     positions = tuple(range(len(args)))
     if jax.tree.structure((args, kwargs)) != tree:
         count = len(tree.children()[0].children())
-        arrays = [i for i in positions if all(map(_is_array, jax.tree.leaves(args[i])))]
+        arrays = [i for i in positions if all(map(retrace_jit.is_array, jax.tree.leaves(args[i])))]
         if len(arrays) != count:
             arrays = list(positions[:count])
         positions = tuple(arrays)
-        named = {k: v for k, v in kwargs.items() if all(map(_is_array, jax.tree.leaves(v)))}
+        named = {
+            k: v for k, v in kwargs.items() if all(map(retrace_jit.is_array, jax.tree.leaves(v)))
+        }
         candidate = (tuple(args[i] for i in positions), named)
         if jax.tree.structure(candidate) == tree:
             return candidate, positions
         return jax.tree.unflatten(tree, [None] * tree.num_leaves), positions
     return (args, kwargs), positions
-
-
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 
 def flat_shardings(shardings: Any, tree: jax.tree_util.PyTreeDef) -> list[Any]:

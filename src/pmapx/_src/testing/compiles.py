@@ -41,6 +41,7 @@ def _listen() -> None:
 def counted() -> Iterator[Count]:
     """Counts the programs that are compiled in a block.
 
+    >>> import jax
     >>> with counted() as count:
     ...     _ = jax.jit(lambda x: x * 3 - 1)(2.0)
     >>> count.programs

@@ -34,7 +34,8 @@ class StateDrifts(Finding):
             starts_equal = leaf.is_equal or not leaf.is_compared
             # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
             is_tree = leaf.path != _argument(leaf)
-            is_state = _argument(leaf) in stays or (stays and is_tree and leaf.is_compared)
+            starts_so = leaf.is_compared or leaf.is_constant
+            is_state = _argument(leaf) in stays or (stays and is_tree and starts_so)
             if leaf.is_split and starts_equal and is_state and not after.is_equal:
                 drifting.setdefault(after.since, []).append((leaf, after))
         for since, several in drifting.items():

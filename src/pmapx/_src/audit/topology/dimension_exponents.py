@@ -9,6 +9,7 @@ with 1 less to its body. What these relations do not decide is state or batch by
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -109,11 +110,14 @@ class Walk:
         rule = _RULES.get(eqn.primitive.name)
         if rule is None and eqn.primitive.name.startswith(("reduce_", "arg")):
             rule = _reduced
+        results = None
         if rule is not None:
-            results = rule(self, eqn, operands)
-            shapes = [_shape(var) for var in eqn.outvars]
-            if list(map(len, results)) == list(map(len, shapes)):
-                return results
+            # Parameters of a primitive may have other names in another release.
+            with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
+                results = rule(self, eqn, operands)
+        shapes = [_shape(var) for var in eqn.outvars]
+        if results is not None and list(map(len, results)) == list(map(len, shapes)):
+            return results
         return self._elementwise(eqn, operands)
 
     def _elementwise(self, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimensions]:
@@ -320,9 +324,12 @@ def _first(walk: Walk, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimens
 
 
 def _scan(walk: Walk, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimensions]:
-    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
-    before, scanned = operands[: consts + carry], operands[consts + carry :]
     body = jaxprs.opened(eqn.params["jaxpr"])
+    # As in shard_map_body: releases differ in how they mark what is carried, and the types show it.
+    xs = jaxprs.count_of_other_rank(eqn.invars, body.invars) or 0
+    carry = len(body.outvars) - (jaxprs.count_of_other_rank(eqn.outvars, body.outvars) or 0)
+    consts = len(operands) - xs - carry
+    before, scanned = operands[: consts + carry], operands[consts + carry :]
     results = walk.jaxpr(body, [*before, *(each[1:] for each in scanned)])
     for one, other in zip(before[consts:], results[:carry], strict=True):
         walk.equate(one, other)

@@ -1,7 +1,7 @@
 """Which arguments of a program grow with the number of devices: the batch, and not the state.
 
-The exponents that the jaxpr decides (``dimension_exponents``) come first; then what the user says
-(``scale``) and how an argument is used.
+The exponents that the jaxpr decides (``dimension_exponents``) come first; then the user's
+``scale``, and how an argument is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def exponents_of(
       size: its size here; None for a pmapped function, whose mapped axes are known to grow.
       given: the arguments.
       carried: pairs of an argument and the output that takes its place in the next call.
-      scale: what the user says.
+      scale: what the user gives.
     """
     given = [_as_named(leaf, scale or {}) for leaf in given]
     walk = Walk(axis)
