@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- texts as they are written
 """Maps that are written out where they stand, and those that are not."""
 
 import textwrap
@@ -246,8 +247,8 @@ TEXTS = {
         )
         g = jax.jit(
             lambda x, n: jax.shard_map(
-                lambda x_: jax.tree.map(
-                    lambda x: x[None], (lambda x, n: x * n)(x_[0], n_)
+                lambda x: jax.tree.map(
+                    lambda x: x[None], (lambda x, n: x * n)(x[0], n)
                 ),
                 mesh=mesh,
                 in_specs=jax.P("devices"),

@@ -157,4 +157,4 @@ def test_a_value_is_followed_through_however_many_calls(tmp_path):
     text = f"{calls}def f{depth}(x):\n    return x\nstate = step(f0(replicate(1.0)), 1.0)\n"
     done, after = _migrated(tmp_path, text)
     assert done.gains
-    assert "replicate(1.0)" not in after or "on_every_device" in after
+    assert "in_specs=(jax.P()," in after

@@ -156,7 +156,7 @@ def test_results_of_a_body_differ_as_expected(of_bodies, name):
 def test_a_reason_names_what_it_depends_on_and_where(of_bodies):
     reasons = [r for where, r, _ in of_bodies if where.startswith("the_index_of_the_device.py")]
     assert (
-        "`state['w'] + noise` depends on axis_index(...) (line 14) "
+        "`state['w'] + noise` depends on axis_index(...) (line 13) "
         "and is never reduced over 'batch'"
     ) in reasons
 

@@ -53,7 +53,7 @@ def test_what_stood_around_the_state_is_gone(runs, name):
     _, after = after.split("\n", maxsplit=1)
     assert "device_put_replicated(" not in after
     assert "stack([x]" not in after
-    assert "lambda x: x[0], " not in after
+    assert "= jax.tree.map(lambda x: x[0], state" not in after
     assert "jax.pmap(" not in after
 
 

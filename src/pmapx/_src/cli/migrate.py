@@ -137,7 +137,7 @@ def command(
         excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     except (settings.SettingsError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
-    is_proven = ctx.obj and not is_stacked
+    is_proven = ctx.obj and not is_stacked and _has_maps(paths, excluded)
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     done = _migrate(ctx, paths, exclude=excluded, **options)
@@ -189,6 +189,16 @@ def _prove(
             return prove(command_line, devices=wanted, timeout=timeout, root=root, progress=show)
     except ProofError as error:
         fail(ctx, str(error))
+
+
+def _has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Returns whether a file names pmap, so that a run may show something."""
+    from pmapx._src.source import files
+    from pmapx._src.source.discovery import files_below
+
+    texts = (files.read_bytes(path) for path in files_below(paths, exclude=exclude)
+             if isinstance(path, str))  # fmt: skip
+    return any(isinstance(text, bytes) and b"pmap" in text for text in texts)
 
 
 def _tree(paths: Sequence[str]) -> Path | None:
