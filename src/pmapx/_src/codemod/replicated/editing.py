@@ -118,8 +118,11 @@ def _changed(change: Change, is_donated: bool, has_copies: bool) -> list[Edit]:
 
 def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
     """Tells whether the program uses what is put on the devices after that."""
-    if isinstance(kept, ast.Call):
+    if isinstance(kept, (ast.Call, ast.Constant)):
         return False
+    if isinstance(kept, (ast.Dict, ast.Tuple, ast.List)):
+        parts = kept.values if isinstance(kept, ast.Dict) else kept.elts
+        return any(_is_used_again(module, node, part) for part in parts)
     if not isinstance(kept, ast.Name):
         return True
     statement: ast.AST = node
