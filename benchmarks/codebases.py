@@ -1,14 +1,23 @@
-"""What ``pmapx migrate`` makes of public codebases: a table of uses, rewritten and left by reason.
+"""What ``pmapx migrate`` makes of public codebases, without a run of them: two tables.
 
-Takes a folder with one checkout a codebase. Nothing of them is run or changed. Every rewritten file
-is parsed again; with --again it is also migrated again, to see that nothing more changes.
+The first has the uses of pmap, rewritten and left by reason. The second has what a reviewer sees:
+lines added to the files that change, functions added, training maps whose state is replicated, and
+ruff's findings of unused imports and long lines before and after. Takes a folder with one checkout
+a codebase. Nothing of them is run or changed. Every rewritten file is parsed again; with --again it
+is also migrated again, to see that nothing more changes.
 """
 
 import argparse
+import ast
 import collections
 import datetime
+import difflib
 import importlib.metadata
+import re
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,18 +25,22 @@ from turns import markdown, parser_of
 
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide.process_model import Surroundings
-from pmapx._src.codemod.migration import migrate
+from pmapx._src.codemod.migration import Program, migrate
 from pmapx._src.codemod.write.rewrite import rewrite
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 
+REVIEW = (
+    "codebase", ">files changed", ">lines before", ">lines added", ">functions added",
+    ">training maps", ">with replicated state", ">F401, E501 before", ">after", ">seconds",
+)  # fmt: skip
 COLUMNS = ("codebase", ">files", ">uses of pmap", ">rewritten", "left, and why")
 
 
 def main() -> int:
     options = parse_options()
     rows, reasons, total = [], collections.Counter(), collections.Counter()
-    is_sound = True
+    is_sound, reviews, added_to_files = True, [], []
     for folder in sorted(Path(options.checkouts).iterdir(), key=lambda path: path.name.lower()):
         if not folder.is_dir() or folder.name.startswith("."):
             continue
@@ -46,7 +59,12 @@ def main() -> int:
             why = "; ".join(f"{n}: {short(reason)}" for reason, n in left.most_common())
             found, rewritten = len(sites), len(sites) - left.total()
             rows.append([name, f"{done.read:,}", str(found), str(rewritten), why])
-        print(f"{folder.name}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+        seconds = time.monotonic() - start
+        print(f"{folder.name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+        if sites:
+            found = review(done, str(folder))
+            added_to_files += found.pop("each")
+            reviews.append([name, *found.values(), seconds])
         if options.where:
             for file, each in sites:
                 if each.reason:
@@ -55,9 +73,70 @@ def main() -> int:
     rows.append(["all", *whole, str(reasons.total() or "")])
     print(f"{datetime.date.today()}, pmapx {version('pmapx')}\n")
     print("\n".join(markdown(COLUMNS, rows)))
+    print()
+    sums = [sum(values) for values in zip(*(each[1:] for each in reviews), strict=True)]
+    written = [[str(each[0]), *map(as_text, each[1:])] for each in (*reviews, ["all", *sums])]
+    print("\n".join(markdown(REVIEW, written)))
+    print(f"\n{sums[2] / max(sums[1], 1):.1%} of the lines of changed files are added;", end=" ")
+    print(f"functions added to a file at the median: {statistics.median(added_to_files or [0])}.")
     share = total["rewritten"] / max(total["uses"], 1)
     print(f"\n{share:.1%} of {total['uses']} uses are rewritten.")
     return 0 if is_sound and share >= options.least else 1
+
+
+def review(done, folder):
+    """Return what a reviewer of a codebase's change counts."""
+    changed = [file for file in done.changed if file.path.endswith(".py")]
+    each = [len(functions(file.after) - functions(file.before)) for file in changed]
+    training = [
+        plan.use.site
+        for plans in Program.read([folder], (), None).plans().values()
+        for plan in plans
+        if plan.use.function is not None and plan.use.function.takes_gradients
+    ]
+    gained = {(gain.site.path, gain.site.line) for gain in done.gains}
+    replicated = sum((site.name.path, site.name.line) in gained for site in training)
+    return {
+        "files": len(changed),
+        "lines": sum(len(file.before.splitlines()) for file in changed),
+        "added": sum(added(file) for file in changed),
+        "functions": sum(each),
+        "training": len(training),
+        "replicated": replicated,
+        "findings": ruff(changed, "before"),
+        "findings after": ruff(changed, "after"),
+        "each": each,
+    }
+
+
+def added(file):
+    """Return the lines that a diff adds less those that it removes."""
+    before, after = (data.decode("utf-8", "replace") for data in (file.before, file.after))
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0)
+    kinds = collections.Counter(line[:1] for line in list(lines)[2:])
+    return kinds["+"] - kinds["-"]
+
+
+def functions(data):
+    nodes = ast.walk(ast.parse(data))
+    return {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
+def ruff(changed, version):
+    """Return how many unused imports and long lines ruff finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, file in enumerate(changed):
+            Path(folder, f"file{number}.py").write_bytes(getattr(file, version))
+        command = [
+            sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F401,E501",
+            "--line-length", "100", "--quiet", "--output-format", "concise", folder,
+        ]  # fmt: skip
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return len(re.findall(r" (?:F401|E501) ", text))
+
+
+def as_text(value):
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def is_sound_file(file, again):

@@ -31,7 +31,7 @@ PUBLIC = {
     "launch": "(n, devices_per_process, argv, *, env=None, grace=5.0, logs=None, "
     "stall_report=None)",
     "local_slice": "(x, i)",
-    "migrate": "(paths, *, exclude=(), to='shard_map', style='stacked', evidence=None, named=(), "
+    "migrate": "(paths, *, exclude=(), to='shard_map', style='global', evidence=None, named=(), "
     "progress=None)",
     "pmap": "(fun, axis_name=None, *, in_axes=0, out_axes=0, static_broadcasted_argnums=(), "
     "devices=None, backend=None, axis_size=None, donate_argnums=(), reshard='allow', "

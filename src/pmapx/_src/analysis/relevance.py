@@ -210,6 +210,13 @@ class Relevance:
         text, module = self._text(function), function.module
         if not text.words.isdisjoint(self._attributes.get(module.path, ())):
             return _NAME, []
+        # A mesh that a with statement enters may be known by its name alone.
+        if (
+            is_here
+            and "mesh" in self._names
+            and any(word.lower().endswith("mesh") for word in text.words)
+        ):
+            return _NAME, []
         if is_here and any(self._is_below(name, self._names) for name in _imported(text.imports)):
             return _NAME, []
         found = _TAKES_FIRST if is_here and text.takes_first else 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.sites import Site
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.decide import nested_pmaps
@@ -117,6 +119,8 @@ class Program:
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
         self._plans: dict[Module, list[Plan]] | None = None
+        # What the files are after, and their texts before.
+        self._restyled: tuple[replicated.Restyled, Mapping[str, bytes]] | None = None
 
     @property
     def paths(self) -> Sequence[str]:
@@ -163,7 +167,13 @@ class Program:
             modules = [module for _, module in self._modules()]
             nested = nested_pmaps.nestings(modules)
             self._plans = {
-                module: plan(module, nested=nested, around=self.around) for module in modules
+                module: plan(
+                    module,
+                    nested=nested,
+                    around=self.around,
+                    replicated=functools.partial(self._replicated, module),
+                )
+                for module in modules
             }
         return self._plans
 
@@ -177,6 +187,17 @@ class Program:
             rewrite(module, self._texts[path], around=self.around, others=plans)
             for path, module in modules
         ]
+
+    def _replicated(self, module: Module, site: Site) -> frozenset[int]:
+        """Returns the arguments of a site that were made replicated."""
+        if not self._restyled:
+            return frozenset()
+        restyled, texts = self._restyled
+        edits = restyled.edits.get(os.path.normpath(module.path), ())
+        origins = Origins(texts[module.path], edits) if edits else None
+        places = [origins.place(place) if origins else place for place in site.places]
+        keys = {(place.path, place.line, place.column) for place in places}
+        return frozenset(i for key in keys for i in restyled.replicated.get(key, ()))
 
     def merge(self, restyled: replicated.Restyled, texts: Mapping[str, bytes]) -> bool:
         """Lets maps take and give merged arrays; returns whether all of them can."""
@@ -271,6 +292,7 @@ class Program:
         for path in self._texts:
             changed.add(path, after[path])
         changed.around = self.around
+        changed._restyled = (restyled, self._texts)
         if to != "pmapx" and not changed.merge(restyled, self._texts):
             return None
         files = []

@@ -29,8 +29,8 @@ def relevant() -> frozenset[str]:
     """Returns all names without which a function has no finding."""
     from pmapx._src.analysis import known_names
 
-    # What is taken of every leaf, what makes a program one of several processes, and a mesh.
-    others = known_names.TREE_MAP | known_names.PROCESSES | {"mesh"}
+    # What makes a program one of several processes, and a mesh.
+    others = known_names.PROCESSES | {"mesh"}
     return _names() | known_names.RETURNING | others
 
 

@@ -20,7 +20,9 @@ _OPTIONS = frozenset(
 )  # fmt: skip
 # Arguments of another length would be an error of pmap, so that these add nothing.
 _ALL_DEVICES = re.compile(r"(jax\.)?(local_)?device_count\(\)|len\((jax\.)?(local_)?devices\(\)\)")
-_EVERY_DEVICE = re.compile(r"jax\.(local_)?devices\(\)")
+# In one process, those are all.
+LOCAL = "jax.local_devices()"
+_EVERY_DEVICE = re.compile(r"jax\.devices\(\)")
 _DEVICES = re.compile(r"jax\.(local_)?devices\([^()]*\)(\[[^\[\]]*\])?|[\w.]+")
 
 

@@ -65,15 +65,19 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     numpy = jax_numpy(module)
     devices = some_devices(module, call)
     if STACKED[name] == "device_put_sharded":
-        tree = f"jax.tree.map(lambda *x: {numpy}.stack(x), *{_atom(text)})"
+        stacked = [f"lambda *x: {numpy}.stack(x)", f"*{_atom(text)}"]
     else:
         count = f"{mesh}.size" if mesh.isidentifier() else "jax.local_device_count()"
         count = f"len({devices})" if devices else count
-        tree = f"jax.tree.map(lambda x: {numpy}.stack([x] * {count}), {text})"
-    if not mesh:
-        editor.replace(module.place(call), tree)
-    else:
+        stacked = [f"lambda x: {numpy}.stack([x] * {count})", text]
+    if mesh:
+        tree = f"jax.tree.map({', '.join(stacked)})"
         _put(module, call, tree, f"jax.NamedSharding({mesh}, jax.P({axis}))", editor)
+        return
+    place = module.place(call)
+    used = place.column + len(editor.rest_of_line(place))
+    indent = editor.indent(place.line)
+    editor.replace(place, editor.folded_call("jax.tree.map", stacked, indent, used))
 
 
 def write_replicated(module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:

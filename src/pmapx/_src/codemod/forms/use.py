@@ -41,6 +41,8 @@ class Use:
     is_lazy: bool = False
     # The name of the mesh axis for a map that has none.
     default_axis: str = '"devices"'
+    # Arguments that the global style made replicated, so that they are global arrays.
+    replicated: frozenset[int] = frozenset()
 
     @functools.cached_property
     def whole(self) -> ast.expr:
@@ -54,7 +56,12 @@ class Use:
     @functools.cached_property
     def layout(self) -> Layout | str:
         """The mesh and specs of the map, or why they cannot be written at the site."""
-        return self._obstacle_to_layout() or specs.layout(self.module, self.site)
+        found = self._obstacle_to_layout() or specs.layout(self.module, self.site)
+        is_local = isinstance(found, Layout) and found.devices == specs.LOCAL
+        if is_local and not self.around.in_processes:
+            assert isinstance(found, Layout)
+            return dataclasses.replace(found, devices="")
+        return found
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> None:
         """Lets arguments and results be global arrays."""

@@ -39,6 +39,7 @@ class Gain:
 class Restyled:
     """The changes to each file, what is replicated after them, and what stays stacked.
 
+    ``replicated`` has the arguments of each map that are, by ``Map.key``.
     With ``merge``, ``merged_arguments`` and ``merged_results`` are the positions of each map
     that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
     ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
@@ -50,6 +51,7 @@ class Restyled:
     edits: dict[str, list[Edit]]
     gains: tuple[Gain, ...] = ()
     stays: tuple[Stay, ...] = ()
+    replicated: Mapping[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     merged_arguments: Mapping[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     merged_results: Mapping[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     prefetched: tuple[Place, ...] = ()
@@ -128,6 +130,7 @@ def _restyle(
         edits,
         tuple(_gains(maps, decided)),
         tuple(_in_order(decided.stays)),
+        decided.arguments,
         merged.arguments,
         merged.results,
         tuple(merged.prefetched),

@@ -49,7 +49,7 @@ def added(
     at = _end_of_imports(lines, used, changed)
     imported = [
         f"{line}\n"
-        for line in (*lines_wanted, *functions.imports(wanted, manner))
+        for line in dict.fromkeys((*lines_wanted, *functions.imports(wanted, manner)))
         if not _is_imported(lines[:at], line)
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
@@ -83,13 +83,14 @@ def plan(
     sites: Iterable[Site],
     nestings: Set[Nesting] = frozenset(),
     surroundings: Surroundings = ORDINARY,
+    replicated: Callable[[Site], frozenset[int]] = lambda site: frozenset(),
 ) -> list[Plan]:
     """Returns a plan for each site."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
     plans = []
     for site in sites:
         around = [each for each in nestings if each.has(site)]
-        use = Use(site, module, nodes[site.name], around, surroundings)
+        use = Use(site, module, nodes[site.name], around, surroundings, replicated=replicated(site))
         reason = _reason(use) or _reason_of_nesting(use)
         plans.append(Plan(use, reason=reason) if reason else Plan(use, forms.best(use)))
     return plans

@@ -134,14 +134,18 @@ def plan(
     *,
     nested: frozenset[Nesting] = frozenset(),
     around: Surroundings = ORDINARY,
+    replicated: Callable[[Site], frozenset[int]] = lambda site: frozenset(),
 ) -> list[Plan]:
-    """Returns what becomes of each use of pmap in a file that is not suppressed."""
+    """Returns what becomes of each use of pmap in a file that is not suppressed.
+
+    ``replicated`` gives the arguments of a site that the global style made replicated.
+    """
     sites = [
         site
         for site in find_sites(module)
         if not suppressions.is_suppressed("PMX501", site.whole, module.source)
     ]
-    return plans.plan(module, sites, nested | nestings([module]), around)
+    return plans.plan(module, sites, nested | nestings([module]), around, replicated)
 
 
 def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Change]:
@@ -149,7 +153,8 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
     found = []
     for each in planned:
         use = each.use
-        if each.form not in _WITH_MESH or not use.around.in_processes:
+        is_converted = each.form in _WITH_MESH and use.around.in_processes
+        if not is_converted or use.known_layout.devices == specs.LOCAL:
             continue
         axis = specs.axis_value(use.module, use.site) or meshes.default_axis
         for where, call in map_calls(use.module, use.site):
