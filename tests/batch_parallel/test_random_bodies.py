@@ -63,7 +63,7 @@ def test_what_is_claimed_of_random_bodies_holds(drawn, sizes):
 
 
 @pytest.mark.slow
-@settings_for(2000)
+@settings_for(600)
 @given(drawn_bodies.bodies(), SIZES)
 def test_what_is_claimed_of_many_random_bodies_holds(drawn, sizes):
     event(f"a function of the global batch: {claims_hold(drawn, *sizes)}")

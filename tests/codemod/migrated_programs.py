@@ -67,10 +67,10 @@ def migrated(program, style, folder):
     return copy, [each for file in done.files for each in file.outcomes]
 
 
-def wrong_after_migration(programs, folder):
+def wrong_after_migration(programs, folder, styles=tuple(STYLES)):
     """Run programs before and after; what differs, by program and style."""
     jobs = {f"{program.name}, before": (program, "installed") for program in programs}
-    for style in STYLES:
+    for style in styles:
         for program in programs:
             copy, outcomes = migrated(program, style, folder / style)
             # What is left is still pmap.
@@ -81,7 +81,7 @@ def wrong_after_migration(programs, folder):
             )
     results = run(jobs, folder / "results.pickle")
     wrong = {}
-    for style in STYLES:
+    for style in styles:
         for program in programs:
             name = f"{program.name}, {style}"
             tolerance = program.expected("tolerance", style) or STYLES[style].tolerance
