@@ -63,6 +63,26 @@ def statement_lines(tree, outcomes):
     return touched
 
 
+def lines_that_follow(tree, touched):
+    """Return the lines that change with a map: what functions return, and what uses its name."""
+    names = {
+        name
+        for node in ast.walk(tree)
+        if getattr(node, "lineno", 0) in touched
+        for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", ""))
+    }
+    found = set()
+    for node in ast.walk(tree):
+        is_use = {getattr(node, "id", ""), getattr(node, "attr", "")} & names - {"", "jax"}
+        if isinstance(node, ast.Return) or is_use:
+            found.update(range(node.lineno, node.end_lineno + 2))
+        elif isinstance(node, ast.Call):
+            called = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
+            if called & names - {"", "jax"}:
+                found.update(range(node.lineno, node.end_lineno + 1))
+    return found
+
+
 def complaint(path, data):
     """Check and migrate one case; what is wrong with the result, in words."""
     path.write_bytes(data)
@@ -70,19 +90,19 @@ def complaint(path, data):
     for finding in check([str(path)], SETTINGS).findings:
         if not 1 <= finding.place.line <= finding.place.end_line <= count:
             return f"{finding.code} lies at {finding.place}, of {count} lines"
-    for to in ("pmapx", "shard_map"):
+    for to, style in (("pmapx", "stacked"), ("shard_map", "stacked"), ("shard_map", "global")):
         path.write_bytes(data)
-        for file in migration.migrate([str(path)], to=to).changed:
-            found = complaint_about(file)
+        for file in migration.migrate([str(path)], to=to, style=style).changed:
+            found = complaint_about(file, keeps_lines=style == "stacked")
             path.write_bytes(file.after)
-            if not found and migration.migrate([str(path)], to=to).changed:
+            if not found and migration.migrate([str(path)], to=to, style=style).changed:
                 found = "a second run changes it again"
             if found:
                 return f"to {to}: {found}:\n{file.after!r}"
     return ""
 
 
-def complaint_about(file):
+def complaint_about(file, keeps_lines):
     """Compare a file before and after; what is wrong, in words."""
     tree = parsed(file.before)
     if tree is None:
@@ -91,7 +111,10 @@ def complaint_about(file):
         return "the result does not parse"
     if parsed(file.before, compiles=True) and not parsed(file.after, compiles=True):
         return "the result does not compile"
+    if not keeps_lines:
+        return ""
     touched = statement_lines(tree, [each for each in file.outcomes if not each.reason])
+    touched |= lines_that_follow(tree, touched)
     after = iter(lines_of(file.after))
     for number, line in enumerate(lines_of(file.before), start=1):
         # The rest must come in the same order, to the byte; x[0] may go with its map.

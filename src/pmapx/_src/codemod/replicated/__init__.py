@@ -8,5 +8,6 @@ analysis recorded: ``stacked_values`` and ``stacked_calls`` are what each use do
 ``copies``, ``one_liners`` and ``keywords`` for those that change. Places that a value passes
 through hold together in ``groups``; ``unseen_callers`` finds those that other code may reach.
 ``decisions`` chooses the groups that lose the axis, and ``editing`` writes it, as a pmap with
-``None`` among its axes, which the rest of ``migrate`` turns into ``P()``. ``style`` is all of it.
+``None`` among its axes, which the rest of ``migrate`` turns into ``P()``; ``array_twins`` finds
+what it must copy. ``style`` is all of it.
 """

@@ -10,6 +10,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
+from pmapx._src.codemod.replicated.array_twins import may_have_twins
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
@@ -101,7 +102,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool) -> list[Edit]:
     kept = module.place(change.kept)
     if change.kind == "place":
         before, after = f"{HELPER}(", ")"
-        is_shared = _is_used_again(module, node, change.kept) or _has_twins(module, change.kept)
+        is_shared = _is_used_again(module, node, change.kept) or may_have_twins(module, change.kept)
         if is_donated and not has_copies and is_shared:
             # A step that reuses the memory of its state must not take it from another array.
             before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", "))"
@@ -143,39 +144,6 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
         isinstance(part, ast.Name) and part.id == kept.id and part.lineno > end
         for part in ast.walk(block)
     )
-
-
-def _has_twins(module: Module, node: ast.expr) -> bool:
-    """Tells whether a tree may have an array twice, whose memory can be donated only once."""
-    around = module.functions_around(node)
-    block = around[0] if around else module.source.tree
-    trees = [node]
-    if isinstance(node, ast.Name):
-        trees += [
-            part.value
-            for part in ast.walk(block)
-            if isinstance(part, ast.Assign)
-            and any(isinstance(t, ast.Name) and t.id == node.id for t in part.targets)
-        ]
-    return any(_holds_twice(tree) for tree in trees)
-
-
-def _holds_twice(tree: ast.expr) -> bool:
-    held = [
-        ast.dump(part)
-        for parent in ast.walk(tree)
-        for part in (
-            [*parent.args, *(keyword.value for keyword in parent.keywords)]
-            if isinstance(parent, ast.Call)
-            else parent.values
-            if isinstance(parent, ast.Dict)
-            else parent.elts
-            if isinstance(parent, (ast.Tuple, ast.List))
-            else []
-        )
-        if isinstance(part, (ast.Name, ast.Attribute))
-    ]
-    return len(held) != len(set(held))
 
 
 def _stacked_again(change: Change) -> list[Edit]:

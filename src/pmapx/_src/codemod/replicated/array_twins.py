@@ -1,0 +1,93 @@
+"""Whether a tree may have an array twice: its memory can be donated only once.
+
+``jax.device_put`` to a replicated sharding keeps an array's memory on the device where it is, where
+``device_put_replicated`` copied: ``State(params=params, ema=params)`` has the same memory twice.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Bound, Function
+
+DEEPEST = 4
+
+
+def may_have_twins(module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Returns whether a tree may have an array twice, or comes from where that cannot be seen."""
+    if depth > DEEPEST:
+        return True
+    if isinstance(node, ast.Name):
+        values = _assigned(module, node)
+        return not values or any(may_have_twins(module, value, depth + 1) for value in values)
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        return True
+    if _holds_twice(module, node):
+        return True
+    return isinstance(node, ast.Call) and any(
+        may_have_twins(function.module, value, depth + 1)
+        for function in _called(module, node)
+        for value in _returned(function)
+    )
+
+
+def _block(module: Module, node: ast.AST) -> ast.AST:
+    around = [each for each in module.functions_around(node) if not isinstance(each, ast.Lambda)]
+    return around[0] if around else module.source.tree
+
+
+def _assigned(module: Module, node: ast.Name) -> list[ast.expr]:
+    """Returns what is assigned to a name where it is used, or in the file."""
+    for block in (_block(module, node), module.source.tree):
+        found = [
+            part.value
+            for part in ast.walk(block)
+            if isinstance(part, ast.Assign)
+            and any(
+                isinstance(target, ast.Name) and target.id == node.id for target in part.targets
+            )
+            # What is put on the devices takes the name of what it is made of.
+            and node not in ast.walk(part.value)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _called(module: Module, call: ast.Call) -> list[Function]:
+    callees = module.facts.callees.get(call, frozenset())
+    found = [fact.function if isinstance(fact, Bound) else fact for fact in callees]
+    return [fact for fact in found if isinstance(fact, Function)]
+
+
+def _returned(function: Function) -> list[ast.expr]:
+    node = function.node
+    if isinstance(node, ast.Lambda):
+        return [node.body]
+    returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
+    return [each.value for each in returns if each.value is not None]
+
+
+def _holds_twice(module: Module, tree: ast.expr) -> bool:
+    """Returns whether an expression puts the same value into a tree more than once."""
+    same = {
+        part.targets[0].id: part.value.id
+        for part in ast.walk(_block(module, tree))
+        if isinstance(part, ast.Assign)
+        and isinstance(part.targets[0], ast.Name)
+        and isinstance(part.value, ast.Name)
+    }
+    held = []
+    for parent in ast.walk(tree):
+        parts: list[ast.expr] = []
+        if isinstance(parent, ast.Call):
+            parts = [*parent.args, *(keyword.value for keyword in parent.keywords)]
+        elif isinstance(parent, ast.Dict):
+            parts = parent.values
+        elif isinstance(parent, (ast.Tuple, ast.List)):
+            parts = parent.elts
+        names = [part for part in parts if isinstance(part, (ast.Name, ast.Attribute))]
+        held += [same.get(part.id, part.id) if isinstance(part, ast.Name) else ast.unparse(part)
+                 for part in names]  # fmt: skip
+    return len(held) != len(set(held))
