@@ -204,7 +204,9 @@ TEXTS = {
             )
             return multihost_utils.global_array_to_host_local_array(
                 g(
-                    multihost_utils.host_local_array_to_global_array(x, mesh, jax.P('i')),
+                    multihost_utils.host_local_array_to_global_array(
+                        x, mesh, jax.P('i')
+                    ),
                 ),
                 mesh,
                 jax.P('i'),
