@@ -356,3 +356,14 @@ def test_a_mesh_does_not_start_the_backend_where_a_program_chooses_devices_later
     after = rewritten(tmp_path, f"import jax\n{program}{later}")[0].decode()
     assert "f = jax.jit(\n    lambda *args: jax.shard_map(" in after
     assert "\nmesh = " not in after
+
+
+def test_an_axis_name_that_a_subclass_changes_is_read_where_the_mesh_is_made(tmp_path):
+    text = (
+        "class A:\n    axis = 'i'\n    def __init__(self):\n"
+        "        self.f = jax.pmap(abs, axis_name=self.axis)\nclass B(A):\n    axis = 'j'\n"
+    )
+    after = rewritten(tmp_path, f"import jax\n{COUNTED}{text}")[0].decode()
+    assert "mesh=jax.make_mesh((jax.device_count(),), (self.axis,), axis_types=" in after
+    text = text.replace("axis = 'j'", "axis = 'i'")
+    assert b"mesh=mesh" in rewritten(tmp_path, f"import jax\n{COUNTED}{text}")[0]

@@ -31,6 +31,8 @@ def obstacle(use: Use) -> str:
         return ""
     if layout.devices:
         return "each process has devices of its own"
+    if not use.is_axis_constant:
+        return "the name of its axis is not known where it is called"
     own = [i for i, axis in enumerate(_parts(layout.in_axes)) if axis is None]
     if set(own) - use.replicated - set(layout.static):
         return "each process has an array of its own for what is replicated"

@@ -179,6 +179,37 @@ class Use:
         return self.known_layout.axis or self.default_axis
 
     @functools.cached_property
+    def is_axis_constant(self) -> bool:
+        """Whether its axis's name is a string, or a name of the file's own: the same everywhere."""
+        text = self.known_layout.axis
+        if not text or text[0] in "'\"":
+            return True
+        around = self.module.functions_around(self.node)
+        bound = {
+            getattr(part, "arg", getattr(part, "id", ""))
+            for function in around
+            for part in ast.walk(function)
+            if isinstance(part, ast.arg)
+            or (isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+        }
+        if text.isidentifier():
+            return text not in bound
+        return self._is_same_attribute(text.rpartition(".")[2])
+
+    def _is_same_attribute(self, name: str) -> bool:
+        """Whether every class and object of the program has one string for an attribute."""
+        values = {
+            ast.dump(part.value)
+            for other in self.module.project.modules.values()
+            if other is not None
+            for part in ast.walk(other.source.tree)
+            if isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None
+            for target in (part.targets if isinstance(part, ast.Assign) else [part.target])
+            if name in (getattr(target, "id", ""), getattr(target, "attr", ""))
+        }
+        return len(values) == 1 and next(iter(values)).startswith("Constant(value='")
+
+    @functools.cached_property
     def function(self) -> MappedFunction | None:
         """The function that is mapped, if it is known."""
         return mapped_function.mapped_function(self.module, self.site)

@@ -60,6 +60,11 @@ class Meshes:
                 devices = f"jax.devices()[: len(jax.tree.leaves({use.counted_argument})[0])]"
                 quoted = use.axis if use.known_layout.axis else use.default_axis
                 use.mesh = f"jax.sharding.Mesh({devices}, ({quoted},), {AUTO})"
+            elif not use.is_axis_constant:
+                # It may be another in a subclass, or for another caller.
+                function, devices, _, types = self._parts(value)
+                use.mesh = f"{function}({devices}, ({use.axis},), {types})"
+                use.is_lazy = is_outside and not self._may_start
             elif is_outside and not self._may_start:
                 use.mesh, use.is_lazy = self._text(value), True
             else:
