@@ -90,7 +90,7 @@ def review(done, folder):
     each = [len(functions(file.after) - functions(file.before)) for file in changed]
     training = [
         plan.use.site
-        for plans in Program.read([folder], (), None).plans().values()
+        for plans in Program.read([folder], (), None).plans.values()
         for plan in plans
         if plan.use.function is not None and plan.use.function.takes_gradients
     ]

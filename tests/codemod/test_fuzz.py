@@ -64,22 +64,29 @@ def statement_lines(tree, outcomes):
 
 
 def lines_that_follow(tree, touched):
-    """Return the lines that change with a map: what functions return, and what uses its name."""
-    names = {
-        name
-        for node in ast.walk(tree)
-        if getattr(node, "lineno", 0) in touched
-        for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", ""))
-    }
+    """Return the lines that change with a map: what its function returns, and calls of the map.
+
+    ``touched`` are the lines of statements with a map. The function is named there, or defined
+    there by its decorator; the map has the name that is bound there.
+    """
+    named, bound = set(), set()
+    for node in ast.walk(tree):
+        if getattr(node, "lineno", 0) in touched and isinstance(node, (ast.Name, ast.Attribute)):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            (bound if isinstance(node.ctx, ast.Store) else named).add(name)
     found = set()
     for node in ast.walk(tree):
-        is_use = {getattr(node, "id", ""), getattr(node, "attr", "")} & names - {"", "jax"}
-        if isinstance(node, ast.Return) or is_use:
-            found.update(range(node.lineno, node.end_lineno + 2))
-        elif isinstance(node, ast.Call):
-            called = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node)}
-            if called & names - {"", "jax"}:
-                found.update(range(node.lineno, node.end_lineno + 1))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            is_decorated = any(each.lineno in touched for each in node.decorator_list)
+            bound |= {node.name} if is_decorated else set()
+            if is_decorated or node.name in named:
+                returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
+                found.update(n for r in returns for n in range(r.lineno, r.end_lineno + 1))
+    for node in ast.walk(tree):
+        called = getattr(node, "func", None)
+        name = getattr(called, "id", getattr(called, "attr", ""))
+        if name in bound:
+            found.update(range(node.lineno, node.end_lineno + 1))
     return found
 
 

@@ -99,6 +99,7 @@ MARKED = {
 
 # Programs that no fix changes.
 LEFT_ALONE = {
+    "pvary that is passed on": "import jax\nf = jax.tree.map(jax.lax.pvary, x)\n",
     "a name of another module": "import jax, mine\ny = mine.tree_map(f, x)\n",
     "a name through another module": (
         "import jax\nimport compat\ncompat.tree_map = jax.jit\ny = compat.tree_map(f, x)\n"
@@ -140,6 +141,19 @@ LEFT_ALONE = {
 
 # Programs before and after the fix.
 FIXED = {
+    "PMX519 use_mesh in a with": (
+        "import jax\nwith jax.sharding.use_mesh(m), open(f):\n    pass\n",
+        "import jax\nwith jax.set_mesh(m), open(f):\n    pass\n",
+    ),
+    "PMX519 use_mesh that is imported": (
+        "from jax.sharding import use_mesh\nwith use_mesh(m):\n    pass\n",
+        "from jax import set_mesh as use_mesh\nwith use_mesh(m):\n    pass\n",
+    ),
+    "PMX519 pvary": (
+        "import jax\ny = jax.lax.pvary(x, ('i',))\nz = jax.lax.pvary(x, axis_name='i')\n",
+        "import jax\ny = jax.lax.pcast(x, ('i',), to=\"varying\")\n"
+        "z = jax.lax.pcast(x, axis_name='i', to=\"varying\")\n",
+    ),
     "PMX515": (
         "import jax\njax.config.update('jax_pmap_no_rank_reduction', False)\nx = 1\n",
         "import jax\nx = 1\n",
@@ -232,6 +246,10 @@ FIXED = {
 
 # The same, for fixes that are made only with --unsafe-fixes.
 FIXED_UNSAFELY = {
+    "PMX519 use_mesh outside of a with": (
+        "import jax\nscope = jax.sharding.use_mesh(m)\n",
+        "import jax\nscope = jax.set_mesh(m)\n",
+    ),
     "PMX511": (
         "import jax\nx = jax.device_put_replicated(x, devices)\n",
         "import jax\nx = jax.device_put("

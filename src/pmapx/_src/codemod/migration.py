@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,11 +19,13 @@ from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.replicated import style as replicated
+from pmapx._src.codemod.replicated.maps import SiteKey
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
 from pmapx._src.source import files as sources
 from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Origins, applied
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
@@ -118,9 +121,9 @@ class Program:
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
-        self._plans: dict[Module, list[Plan]] | None = None
-        # What the files are after, and their texts before.
-        self._restyled: tuple[replicated.Restyled, Mapping[str, bytes]] | None = None
+        # What was done to the files, and their texts before that.
+        self._restyled = replicated.Restyled({})
+        self._before: Mapping[str, bytes] = self._texts
 
     @property
     def paths(self) -> Sequence[str]:
@@ -161,57 +164,70 @@ class Program:
             if (module := self.project.module(path)) is not None and not path.endswith(".pyi")
         ]
 
+    @functools.cached_property
     def plans(self) -> dict[Module, list[Plan]]:
-        """Returns what becomes of each use of pmap."""
-        if self._plans is None:
-            modules = [module for _, module in self._modules()]
-            nested = nested_pmaps.nestings(modules)
-            self._plans = {
-                module: plan(
-                    module,
-                    nested=nested,
-                    around=self.around,
-                    replicated=functools.partial(self._replicated, module),
-                )
-                for module in modules
-            }
-        return self._plans
+        """What becomes of each use of pmap."""
+        modules = [module for _, module in self._modules()]
+        nested = nested_pmaps.nestings(modules)
+        return {
+            module: plan(
+                module,
+                nested=nested,
+                around=self.around,
+                replicated=self._replicated,
+            )
+            for module in modules
+        }
+
+    @functools.cached_property
+    def written_out(self) -> list[Rewriting]:
+        """Each file in plain JAX."""
+        return [
+            rewrite(module, self._texts[path], around=self.around, others=self.plans)
+            for path, module in self._modules()
+        ]
 
     def rewritten(self, to: str) -> list[Rewriting]:
         """Returns each file as it would be."""
-        modules = self._modules()
-        if to == "pmapx":
-            return [to_pmapx.rewrite(module, self._texts[path]) for path, module in modules]
-        plans = self.plans()
-        return [
-            rewrite(module, self._texts[path], around=self.around, others=plans)
-            for path, module in modules
-        ]
+        if to != "pmapx":
+            return self.written_out
+        return [to_pmapx.rewrite(module, self._texts[path]) for path, module in self._modules()]
 
-    def _replicated(self, module: Module, site: Site) -> frozenset[int]:
+    @functools.cached_property
+    def _origins(self) -> dict[str, Origins]:
+        """Where each point of a file was before, of the files that were edited."""
+        edits = self._restyled.edits
+        return {
+            path: Origins(self._before[path], edits[os.path.normpath(path)])
+            for path in self._texts
+            if edits.get(os.path.normpath(path))
+        }
+
+    def original(self, place: Place) -> Place:
+        """Returns where a place was before the files were edited."""
+        origins = self._origins.get(place.path)
+        return place if origins is None else origins.place(place)
+
+    def _keys(self, site: Site) -> set[SiteKey]:
+        """Returns what the maps of a site are known by."""
+        places = map(self.original, site.places)
+        return {(place.path, place.line, place.column) for place in places}
+
+    def _replicated(self, site: Site) -> frozenset[int]:
         """Returns the arguments of a site that were made replicated."""
-        if not self._restyled:
-            return frozenset()
-        restyled, texts = self._restyled
-        edits = restyled.edits.get(os.path.normpath(module.path), ())
-        origins = Origins(texts[module.path], edits) if edits else None
-        places = [origins.place(place) if origins else place for place in site.places]
-        keys = {(place.path, place.line, place.column) for place in places}
-        return frozenset(i for key in keys for i in restyled.replicated.get(key, ()))
+        found = self._restyled.replicated
+        keys = self._keys(site) if found else ()
+        return frozenset(i for key in keys for i in found.get(key, ()))
 
-    def merge(self, restyled: replicated.Restyled, texts: Mapping[str, bytes]) -> bool:
+    def _merge(self) -> bool:
         """Lets maps take and give merged arrays; returns whether all of them can."""
-        wanted = {*restyled.merged_arguments, *restyled.merged_results}
-        for path, module in self._modules() if wanted else ():
-            edits = restyled.edits.get(os.path.normpath(path), ())
-            origins = Origins(texts[path], edits)
-            for each in self.plans()[module]:
-                places = [origins.place(place) for place in each.use.site.places]
-                for key in {(place.path, place.line, place.column) for place in places} & wanted:
-                    arguments = restyled.merged_arguments.get(key, set())
-                    results = restyled.merged_results.get(key, set())
-                    if each.merge(frozenset(arguments), frozenset(results)):
-                        wanted.discard(key)
+        arguments, results = self._restyled.merged_arguments, self._restyled.merged_results
+        wanted = {*arguments, *results}
+        for each in itertools.chain(*self.plans.values()) if wanted else ():
+            for key in self._keys(each.use.site) & wanted:
+                taken, given = (frozenset(table.get(key, ())) for table in (arguments, results))
+                if each.merge(taken, given):
+                    wanted.discard(key)
         return not wanted
 
     def migration(
@@ -232,7 +248,7 @@ class Program:
         """Returns what becomes of the state, and of batches."""
         left = {
             outcome.place: f"it is left as it is: {outcome.reason}"
-            for file in self.rewritten("shard_map")
+            for file in self.written_out
             for outcome in file.outcomes
             if outcome.reason
         }
@@ -248,7 +264,7 @@ class Program:
         ]
         mergeable = {
             place
-            for several in self.plans().values()
+            for several in self.plans.values()
             for each in several
             if each.takes_merged
             for place in each.use.site.places
@@ -281,6 +297,8 @@ class Program:
 
         None if a map that takes merged batches cannot be written so after all.
         """
+        if not restyled.edits:
+            return self.rewritten(to)
         changed = Program(self._paths)
         after: dict[str, bytes] = {}
         for path in self._paths:
@@ -292,21 +310,17 @@ class Program:
         for path in self._texts:
             changed.add(path, after[path])
         changed.around = self.around
-        changed._restyled = (restyled, self._texts)
-        if to != "pmapx" and not changed.merge(restyled, self._texts):
+        changed._restyled, changed._before = restyled, self._texts
+        if to != "pmapx" and not changed._merge():
             return None
         files = []
         for file in changed.rewritten(to):
-            data = self._texts[file.path]
-            edits = restyled.edits.get(os.path.normpath(file.path), ())
-            if edits:
-                origins = Origins(data, edits)
-                outcomes = tuple(
-                    dataclasses.replace(outcome, place=origins.place(outcome.place))
-                    for outcome in file.outcomes
-                )
-                file = dataclasses.replace(file, before=data, outcomes=outcomes)
-            files.append(file)
+            outcomes = tuple(
+                dataclasses.replace(outcome, place=changed.original(outcome.place))
+                for outcome in file.outcomes
+            )
+            before = self._texts[file.path]
+            files.append(dataclasses.replace(file, before=before, outcomes=outcomes))
         for path in after:
             other = sources.read_bytes(path) if path not in self._texts else None
             if isinstance(other, bytes):

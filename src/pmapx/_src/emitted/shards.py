@@ -34,7 +34,7 @@ def map_own_rows(fun, mesh, in_specs, out_specs, **options):
 
     def with_others(spec, own):
         def stitched(x):
-            # Numbers and NumPy's arrays that are not cut are taken as they are.
+            # Numbers and NumPy's arrays that are not sharded are taken as they are.
             if spec == jax.P() and not isinstance(x, jax.Array):
                 return x
             return multihost_utils.host_local_array_to_global_array(x, mesh, spec)

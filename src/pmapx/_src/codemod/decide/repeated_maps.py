@@ -13,6 +13,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Exported, Function, Named
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 
 
 def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
@@ -48,10 +49,7 @@ def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     return any(isinstance(fact, lasting) for fact in held)
 
 
-_REPEATING = (
-    ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
-    ast.GeneratorExp,
-)  # fmt: skip
+_REPEATING = (*LOOPS, ast.Lambda)
 _Use = tuple[Module, ast.AST]
 _USES: weakref.WeakKeyDictionary[Project, dict[str, list[_Use]]] = weakref.WeakKeyDictionary()
 

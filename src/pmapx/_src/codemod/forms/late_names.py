@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.forms.use import Use
-
-_LOOPS = (
-    ast.For,
-    ast.AsyncFor,
-    ast.While,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
 
 
 def is_bound_again(use: Use) -> bool:
@@ -46,7 +37,7 @@ def is_bound_again(use: Use) -> bool:
         return True
     node: ast.AST = use.node
     while node is not block and not isinstance(node, ast.Module):
-        if isinstance(node, _LOOPS):
+        if isinstance(node, LOOPS):
             changed = {
                 part.id
                 for part in ast.walk(node)

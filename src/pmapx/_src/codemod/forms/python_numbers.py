@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from pmapx._src.codemod.decide.assigned_values import assigned_values
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
 
 
@@ -44,24 +45,5 @@ def _has_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
         case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
             return any(inside(keyword.value) for keyword in keywords)
         case ast.Name(id=name):
-            return any(map(inside, _assigned(function, name)))
+            return any(map(inside, assigned_values(function, name)))
     return False
-
-
-def _assigned(function: ast.AST, name: str) -> list[ast.expr]:
-    """Returns what a function assigns to a name."""
-    found = []
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id == name:
-                    found.append(node.value)
-                elif isinstance(target, ast.Tuple):
-                    names = [getattr(each, "id", "") for each in target.elts]
-                    if name not in names:
-                        continue
-                    if isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(names):
-                        found.append(node.value.elts[names.index(name)])
-                    elif isinstance(node.value, ast.Attribute):
-                        found.append(node.value)
-    return found

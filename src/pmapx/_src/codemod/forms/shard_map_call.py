@@ -1,8 +1,7 @@
 """``jax.pmap(f, ...)`` becomes ``jax.jit(jax.shard_map(f, mesh=mesh, in_specs=..., ...))``.
 
 Needs a map whose axes can be read, in a program that maps over each of its devices as far as its
-words show. Where it does not, the migrated program ends with an error of ``jax.shard_map``, never
-with other numbers.
+words show. Where it maps over fewer, the migrated program ends with an error of ``jax.shard_map``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.assigned_values import LOOPS, assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
@@ -119,20 +120,9 @@ class Use:
         return any(self._counts_devices(arg) for arg in self._arguments)
 
     def _counts_devices(self, arg: ast.expr) -> bool:
-        around = self.module.functions_around(self.node)
-        block = around[0] if around else self.module.source.tree
         trees = [arg]
         if isinstance(arg, ast.Name):
-            trees += [
-                part.value
-                for part in ast.walk(block)
-                if isinstance(part, ast.Assign)
-                and any(
-                    isinstance(name, ast.Name) and name.id == arg.id
-                    for target in part.targets
-                    for name in ast.walk(target)
-                )
-            ]
+            trees += assigned_values(block_of(self.module, self.node), arg.id)
         facts = self.module.facts
         return any(
             facts.results.get(part, frozenset()) & known_names.DEVICE_COUNTS
@@ -166,9 +156,8 @@ class Use:
     @property
     def _is_in_loop(self) -> bool:
         node = self.node
-        loops = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
         while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if isinstance(node, loops):
+            if isinstance(node, LOOPS):
                 return True
             node = self.module.parent(node)
         return False

@@ -23,16 +23,13 @@ from pmapx._src.codemod.replicated.groups import (
     Change,
     Element,
     Parts,
-    Position,
     Ref,
-    has_other,
     refs,
 )
 from pmapx._src.codemod.replicated.mapped_functions import functions
-from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.source.rewriting.edits import keeping, replacing
 
-NOT_SPLIT = "what is passed here is not seen to be split over the devices"
 SHARD_TAKEN = "a shard of it is taken"
 # Each gives the elements of its first argument again.
 _PASSING = frozenset(
@@ -59,6 +56,8 @@ Functions = list[tuple[Module, ast.FunctionDef | ast.Lambda]]
 
 class BatchFlow(AppliedFunctions):
     """One program, and where its batches go."""
+
+    not_made = "what is passed here is not seen to be split over the devices"
 
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
         super().__init__(modules, maps)
@@ -383,20 +382,6 @@ class BatchFlow(AppliedFunctions):
             if isinstance(base, Ref) and _is_for_merge(module, node):
                 return OTHER
         return super()._attribute(module, node)
-
-    def _argument(
-        self, module: Module, each: Map, index: int, held: Abstract, arg: ast.expr
-    ) -> None:
-        position = Position.of(each.made_at, index, is_output=False)
-        element = self.graph.element(position, position)
-        place = module.place(arg)
-        found = list(refs(held))
-        for ref in found:
-            self.graph.join(element, ref.element)
-        if not found or has_other(held):
-            element.reasons.setdefault(place, NOT_SPLIT)
-        elif each.in_axis(index) != 0:
-            element.reasons.setdefault(place, "it is passed where its leading axis is not mapped")
 
 
 def _later_dimensions(module: Module, node: ast.Attribute) -> ast.expr | None:

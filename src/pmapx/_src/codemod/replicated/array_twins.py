@@ -10,6 +10,7 @@ import ast
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 
 DEEPEST = 4
 
@@ -32,24 +33,11 @@ def may_have_twins(module: Module, node: ast.expr, depth: int = 0) -> bool:
     )
 
 
-def _block(module: Module, node: ast.AST) -> ast.AST:
-    around = [each for each in module.functions_around(node) if not isinstance(each, ast.Lambda)]
-    return around[0] if around else module.source.tree
-
-
 def _assigned(module: Module, node: ast.Name) -> list[ast.expr]:
     """Returns what is assigned to a name where it is used, or in the file."""
-    for block in (_block(module, node), module.source.tree):
-        found = [
-            part.value
-            for part in ast.walk(block)
-            if isinstance(part, ast.Assign)
-            and any(
-                isinstance(target, ast.Name) and target.id == node.id for target in part.targets
-            )
-            # What is put on the devices takes the name of what it is made of.
-            and node not in ast.walk(part.value)
-        ]
+    for block in (block_of(module, node), module.source.tree):
+        # What is put on the devices takes the name of what it is made of.
+        found = [v for v in assigned_values(block, node.id) if node not in ast.walk(v)]
         if found:
             return found
     return []
@@ -73,7 +61,7 @@ def _holds_twice(module: Module, tree: ast.expr) -> bool:
     """Returns whether an expression puts the same value into a tree more than once."""
     same = {
         part.targets[0].id: part.value.id
-        for part in ast.walk(_block(module, tree))
+        for part in ast.walk(block_of(module, tree))
         if isinstance(part, ast.Assign)
         and isinstance(part.targets[0], ast.Name)
         and isinstance(part.value, ast.Name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
+from pmapx._src.codemod.decide.assigned_values import LOOPS, block_of
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.array_twins import may_have_twins
@@ -132,12 +133,11 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     if any(isinstance(each, ast.Name) and each.id == kept.id for each in targets):
         return False
-    around = module.functions_around(node)
-    block = around[0] if around else module.source.tree
+    block = block_of(module, node)
     above: ast.AST = statement
     is_in_loop = False
     while above is not block and not isinstance(above, ast.Module):
-        is_in_loop = is_in_loop or isinstance(above, (ast.For, ast.While))
+        is_in_loop = is_in_loop or isinstance(above, LOOPS)
         above = module.parent(above)
     end = statement.end_lineno or statement.lineno
     return is_in_loop or any(

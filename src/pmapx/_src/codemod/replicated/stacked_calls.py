@@ -49,6 +49,7 @@ class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
     follows_generators = False
+    not_made = "what is passed here was not made by replicate"
 
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
         super().__init__(modules, maps)
@@ -330,7 +331,7 @@ class StackedCalls(StackedValues):
         for ref in found:
             self.graph.join(element, ref.element)
         if not found or has_other(held):
-            element.reasons.setdefault(place, "what is passed here was not made by replicate")
+            element.reasons.setdefault(place, self.not_made)
         if found and each.in_axis(index) != 0:
             element.reasons.setdefault(place, "it is passed where its leading axis is not mapped")
 

@@ -78,11 +78,6 @@ def arguments(source: Source, call: ast.Call) -> list[tuple[str | None, Place]]:
     return [(name, _with_parentheses(source.place(node), inside)) for name, node in given]
 
 
-def parenthesized(source: Source, node: ast.expr, inside: ast.expr) -> Place:
-    """Returns the place of a node with the parentheses that are around it inside another."""
-    return _with_parentheses(source.place(node), _tokens(source, source.place(inside)))
-
-
 def _tokens(source: Source, place: Place) -> list[_Token]:
     # In parentheses, the lines of an expression are no statements of their own.
     text = f"({source.segment(place)})"

@@ -21,17 +21,15 @@ from pmapx._src.codemod.text.name_uses import name_uses
 
 _STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
 AUTO = "axis_types=(jax.sharding.AxisType.Auto,)"
-_Key = tuple[str, str]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Mesh:
-    """A mesh with its users; ``homes`` are the blocks that make it, None for the file's own."""
+    """A mesh with its users."""
 
-    key: _Key
-    name: str = ""
+    axis: str
+    name: str
     users: list[ast.AST] = dataclasses.field(default_factory=list)
-    homes: list[ast.AST | None] = dataclasses.field(default_factory=list)
 
 
 class Meshes:
@@ -44,22 +42,20 @@ class Meshes:
         self.quoted_axis = self._quoted(self.default_axis)
         self._may_start = not around.is_set_late and _is_run(module)
         self._in_processes = around.in_processes
-        self._meshes: dict[_Key, _Mesh] = {}
+        self._meshes: dict[str, _Mesh] = {}
 
     def assign(self, uses: Sequence[Use]) -> None:
         """Names the mesh of each use; one that is made while tracing has no name."""
         for use in uses:
             use.default_axis = self.quoted_axis
             value = specs.axis_value(self.module, use.site) or self.default_axis
-            key = (value, use.known_layout.devices)
             is_outside = self._home(use.node) is None
-            if key[1]:
-                quoted = use.axis if use.known_layout.axis else use.default_axis
-                use.mesh = f"jax.sharding.Mesh({key[1]}, ({quoted},), {AUTO})"
-            elif use.site.is_called_at_once and not use.is_counted and use.counted_argument:
-                devices = f"jax.devices()[: len(jax.tree.leaves({use.counted_argument})[0])]"
-                quoted = use.axis if use.known_layout.axis else use.default_axis
-                use.mesh = f"jax.sharding.Mesh({devices}, ({quoted},), {AUTO})"
+            devices = use.known_layout.devices
+            if use.site.is_called_at_once and not use.is_counted and use.counted_argument:
+                of = f"jax.devices()[: len(jax.tree.leaves({use.counted_argument})[0])]"
+                devices = devices or of
+            if devices:
+                use.mesh = f"jax.sharding.Mesh({devices}, ({use.axis},), {AUTO})"
             elif not use.is_axis_constant:
                 # It may be another in a subclass, or for another caller.
                 function, devices, _, types = self._parts(value)
@@ -68,8 +64,7 @@ class Meshes:
             elif is_outside and not self._may_start:
                 use.mesh, use.is_lazy = self._text(value), True
             else:
-                self._add(key, use.node)
-                use.mesh = self._meshes[key].name
+                use.mesh = self._name(value, use.node)
 
     def _text(self, axis: str) -> str:
         function, *args = self._parts(axis)
@@ -86,16 +81,16 @@ class Meshes:
 
     def name_for(self, node: ast.AST, axis: str = "") -> str:
         """Returns the name of the mesh for what is placed on devices at a node."""
-        key = (axis or self.default_axis, "")
+        axis = axis or self.default_axis
         if self._home(node) is None and not self._may_start:
-            return self._text(key[0])
-        self._add(key, node)
-        return self._meshes[key].name
+            return self._text(axis)
+        return self._name(axis, node)
 
-    def _add(self, key: _Key, node: ast.AST) -> None:
-        if key not in self._meshes:
-            self._meshes[key] = _Mesh(key, self._free_name(key[0]))
-        self._meshes[key].users.append(node)
+    def _name(self, axis: str, node: ast.AST) -> str:
+        if axis not in self._meshes:
+            self._meshes[axis] = _Mesh(axis, self._free_name(axis))
+        self._meshes[axis].users.append(node)
+        return self._meshes[axis].name
 
     def _free_name(self, axis: str) -> str:
         uses = name_uses(self.module)
@@ -156,7 +151,7 @@ class Meshes:
         if home is not None and line == home.lineno:  # type: ignore[attr-defined]
             # A function on one line.
             column = self.module.place(first).column
-            editor.insert(line, column, f"{mesh.name} = {self._text(mesh.key[0])}; ")
+            editor.insert(line, column, f"{mesh.name} = {self._text(mesh.axis)}; ")
             return
         indent = editor.indent(line)
         cell = editor.source.cell_of(line)
@@ -165,7 +160,7 @@ class Meshes:
                 break
             line -= 1
             cell = editor.source.cell_of(line)
-        function, *args = self._parts(mesh.key[0])
+        function, *args = self._parts(mesh.axis)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
         is_block = home is None and isinstance(
             first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
