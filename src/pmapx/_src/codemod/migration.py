@@ -20,6 +20,8 @@ from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.replicated.maps import SiteKey
+from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
 from pmapx._src.source import files as sources
@@ -90,7 +92,8 @@ def migrate(
     """
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
-        return _renamed(program, _migrated(program, to, style, evidence or Evidence(), named))
+        done = _migrated(program, to, style, evidence or Evidence(), named)
+        return _renamed(program, done if to == "pmapx" else program.tidied(done))
 
 
 def _migrated(
@@ -241,6 +244,31 @@ class Program:
         broken = [Unreadable(path, why) for path, why in self.project.unreadable.items()]
         unreadable = (*self._unreadable, *broken)
         return Migration(kept, unreadable, len(self._paths), gains, stays)
+
+    def tidied(self, done: Migration) -> Migration:
+        """Takes off what the files used before, and do not use any more."""
+        modules = {module.path: module for _, module in self._modules()}
+
+        def is_used_elsewhere(path: str, name: str) -> bool:
+            return path not in modules or imports.may_be_imported(modules[path], name)
+
+        return dataclasses.replace(
+            done,
+            files=tuple(
+                dataclasses.replace(
+                    file,
+                    after=without_unused(
+                        file.path,
+                        file.before,
+                        file.after,
+                        functools.partial(is_used_elsewhere, file.path),
+                    ),
+                )
+                if file.is_changed
+                else file
+                for file in done.files
+            ),
+        )
 
     def restyled(
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool

@@ -71,19 +71,20 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
     return found[0] if found else None
 
 
-def _definition(module: Module, node: ast.expr, call: ast.Call) -> ast.FunctionDef | None:
-    """Returns the function of this name around a call, if there is one such definition."""
+def _definition(
+    module: Module, node: ast.expr, call: ast.Call
+) -> ast.FunctionDef | ast.Lambda | None:
+    """Returns the only function that a name is bound to around a call, if there is one such."""
     if not isinstance(node, ast.Name):
         return None
     for scope in (*module.functions_around(call), module.source.tree):
-        found = [
-            part
-            for part in ast.iter_child_nodes(scope)
-            if isinstance(part, ast.FunctionDef) and part.name == node.id
-        ]
-        if found:
-            is_plain = len(found) == 1 and not found[0].decorator_list
-            return found[0] if is_plain else None
+        bound = module.facts.definitions.bound.get((scope, node.id))
+        if bound:
+            first, *others = bound
+            found = first.source if isinstance(first.source, ast.Lambda) else first.node
+            is_plain = not others and not first.steps and not getattr(found, "decorator_list", ())
+            is_function = isinstance(found, (ast.FunctionDef, ast.Lambda))
+            return found if is_plain and is_function else None  # type: ignore[return-value]
     return None
 
 

@@ -245,6 +245,18 @@ def _dimensions(shape: list[ast.expr]) -> Iterator[_Dimension]:
             yield _Rest(part.value) if isinstance(part, ast.Starred) else part
 
 
+def _named_dimensions(module: Module, dims: Iterator[_Dimension]) -> Iterator[_Dimension]:
+    """Gives the dimensions of ``prefix = (n, b)`` in the place of the name."""
+    for dim in dims:
+        reaching = module.facts.definitions.reaching
+        bound = reaching.get(dim.node, frozenset()) if isinstance(dim, _Rest) else frozenset()
+        sources = [each.source for each in bound if not each.steps]
+        if len(bound) == 1 and len(sources) == 1 and isinstance(sources[0], ast.Tuple):
+            yield from _of_sequence(sources[0])
+        else:
+            yield dim
+
+
 def _is_number(node: ast.expr) -> bool:
     return _number(node) is not None
 
@@ -266,7 +278,7 @@ def _of_sequence(node: ast.expr) -> Iterator[_Dimension]:
 def _split_shape(
     module: Module, node: ast.Call, of: ast.expr, shape: list[ast.expr], is_count: IsCount
 ) -> Reshaped | None:
-    dims = list(_dimensions(shape))
+    dims = list(_named_dimensions(module, _dimensions(shape)))
     if len(dims) < 2 or isinstance(dims[0], _Rest) or isinstance(dims[1], _Rest):
         return None
     count, each = dims[0], dims[1]
@@ -276,7 +288,9 @@ def _split_shape(
     if len(rest) == 1 and isinstance(rest[0], _Rest) and _is_shape(rest[0].node, of, "1:"):
         return _gone(module, node, of)
     container = module.parent(count)
-    if module.parent(each) is not container:
+    if module.parent(each) is not container or not module.place(count).is_inside(
+        module.place(node)
+    ):
         return None
     is_open = any(
         _number(part) == -1 if not isinstance(part, _Rest) else not _is_of_shape(part.node)

@@ -17,6 +17,7 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import imports as pmapx_imports
+from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"
@@ -149,13 +150,22 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
 def _stacked_again(change: Change) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
     module, whole = change.module, change.module.place(change.node)
-    before = "jax.tree.map(lambda x: jax.numpy.stack([x] * jax.local_device_count()), "
-    found = [between(starts(whole), starts(whole), before), between(ends(whole), ends(whole), ")")]
     statement: ast.AST = change.node
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line, column = statement.lineno, statement.col_offset
     indent = module.source.line(line)[:column]
+    stack = f"lambda x: {jax_numpy(module)}.stack([x] * jax.local_device_count())"
+    behind = len(module.source.line(whole.end_line)) - whole.end_column
+    editor, value = Editor(module.source), module.source.segment(whole)
+    call = editor.folded_call(
+        "jax.tree.map", [stack, value], editor.indent(whole.line), whole.column + behind
+    )
+    before, _, after = call.rpartition(value)
+    found = [
+        between(starts(whole), starts(whole), before),
+        between(ends(whole), ends(whole), after),
+    ]
     if not indent.strip():
         comment = f"{indent}# With a leading device axis, as {change.around} takes it.\n"
         found.append(between((line, 0), (line, 0), comment))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import re
 import tokenize
 from typing import NamedTuple
 
@@ -28,19 +27,6 @@ def is_at_its_place(source: Source, node: ast.expr) -> bool:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     return ast.dump(found) == ast.dump(node)
-
-
-def words(text: str) -> set[str]:
-    """Returns the words of an expression, those in strings too, but not those in comments."""
-    found: set[str] = set()
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline):
-            if token.type != tokenize.COMMENT:
-                found |= set(re.findall(r"\w+", token.string))
-    except tokenize.TokenError:
-        # A part of an expression, which has no comments.
-        found |= set(re.findall(r"\w+", text))
-    return found
 
 
 def comments(source: Source, place: Place) -> list[tuple[Place, str]]:

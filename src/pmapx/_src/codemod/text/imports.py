@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
-from pmapx._src.codemod.text.call_tokens import words
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
@@ -43,28 +41,14 @@ def edits(
     return found
 
 
-def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str]) -> list[Edit]:
-    """Returns the edits that drop imports that were used and are not used now.
-
-    An import of a function that JAX removed goes in any case if ``used`` has another by its name.
+def without_removed(module: Module, used: Collection[str]) -> list[Edit]:
+    """Returns the edits that drop imports of functions that JAX removed, where ``used`` has another
+    by the name.
     """
-    unused = _unused_after(module, list(edits))
     found: list[Edit] = []
-    for line in module.source.tree.body:
-        if isinstance(line, ast.Import) and len(line.names) == 1 and line.names[0] in unused:
-            place = module.place(line)
-            if _stands_alone(module, line) and "#" not in module.source.line(place.line):
-                found.append(between((place.line, 0), (place.end_line + 1, 0)))
     for node in name_uses(module).imports:
-        lines = module.source.lines[node.lineno - 1 : node.end_lineno]
-        # A linter finds it; the comment would be lost.
-        has_comment = any("#" in line for line in lines)
-        taken = {
-            alias
-            for alias in node.names
-            if (alias in unused and not has_comment)
-            or (is_of_jax(alias, module) and (alias.asname or alias.name) in used)
-        }
+        names = [alias for alias in node.names if (alias.asname or alias.name) in used]
+        taken = {alias for alias in names if is_of_jax(alias, module)}
         found += _changed(module, node, {}, taken) if taken else []
     return found
 
@@ -75,36 +59,9 @@ def is_of_jax(alias: ast.alias, module: Module) -> bool:
     return reference is not None and reference.name == f"jax.{alias.asname or alias.name}"
 
 
-def _unused_after(module: Module, edits: list[Edit]) -> set[ast.alias]:
-    """Returns the imports that were used and are not used after the edits.
-
-    One that another file of the project may take from here is kept, as is all that a package's
-    ``__init__`` imports.
-    """
-    if os.path.basename(module.path) == "__init__.py":
-        return set()
-    imported = {
-        alias: alias.asname or alias.name
-        for node in (*module.source.tree.body, *name_uses(module).imports)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        and getattr(node, "module", "") != "__future__"
-        for alias in node.names
-        if alias.name != "*" and "." not in (alias.asname or alias.name)
-    }
-    written = {word for edit in edits for word in words(edit.text)}
-    stretches = [edit.place(module.path) for edit in edits]
-
-    def is_replaced(node: ast.Name) -> bool:
-        return any(module.place(node).is_inside(stretch) for stretch in stretches)
-
-    return {
-        alias
-        for alias, name in imported.items()
-        if name not in written
-        and _is_used_only(module, name, is_replaced)
-        and not _is_taken_from(module, name)
-        and not _is_imported_elsewhere(module, name)
-    }
+def may_be_imported(module: Module, name: str) -> bool:
+    """Returns whether another file of the project may take a name from this one."""
+    return _is_taken_from(module, name) or _is_imported_elsewhere(module, name)
 
 
 def _is_taken_from(module: Module, name: str) -> bool:

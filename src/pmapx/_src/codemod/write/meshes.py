@@ -138,6 +138,9 @@ class Meshes:
         body: list[ast.stmt] = block.body  # type: ignore[attr-defined]
         tops = [top for top in body if any(_is_in(self.module, user, top) for user in users)]
         first = min(tops, key=lambda top: top.lineno)
+        if len(tops) == 1 and isinstance(first, ast.If) and _is_main(first):
+            body = first.body
+            first = next(s for s in body if any(_is_in(self.module, user, s) for user in users))
         made = [
             top
             for top in body
@@ -162,11 +165,15 @@ class Meshes:
             cell = editor.source.cell_of(line)
         function, *args = self._parts(mesh.axis)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
-        is_block = home is None and isinstance(
-            first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        )
-        gap = "\n\n\n" if is_block else "\n"
+        is_block = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        gap = "\n" * (1 + is_block * (1 if indent else 2))
         editor.insert(line, 0, f"{indent}{mesh.name} = {text}{gap}")
+
+
+def _is_main(node: ast.If) -> bool:
+    """Returns whether it is ``if __name__ == "__main__"``."""
+    parts = [node.test.left, *node.test.comparators] if isinstance(node.test, ast.Compare) else []
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for part in parts)
 
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:

@@ -189,7 +189,7 @@ def _changed(
     meshes.write(editor)
     edits = [
         *editor.edits,
-        *imports.without_unused(module, editor.edits, used),
+        *imports.without_removed(module, used),
         *file_head.added(module, editor, used, manner, imported),
     ]
     try:

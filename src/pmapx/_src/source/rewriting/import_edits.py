@@ -48,6 +48,15 @@ def moved(
     ]
 
 
+def without(
+    source: Source, statement: ast.Import | ast.ImportFrom, taken: list[ast.alias], around: ast.AST
+) -> list[Edit]:
+    """Returns the edits that take names out of an import, or the import if none is left."""
+    if len(taken) == len(statement.names):
+        return removed(source, statement, around)
+    return _without(source, statement.names, taken)
+
+
 def _without(source: Source, names: list[ast.alias], taken: list[ast.alias]) -> list[Edit]:
     """Takes names out of a list of which some stay, each with a comma of its own."""
     found = []

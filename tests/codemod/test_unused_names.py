@@ -1,0 +1,96 @@
+"""What the migration makes unused goes with it; what was unused before stays."""
+
+import pytest
+
+from pmapx._src.codemod.unused_names import without_unused
+
+GONE = {
+    "an assignment": ("n = jax.device_count()\nf(n)\n", "n = jax.device_count()\nf()\n", "f()\n"),
+    "a function in a function": (
+        "def f():\n    def g():\n        return 1\n\n    return g()\n",
+        "def f():\n    def g():\n        return 1\n\n    return 2\n",
+        "def f():\n    return 2\n",
+    ),
+    "a lambda": ("g = lambda x: x\nf(g)\n", "g = lambda x: x\nf()\n", "f()\n"),
+    "names that only the first used": (
+        "n = jax.device_count()\nm = (n, 2)\nf(m)\n",
+        "n = jax.device_count()\nm = (n, 2)\nf()\n",
+        "f()\n",
+    ),
+    "an import": (
+        "import a\nimport b\na.f(b)\n",
+        "import a\nimport b\na.f()\n",
+        "import a\na.f()\n",
+    ),
+    "one name of an import": (
+        "from a import (\n    b,\n    c,\n)\nb(c)\n",
+        "from a import (\n    b,\n    c,\n)\nb()\n",
+        "from a import (\n    b,\n)\nb()\n",
+    ),
+    "two imports of a line": ("import a, b\nf(a, b)\n", "import a, b\nf()\n", "f()\n"),
+    "its comment about devices": (
+        "f()\n# One shard per device.\nn = jax.device_count()\ng(n)\n",
+        "f()\n# One shard per device.\nn = jax.device_count()\ng()\n",
+        "f()\ng()\n",
+    ),
+}
+KEPT = {
+    "unused before": ("n = 1\nf()\n", "n = 1\ng()\n"),
+    "another effect": ("n = load()\nf(n)\n", "n = load()\nf()\n"),
+    "used in another function": (
+        "n = 1\ndef f():\n    return n\ndef g():\n    return n\n",
+        "n = 1\ndef f():\n    return n\ndef g():\n    return 2\n",
+    ),
+    "a second function of the name": (
+        "def f():\n    a = 1\ndef f():\n    a = 1\n    return a\n",
+        "def f():\n    a = 1\ndef f():\n    a = 1\n    return a + 1\n",
+    ),
+    "bound by a loop too": (
+        "n = 1\nfor n in x:\n    f(n)\n",
+        "n = 1\nfor n in x:\n    f()\n",
+    ),
+    "named in a string": ("__all__ = ['n']\nn = 1\nf(n)\n", "__all__ = ['n']\nn = 1\nf()\n"),
+    "read by locals()": (
+        "def f():\n    n = 1\n    return n, locals()\n",
+        "def f():\n    n = 1\n    return locals()\n",
+    ),
+    "the only statement of its block": ("if x:\n    n = 1\nf(n)\n", "if x:\n    n = 1\nf()\n"),
+    "an import with a comment": ("import a  # first\nf(a)\n", "import a  # first\nf()\n"),
+    "global elsewhere": (
+        "def f():\n    global n\n    n = 1\ndef g():\n    return n\n",
+        "def f():\n    global n\n    n = 1\ndef g():\n    return 2\n",
+    ),
+    "a decorated function": (
+        "@register\ndef g(): pass\nf(g)\n",
+        "@register\ndef g(): pass\nf()\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_what_loses_its_last_use_goes(name, tmp_path):
+    before, after, wanted = GONE[name]
+    path = str(tmp_path / "a.py")
+    found = without_unused(path, before.encode(), after.encode(), lambda name: False)
+    assert found.decode() == wanted
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_may_still_be_used_stays(name, tmp_path):
+    before, after = KEPT[name]
+    path = str(tmp_path / "a.py")
+    found = without_unused(path, before.encode(), after.encode(), lambda name: False)
+    assert found.decode() == after
+
+
+def test_what_another_file_may_take_stays(tmp_path):
+    before, after = b"n = 1\nf(n)\n", b"n = 1\nf()\n"
+    assert without_unused(str(tmp_path / "a.py"), before, after, lambda name: name == "n") == after
+
+
+def test_a_packages_public_names_stay_and_private_ones_go(tmp_path):
+    (tmp_path / "__init__.py").touch()
+    before = b"n = 1\n_m = 2\nf(n, _m)\n"
+    after = b"n = 1\n_m = 2\nf()\n"
+    found = without_unused(str(tmp_path / "a.py"), before, after, lambda name: False)
+    assert found == b"n = 1\nf()\n"
