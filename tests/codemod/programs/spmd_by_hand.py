@@ -1,5 +1,6 @@
-"""SPMD training by hand: a shape prefix splits the batch, and a lambda broadcasts the parameters."""
+"""SPMD training by hand: a shape prefix splits batches, a lambda broadcasts the parameters."""
 
+import itertools
 from functools import partial
 
 import jax
@@ -12,7 +13,7 @@ from jax.tree_util import tree_map
 def init_layers(sizes, rng):
     return [
         (0.3 * rng.normal(size=(m, n)).astype("f"), np.zeros(n, "f"))
-        for m, n in zip(sizes, sizes[1:])
+        for m, n in itertools.pairwise(sizes)
     ]
 
 
@@ -52,7 +53,9 @@ if __name__ == "__main__":
     def update(layers, batch):
         grads = grad(loss)(layers, batch)
         grads = [(lax.psum(dw, "batch"), lax.psum(db, "batch")) for dw, db in grads]
-        return [(w - 0.01 * dw, b - 0.01 * db) for (w, b), (dw, db) in zip(layers, grads)]
+        return [
+            (w - 0.01 * dw, b - 0.01 * db) for (w, b), (dw, db) in zip(layers, grads, strict=True)
+        ]
 
     replicate = lambda x: np.broadcast_to(x, (count,) + x.shape)
     layers = tree_map(replicate, init_layers([5, 8, 1], rng))

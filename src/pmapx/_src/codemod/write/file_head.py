@@ -54,13 +54,19 @@ def added(
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         imported.append("import jax\n")
+    beside = []
+    for line in list(imported):
+        place = _beside_its_package(module, lines[:at], line)
+        if place:
+            imported.remove(line)
+            beside.append(between((place, 0), (place, 0), line))
     axis_name = axis_names.of_maps(module)
     texts = [
         axis_names.with_name(functions.text(name, editor.step, manner), axis_name)
         for name in wanted
     ]
     if not imported and not texts:
-        return []
+        return beside
     is_below_function = at > 0 and isinstance(lines[at - 1].nodes[0], ast.FunctionDef)
     before = "\n\n" if imported and is_below_function else ""
     if texts and (imported or at):
@@ -68,14 +74,37 @@ def added(
     text = before + "".join(imported) + "\n\n".join(texts)
     if at == 0:
         first = (lines[0].first, 0)
-        return [between(first, first, text + ("\n\n" if texts else ""))]
+        return [*beside, between(first, first, text + ("\n\n" if texts else ""))]
     end = _end_of_block(module, lines[at - 1])
     if at == len(lines):
-        return [inserted(module, end, text)]
+        return [*beside, inserted(module, end, text)]
     start = following = end + 1
     while texts and not module.source.line(following).strip():
         following += 1
-    return [between((start, 0), (following, 0), text + ("\n\n" if texts else ""))]
+    return [*beside, between((start, 0), (following, 0), text + ("\n\n" if texts else ""))]
+
+
+def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> int:
+    """Returns the line below the imports of the same package that sort before one; 0 if none."""
+    wanted = ast.parse(text).body[0]
+    found = 0
+    for line in lines:
+        node = line.nodes[0]
+        is_alone = len(line.nodes) == 1 and isinstance(node, (ast.Import, ast.ImportFrom))
+        if is_alone and not module.source.cells and _package(node) == _package(wanted):
+            is_first = found == 0 or _order(node) < _order(wanted)
+            found = line.last + 1 if is_first else found
+    return found
+
+
+def _order(node: ast.stmt) -> tuple[bool, str]:
+    """``import a`` before ``from a import b``, each by its module."""
+    is_from = isinstance(node, ast.ImportFrom)
+    return is_from, node.module or "" if is_from else node.names[0].name  # type: ignore[attr-defined]
+
+
+def _package(node: ast.stmt) -> str:
+    return "" if getattr(node, "level", 0) else _order(node)[1].partition(".")[0]
 
 
 def _lines(module: Module, changed: int) -> list[_Line]:
