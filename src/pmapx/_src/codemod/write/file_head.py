@@ -55,7 +55,7 @@ def added(
     if module.env.find("jax") != frozenset({Named("jax")}):
         imported.append("import jax\n")
     beside = []
-    for line in list(imported):
+    for line in [] if wanted else list(imported):
         place = _beside_its_package(module, lines[:at], line)
         if place:
             imported.remove(line)
