@@ -1,7 +1,10 @@
 """Code of ours in a command of the user's."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,25 @@ def test_hooks_run_before_pmapx_is_half_imported(tmp_path, start):
     status, printed = run(tmp_path, code, [command.INSTALL], env=env)
 
     assert (status, "Tracer" in printed) == (0, True), printed
+
+
+@pytest.mark.parametrize("log", ["None", "f'{folder}/log'"], ids=["shared terminal", "log"])
+def test_sigterm_ends_the_command_and_leaves_nothing_behind(tmp_path, log):
+    pid = tmp_path / "pid"
+    noted = f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))"
+    sleeping = f"import os, pathlib, time; {noted}; time.sleep(600)"
+    code = f"""
+import sys, tempfile
+from pmapx._src.watch import command
+with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}, prefix="kept-") as folder:
+    command.run([sys.executable, "-c", {sleeping!r}], [], folder, log={log})
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("kept-*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pmapx._src.distributed.launcher import with_devices
@@ -74,9 +75,9 @@ def run(
     argv = [_find_program(command[0], inherited, cwd), *command[1:]]
     hooked = _environment(inherited, hooks, records)
     if log is None:
-        with subprocess.Popen(argv, env=hooked, cwd=cwd) as process:
+        with _ending_on_sigterm(), subprocess.Popen(argv, env=hooked, cwd=cwd) as process:
             return _wait_through_interrupt(process)
-    with open(log, "wb") as output:
+    with _ending_on_sigterm(), open(log, "wb") as output:
         process = subprocess.Popen(
             argv,
             env=hooked,
@@ -92,9 +93,29 @@ def run(
             _stop_session(process)
 
 
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Ends this process by an exception, so that temporary folders and the command go with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _wait_through_interrupt(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait()
+    except SystemExit:
+        process.terminate()
+        raise
     except KeyboardInterrupt:
         pass
     try:
