@@ -6,8 +6,8 @@ Data goes through the packages in this order:
 - ``decide`` answers what must be known of each use of pmap; ``evidence`` has what a run shows.
 - ``forms`` has what a use can become, a module a form.
 - ``write`` plans a form for each use and edits the file, by means of ``text``.
-- ``unused_names`` removes what lost its last use.
 - ``current_names`` replaces the names that JAX removed, in every file.
+- ``unused_names`` removes what lost its last use.
 - ``report`` shows what was done; ``verified`` runs both versions before anything is written.
 
 Two ways beside: ``replicated`` takes the leading device axis off state that is equal on all

@@ -93,7 +93,8 @@ def migrate(
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
         done = _migrated(program, to, style, evidence or Evidence(), named)
-        return _renamed(program, done if to == "pmapx" else program.tidied(done))
+        done = _renamed(program, done)
+        return done if to == "pmapx" else program.tidied(done)
 
 
 def _migrated(

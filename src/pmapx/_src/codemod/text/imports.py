@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Collection, Mapping
 
 from pmapx._src.analysis.module import Module
@@ -155,13 +156,16 @@ def _is_used_only(module: Module, name: str, where: Callable[[ast.Name], bool]) 
 
 
 def _is_imported_elsewhere(module: Module, name: str) -> bool:
-    for other in module.project.modules.values():
-        if other is None or other is module:
-            continue
-        for node in name_uses(other).imports:
-            if any(alias.name in (name, "*") for alias in node.names):
-                return True
-    return False
+    """Returns whether another file imports a name from a module that is called as this one is."""
+    folder, file = os.path.split(os.path.abspath(module.path))
+    stem = os.path.basename(folder) if file == "__init__.py" else file.partition(".")[0]
+    return any(
+        (node.module or "").rpartition(".")[2] in (stem, "")
+        and any(alias.name in (name, "*") for alias in node.names)
+        for other in module.project.modules.values()
+        if other is not None and other is not module
+        for node in name_uses(other).imports
+    )
 
 
 def _added(module: Module) -> Edit:
