@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -83,25 +82,6 @@ class CacheSize:
         return repr(self._read())
 
 
-class AtomicCounter:
-    """A count that threads add to without a lock, at the cost of one call in C."""
-
-    __slots__ = ("_base", "add")
-
-    def __init__(self) -> None:
-        self.add = itertools.count().__next__
-        self._base = 0
-
-    def read(self) -> int:
-        """Returns how often ``add`` was called; not for several threads at once."""
-        total = self.add() - self._base
-        self._base += 1  # Reading added one itself.
-        return total
-
-    def clear(self) -> None:
-        self._base = self.add() + 1
-
-
 class _Counting(threading.local):
     statistics: CallStatistics | None = None
 
@@ -112,7 +92,7 @@ _counting = _Counting()
 def count_trace() -> None:
     """Counts a trace for the pmapped function whose call led to it."""
     if _counting.statistics is not None:
-        _counting.statistics.traces.add()
+        _counting.statistics.traces.append(None)
 
 
 class CallStatistics:
@@ -121,14 +101,13 @@ class CallStatistics:
     Attributes:
       parameters: the names of the function's positional parameters.
       function: its name.
-      traces: how often it was traced.
+      traces: an entry for each trace, as appending is atomic; a body refers to this list alone.
       count_calls: returns how often it was called, ever.
     """
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
-        """Starts at zero; ``parameters`` name the function's arguments."""
         self.function = "a function"
-        self.traces = AtomicCounter()
+        self.traces: list[None] = []
         self.count_calls: Callable[[], int] = lambda: 0
         self.parameters = parameters
         self._warned: set[str] = set()
@@ -184,11 +163,10 @@ class CallStatistics:
                 self._warned.add(str(warning))
 
     def read(self) -> CacheInfo:
-        """Returns the counts so far."""
         with self._lock:
             moved = tuple(Move(*transfer, count) for transfer, count in self._transfers.items())
             return CacheInfo(
-                traces=self.traces.read(),
+                traces=len(self.traces),
                 compiles=len(self._reasons),
                 calls=self.count_calls() - self._calls_before,
                 moved=moved,
@@ -200,6 +178,5 @@ _all: list[weakref.ref[CallStatistics]] = []
 
 
 def all_statistics() -> list[CallStatistics]:
-    """Returns the statistics of all pmapped functions of this process."""
     found = [reference() for reference in list(_all)]
     return [statistics for statistics in found if statistics is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -138,35 +137,6 @@ class Executable:
             tuple(process_shards.local_mesh(self.mesh).devices.flat),
             tuple(map(host_local.local_sharding, self.in_shardings)),
         )
-
-
-def jit_of(
-    fun: Callable[..., Any],
-    function: str,
-    mapped: Callable[..., Any],
-    static_argnums: Sequence[int],
-    donate_argnums: Sequence[int],
-    compiler_options: dict[str, Any] | None,
-) -> Callable[..., Any]:
-    """Returns the jit of ``mapped`` over the user's dynamic arguments, under ``fun``'s name."""
-
-    def program(*args: Any, **kwargs: Any) -> Any:
-        return mapped(*jax.tree.leaves((args, kwargs)))
-
-    program.__name__ = program.__qualname__ = function
-    program.__doc__ = getattr(fun, "__doc__", None)
-    try:
-        signature = inspect.signature(fun)
-        parameters = [
-            parameter
-            for index, parameter in enumerate(signature.parameters.values())
-            if index not in static_argnums
-        ]
-        program.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        pass  # Without a signature JAX falls back on numbers in place of names.
-    names.name_source(program, names.source_of(fun))
-    return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
 
 
 def may_lose_values(mapping: Mapping) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from jax.sharding import Mesh
 from pmapx._src.map import cache_info
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
-from pmapx._src.map.program import Program, jit_of
+from pmapx._src.map.program import Program
 from pmapx._src.map.program_cache import ProgramCache
 from pmapx._src.mesh import context_mesh, device_mesh, process_shards
 from pmapx._src.multihost import host_local
@@ -31,12 +32,7 @@ class ProgramBuilder:
     """Builds the programs of one pmapped function.
 
     Attributes:
-      fun: the function.
-      options: those of its pmap.
-      statistics: where traces are counted.
-      cache: where programs are kept.
-      function: the function's name.
-      parameters: the names of its positional parameters.
+      fun: the function; ``function`` is its name, ``parameters`` are its positional parameters.
       user_function: returns the ``PmappedFunction``, or None once that is gone.
     """
 
@@ -47,7 +43,6 @@ class ProgramBuilder:
         statistics: CallStatistics,
         cache: ProgramCache,
     ) -> None:
-        """Builds nothing yet."""
         self.fun = fun
         self.options = options
         self.statistics = statistics
@@ -237,7 +232,7 @@ class ProgramBuilder:
 
             def count_both() -> None:
                 body.on_trace()
-                inner_traces.add()
+                inner_traces.append(None)
 
             return dataclasses.replace(body, on_trace=count_both)
         return MappedBody(
@@ -249,22 +244,30 @@ class ProgramBuilder:
         )
 
     def jit(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the jit of a partitioned map over the dynamic arguments."""
-        donated = [
+        """Returns the jit of a partitioned map over the dynamic arguments, named as the user's."""
+
+        def program(*args: Any, **kwargs: Any) -> Any:
+            return mapped(*jax.tree.leaves((args, kwargs)))
+
+        program.__name__ = program.__qualname__ = self.function
+        program.__doc__ = getattr(self.fun, "__doc__", None)
+        with contextlib.suppress(TypeError, ValueError):  # JAX falls back on numbers for names.
+            found = inspect.signature(self.fun)
+            parameters = [
+                parameter
+                for index, parameter in enumerate(found.parameters.values())
+                if index not in self.options.static_argnums
+            ]
+            program.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+        describe.name_source(program, describe.source_of(self.fun))
+        donated = tuple(
             index
             for index, position in enumerate(signature.positions)
-            if position in self.options.donated_argnums
-        ]
-        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-            donated = []  # The call may have to run again, operation by operation.
-        return jit_of(
-            self.fun,
-            self.function,
-            mapped,
-            self.options.static_argnums,
-            donated,
-            self.options.compiler_options,
+            # A call may have to run again, operation by operation, to find a NaN.
+            if position in self.options.donated_argnums and not jax.config.jax_debug_nans  # type: ignore[attr-defined]
         )
+        compiler_options = self.options.compiler_options
+        return jax.jit(program, donate_argnums=donated, compiler_options=compiler_options)
 
     def inner_axes(self, signature: Signature, mapping: Mapping) -> partitioning.InnerAxes | None:
         """Finds the pmaps inside, and chooses mesh axes for them; None if none are expected."""

@@ -20,7 +20,6 @@ from pmapx._src.map.program import Executable, Program
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.mesh.context_mesh import on_context_mesh
 from pmapx._src.multihost import host_local
-from pmapx._src.spmd.axes import LeafNames
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.signature import Call, Reader
 
@@ -117,16 +116,14 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
         static_argnums = builder.options.static_argnums
         dynamic = [name for k, name in enumerate(builder.parameters) if k not in static_argnums]
         self._reader = Reader(builder.function, tuple(dynamic), ())
+        run_eagerly = lambda *args, **kwargs: self._on_cache_miss(*args, **kwargs)[0]
         self._dispatch = fastpath.Dispatcher(
-            builder.function, (), self._on_cache_miss, inputs.transfer_known, self._run_eagerly
+            builder.function, (), self._on_cache_miss, inputs.transfer_known, run_eagerly
         ).call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs it on inputs that are transferred as those of a call are."""
         return self._dispatch(*args, **kwargs)
-
-    def _run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._on_cache_miss(*args, **kwargs)[0]
 
     def _on_cache_miss(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
         """Runs one call; returns its result, and the program if the dispatch may repeat it."""
@@ -147,21 +144,16 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
         return result, self._inputs.repeatable(call, executable, transferred, donated)
 
     def _run_multiprocess(self, call: Call) -> Any:
-        """Runs it on host-local or global arrays."""
-        names = self._program.mapping.names
+        mapping = self._program.mapping
         shardings: Sequence[Any] = self._program.in_shardings
         for index, (leaf, sharding) in enumerate(zip(call.leaves, shardings, strict=True)):
-            _check_shape(leaf, sharding, self._program, names, index)
+            found, wanted = jax.numpy.shape(leaf), mapping.leaves[index].shape
+            if not host_local.is_global(leaf):
+                wanted = host_local.local_shape(wanted, sharding)
+            if found != wanted:
+                argument = mapping.names[index]
+                raise errors.CompiledForAnotherShape(
+                    self._builder.function, argument, found, wanted
+                )
         result = self._compiled.run(list(map(host_local.to_global, call.leaves, shardings)))
         return multiprocess_call.to_users_view(self._builder, self._program, result)
-
-
-def _check_shape(leaf: Any, sharding: Any, program: Program, names: LeafNames, index: int) -> None:
-    """Refuses an argument of another shape than the function was compiled for."""
-    wanted = program.mapping.leaves[index].shape
-    if not host_local.is_global(leaf):
-        wanted = host_local.local_shape(wanted, sharding)
-    if jax.numpy.shape(leaf) != wanted:
-        raise errors.CompiledForAnotherShape(
-            names.function, names[index], jax.numpy.shape(leaf), wanted
-        )
