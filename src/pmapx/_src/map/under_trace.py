@@ -108,18 +108,18 @@ def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
         context = enclosing_jit.mesh_to_share(program.mesh, call.leaves, builder.devices())
     if context is not None:
         return _record_on(context, builder, call, mapping)
-    mesh_in_types = context_mesh.mesh_in_types(call.leaves)
+    explicit_mesh = context_mesh.explicit_mesh(call.leaves)
     try:
-        return _run(program, call.leaves if mesh_in_types is None else _replicated(call, program))
+        return _run(program, call.leaves if explicit_mesh is None else _replicated(call, program))
     except ValueError as error:
         devices = builder.devices()
-        has_room = mesh_in_types is not None and mesh_in_types.size <= len(devices)
+        has_room = explicit_mesh is not None and explicit_mesh.size <= len(devices)
         if not has_room and "incompatible devices" not in str(error):
             raise
     # Outside of the handler, so that errors do not chain to it.
-    if mesh_in_types is not None and has_room:
+    if explicit_mesh is not None and has_room:
         # Before 0.9, device_put keeps the mesh in an array's type: let that be the context.
-        context = device_mesh.on_devices(mesh_in_types, devices)
+        context = device_mesh.on_devices(explicit_mesh, devices)
         return _record_on(context, builder, call, mapping)
     # Such as under grad: the tracer hides an array that is committed elsewhere.
     return _run(program, _replicated(call, program))

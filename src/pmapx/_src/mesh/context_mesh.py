@@ -9,13 +9,16 @@ mesh.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from pmapx._src.mesh.partition_specs import entry_axes
 
 # Set around work of our own, to hide a mesh that the user set.
 NO_MESH = Mesh(np.empty((), dtype=object), ())
@@ -37,13 +40,17 @@ def context_mesh() -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) else None
 
 
-def mesh_in_types(leaves: Sequence[Any]) -> AbstractMesh | None:
-    """Returns the mesh of explicit axes that leaves have in their types, if any."""
+def meshes_in_types(leaves: Sequence[Any]) -> Iterator[AbstractMesh]:
+    """Yields the meshes that leaves have in their types."""
     for leaf in leaves:
         mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
-        if mesh is not None and AxisType.Explicit in mesh.axis_types:
-            return mesh
-    return None
+        if mesh is not None and not mesh.empty:
+            yield mesh
+
+
+def explicit_mesh(leaves: Sequence[Any]) -> AbstractMesh | None:
+    """Returns the mesh of explicit axes that leaves have in their types, if any."""
+    return next((m for m in meshes_in_types(leaves) if AxisType.Explicit in m.axis_types), None)
 
 
 def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
@@ -97,18 +104,10 @@ def _spec(found: NamedSharding, mesh: Mesh) -> PartitionSpec:
     """Returns the spec over ``mesh`` that shards each dimension as ``found`` does, if it can."""
     free = [(name, size) for name, size in mesh.shape.items() if size > 1]
     entries: list[Any] = []
-    for split in found.spec:
-        count, names = _shard_count(found, split), []
+    for entry in found.spec:
+        count, names = math.prod(found.mesh.shape[name] for name in entry_axes(entry)), []
         while count > 1 and free and count % free[0][1] == 0:
             count //= free[0][1]
             names.append(free.pop(0)[0])
         entries.append(tuple(names) or None)
     return PartitionSpec(*entries)
-
-
-def _shard_count(sharding: NamedSharding, names: Any) -> int:
-    """Returns how many shards a dimension has."""
-    size = 1
-    for name in names if type(names) is tuple else (names,):
-        size *= 1 if name is None else sharding.mesh.shape[name]
-    return size

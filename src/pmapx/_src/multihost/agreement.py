@@ -49,10 +49,9 @@ def first_difference(items: Sequence[str]) -> Difference | None:
     """Returns the first item that is not the same in all processes; all must call it."""
     if jax.process_count() == 1:
         return None
-    lengths = _gathered(np.array([len(items), 0], np.int64))[:, 0]
-    if (lengths == lengths[0]).all() and lengths[0] == 0:
+    longest = int(_gathered(np.array(len(items), np.int64)).max())
+    if longest == 0:
         return None
-    longest = int(lengths.max())
     digests = np.zeros((longest, 2), np.int64)
     for index, item in enumerate(items):
         digests[index] = _digest(item)

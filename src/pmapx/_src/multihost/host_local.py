@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src.mesh import process_shards
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.mesh.resharding import is_placed, reshard
 
 
@@ -29,21 +30,23 @@ def local_sharding(sharding: NamedSharding) -> NamedSharding:
 
 
 def local_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
-    return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
+    return _scaled(shape, sharding, local_sharding(sharding).mesh, sharding.mesh)
 
 
 def global_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
     """Returns the shape of the global array that has ``shape`` in this process."""
-    return _scaled(shape, sharding, local_sharding(sharding).mesh, sharding.mesh)
+    return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
 
 
-def _scaled(shape: tuple[int, ...], sharding: NamedSharding, old: Any, new: Any) -> tuple[int, ...]:
-    """Scales the sharded dimensions from one mesh to another."""
+def _scaled(
+    shape: tuple[int, ...], sharding: NamedSharding, new: Any, old: Any = None
+) -> tuple[int, ...]:
+    """Scales the sharded dimensions to a mesh, from another one or from one device."""
     scaled = list(shape)
-    for dimension, names in enumerate(sharding.spec):
-        for name in names if type(names) is tuple else (names,):
-            if name is not None:
-                scaled[dimension] = scaled[dimension] * new.shape[name] // old.shape[name]
+    for dimension, entry in enumerate(sharding.spec):
+        for axis in entry_axes(entry):
+            before = 1 if old is None else old.shape[axis]
+            scaled[dimension] = scaled[dimension] * new.shape[axis] // before
     return tuple(scaled)
 
 
@@ -89,12 +92,7 @@ def to_local(x: Any, sharding: NamedSharding) -> Any:
 
 def from_shards(x: Any, sharding: NamedSharding) -> Any:
     """Returns the host-local array whose shards ``to_shards`` made a replicated array of."""
-    sizes = local_sharding(sharding).mesh.shape
-    shape = list(x.shape)
-    for dimension, names in enumerate(sharding.spec):
-        for name in names if type(names) is tuple else (names,):
-            shape[dimension] *= 1 if name is None else sizes[name]
-    return _to_local(x, sharding, tuple(shape))
+    return _to_local(x, sharding, _scaled(x.shape, sharding, local_sharding(sharding).mesh))
 
 
 def _to_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import PartitionSpec
 
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import jaxprs
 from pmapx._src.replication.shard_map_body import Origins
 
@@ -23,13 +24,6 @@ class InnerSharding(NamedTuple):
     dimensions: Mapping[int, tuple[Any, ...]]
     manual: tuple[Any, ...]
     origins: Origins
-
-
-def entry_axes(entry: Any) -> tuple[Any, ...]:
-    """Returns the mesh axes that one entry of a spec names."""
-    if entry is None or not isinstance(entry, str | tuple):
-        return ()  # Unconstrained.
-    return entry if isinstance(entry, tuple) else (entry,)
 
 
 def over_both_meshes(

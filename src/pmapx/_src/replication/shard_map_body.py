@@ -23,6 +23,7 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
+from pmapx._src.mesh.partition_specs import spec_axes
 from pmapx._src.replication import jaxprs, known_primitives, source_locations
 from pmapx._src.replication.jaxprs import Axis, Scope
 
@@ -299,7 +300,7 @@ def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list
     # stays: nothing checks that the shards are equal.
     specs = eqn.params.get("out_specs", ((),) * len(outputs))
     return [
-        _without(origins, [axis for axis in inner if axis in jaxprs.spec_axes(spec, inner)])
+        _without(origins, [axis for axis in inner if axis in spec_axes(spec)])
         for origins, spec in zip(outputs, specs, strict=True)
     ]
 

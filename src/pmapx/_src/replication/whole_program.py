@@ -10,14 +10,15 @@ with ``P()`` are equal: the replicas may differ, and so may all that is computed
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
 from pmapx._src.replication import jaxprs, nested_shard_map, shard_map_body, source_locations
-from pmapx._src.replication.nested_shard_map import entry_axes
 from pmapx._src.replication.shard_map_body import Origins
 
 
@@ -66,7 +67,7 @@ class Held:
     @property
     def unequal_replicas(self) -> Origins:
         """The axes along which replicas differ, though the spec declares them equal."""
-        sharded = () if self.spec is None else axes_of_spec(self.spec)
+        sharded = () if self.spec is None else spec_axes(self.spec)
         return {axis: since for axis, since in self.axes.items() if axis not in sharded}
 
     def axes_under(self, mesh: Any, spec: PartitionSpec, since: str | None = None) -> Origins:
@@ -77,7 +78,7 @@ class Held:
         ...     None, PartitionSpec(None, "i"), "w")
         ({}, {'i': 'w'})
         """
-        named = axes_of_spec(spec)
+        named = spec_axes(spec)
         finer = None
         if self.spec is not None and _same_mesh(self.mesh, mesh):
             finer = _finer(self.spec, spec)
@@ -85,7 +86,7 @@ class Held:
             return {**self.axes, **dict.fromkeys(finer, since or self.label or "")}
         began = next(iter(self.unequal_replicas.values()), None)
         if began is not None:  # Which replica is used where is the compiler's choice.
-            return dict.fromkeys((*named, *_axis_names(mesh)), began)
+            return dict.fromkeys((*named, *(() if mesh is None else mesh.axis_names)), began)
         began = since or self.label or next(iter(self.axes.values()), "")
         return {axis: self.axes.get(axis, began) for axis in named}
 
@@ -177,7 +178,7 @@ def _held(index: int, argument: Argument) -> Held:
         return start
     differs = argument.differs
     if differs is None:
-        differs = frozenset(axes_of_spec(sharding.spec))
+        differs = frozenset(spec_axes(sharding.spec))
     axes = {axis: argument.name for axis in sharding.mesh.axis_names if axis in differs}
     return dataclasses.replace(start, mesh=sharding.mesh, spec=sharding.spec, axes=axes)
 
@@ -283,7 +284,7 @@ class _Walk:
         """Returns the axes along which an operand varies inside a body."""
         label = operand.label or what
         found = dict(operand.axes_under(eqn.params["mesh"], spec, label))
-        found.update(dict.fromkeys((a for a in axes if a not in axes_of_spec(spec)), label))
+        found.update(dict.fromkeys((a for a in axes if a not in spec_axes(spec)), label))
         if operand.argument is not None:
             self.inputs[operand.argument] |= set(axes)
             argument = self.arguments[operand.argument]
@@ -323,25 +324,8 @@ def _finer(coarse: PartitionSpec, spec: PartitionSpec) -> tuple[Any, ...] | None
     >>> _finer(PartitionSpec("i"), PartitionSpec()) is None
     True
     """
-    count = max(len(coarse), len(spec))
-    pairs = [
-        (entry_axes(coarse[k]) if k < len(coarse) else (), entry_axes(spec[k]) if k < len(spec)
-         else ())
-        for k in range(count)
-    ]  # fmt: skip
+    entries = itertools.zip_longest(coarse, spec)
+    pairs = [(entry_axes(rough), entry_axes(fine)) for rough, fine in entries]
     if any(fine[: len(rough)] != rough for rough, fine in pairs):
         return None
     return tuple(axis for rough, fine in pairs for axis in fine[len(rough) :])
-
-
-def _axis_names(mesh: Any) -> tuple[Any, ...]:
-    return () if mesh is None else tuple(mesh.axis_names)
-
-
-def axes_of_spec(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Returns the mesh axes that a spec names.
-
-    >>> axes_of_spec(PartitionSpec(("a", "b"), None, "c"))
-    ('a', 'b', 'c')
-    """
-    return tuple(axis for entry in spec for axis in entry_axes(entry))
