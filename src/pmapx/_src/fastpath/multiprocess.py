@@ -22,6 +22,7 @@ from pmapx._src.fastpath import jax_src
 from pmapx._src.fastpath.arrays import array_type
 from pmapx._src.fastpath.dispatch import data_of, make_dispatch, make_shard_argument
 from pmapx._src.fastpath.probes import Piece, Unlike, check_alike, passes
+from pmapx._src.mesh.trace_context import is_checking_nans
 
 _SLOWER = "each call of a pmapped function over processes converts its arrays one by one"
 
@@ -68,7 +69,7 @@ def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
     JAX 0.12 asks the runtime for the shape, which is right only where a process has one device. A
     small program on this process's devices shows which is the case.
     """
-    if LOCAL_PROGRAMS.is_given_up or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+    if LOCAL_PROGRAMS.is_given_up or is_checking_nans():
         return False
     if devices not in _USABLE:
         _USABLE[devices] = passes(_probe_local_programs, devices)

@@ -47,7 +47,7 @@ class Bindings:
     def add_module(self, name: str, module: types.ModuleType) -> None:
         """Makes a module importable, and an attribute of its package unless that has one."""
         sys.modules[name] = module
-        undo = functools.partial(_remove, sys.modules, name, module)
+        undo = functools.partial(_restore, sys.modules, name, module, _ABSENT)
         self._made.append(Binding(name, undo))
         package, _, attribute = name.rpartition(".")
         if attribute not in _namespace(sys.modules[package]):
@@ -104,13 +104,12 @@ class Bindings:
 
 
 def _restore(mapping: dict[str, Any], key: str, ours: Any, before: Any) -> None:
-    if mapping.get(key) is ours:
-        mapping[key] = before
-
-
-def _remove(mapping: dict[str, Any], key: str, ours: Any) -> None:
-    if mapping.get(key) is ours:
+    if mapping.get(key) is not ours:
+        return  # Someone else has set it since.
+    if before is _ABSENT:
         del mapping[key]
+    else:
+        mapping[key] = before
 
 
 def current(owner: Any, attribute: str) -> Any:

@@ -66,26 +66,9 @@ def soft_pmap(fun: Callable[..., Any], axis_name: Hashable = None, in_axes: Any 
     return pmap(fun, axis_name, in_axes=in_axes, oversubscribe=True)
 
 
-def host_ids(backend: str | None = None) -> list[int]:
-    """``jax.host_ids``: the indices of all processes."""
-    return list(range(jax.process_count(backend)))
-
-
-def enable_x64(new_val: bool = True) -> Any:
-    """``jax.experimental.enable_x64``: a context with 64-bit types."""
-    return jax.enable_x64(new_val)
-
-
 def disable_x64() -> Any:
     """``jax.experimental.disable_x64``: a context without 64-bit types."""
     return jax.enable_x64(False)
-
-
-def clear_backends() -> None:
-    """``jax.clear_backends``: the next use of JAX initializes its backends again."""
-    from jax.extend.backend import clear_backends
-
-    clear_backends()
 
 
 def _index_operation(method: str) -> Callable[..., jax.Array]:

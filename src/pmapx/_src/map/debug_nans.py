@@ -21,11 +21,6 @@ from pmapx._src.spmd.mapped_body import vmapped
 from pmapx._src.trees.signature import Call
 
 
-def is_checking() -> bool:
-    """Whether JAX is set to check results."""
-    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
-
-
 def checked(builder: ProgramBuilder, call: Call, run: Callable[[], Any]) -> Any:
     """Returns what ``run`` returns; raises FloatingPointError at the operation at fault."""
     donated = builder.donated(call.signature)

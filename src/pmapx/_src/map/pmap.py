@@ -236,7 +236,7 @@ class PmapImpl:
             return self._on_multiprocess_miss(call)
         executable = self.find_executable(call)
         leaves, transferred = self._inputs.place(call, executable, executable.in_shardings)
-        if debug_nans.is_checking():
+        if trace_context.is_checking_nans():
             result = debug_nans.checked(self._builder, call, lambda: executable.run(leaves))
             return on_context_mesh(result)[0], None
         result, is_same = on_context_mesh(executable.run(leaves))
@@ -281,7 +281,7 @@ class PmapImpl:
         executable = self.find_executable(call)
         donated = builder.donated(call.signature)
         leaves, can_repeat = multiprocess_call.place(self._inputs, call, executable, donated)
-        if debug_nans.is_checking():
+        if trace_context.is_checking_nans():
             global_result = executable.run_jitted(leaves)
             can_repeat = False
         else:
@@ -295,7 +295,7 @@ class PmapImpl:
 
     def run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs a call in place of the dispatch: under ``jax.disable_jit``, or to find a NaN."""
-        if jax.config.jax_disable_jit or not debug_nans.is_checking():  # type: ignore[attr-defined]
+        if jax.config.jax_disable_jit or not trace_context.is_checking_nans():  # type: ignore[attr-defined]
             call = self._reader.read(args, kwargs)
             if not is_traced(call):
                 return self._run_operations(call)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -50,24 +52,19 @@ def in_specs(levels: Sequence[MappedAxis], ranks: Iterable[int]) -> tuple[Partit
 
     Leaves that are mapped alike share one object: JAX examines each new spec.
     """
-    made: dict[tuple[Any, ...], PartitionSpec] = {}
-    specs = []
-    for leaf, rank in enumerate(ranks):
-        mapped = tuple(level.in_axes[leaf] for level in levels)
-        if (mapped, rank) not in made:
-            made[mapped, rank] = _in_spec(levels, mapped, rank)
-        specs.append(made[mapped, rank])
-    return tuple(specs)
 
+    @functools.cache
+    def spec(rank: int, *mapped: Axis) -> PartitionSpec:
+        # An inner level counts the dimensions that the outer ones have left.
+        dimensions = list(range(rank))
+        names: list[str | None] = [None] * rank
+        for level, axis in zip(levels, mapped, strict=True):
+            if axis is not None:
+                names[dimensions.pop(axis)] = axis_names.in_spec(level.mesh_axis)
+        return _trimmed(names)
 
-def _in_spec(levels: Sequence[MappedAxis], mapped: Sequence[Axis], rank: int) -> PartitionSpec:
-    # An inner level counts the dimensions that the outer ones have left.
-    dimensions = list(range(rank))
-    names: list[str | None] = [None] * rank
-    for level, axis in zip(levels, mapped, strict=True):
-        if axis is not None:
-            names[dimensions.pop(axis)] = axis_names.in_spec(level.mesh_axis)
-    return _trimmed(names)
+    by_leaf = zip(ranks, *(level.in_axes for level in levels), strict=True)
+    return tuple(itertools.starmap(spec, by_leaf))
 
 
 def out_spec(levels: Sequence[MappedAxis], out_axes: Sequence[Axis]) -> PartitionSpec:
@@ -204,7 +201,6 @@ class Mapping:
         return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
 
     def in_specs(self) -> tuple[PartitionSpec, ...]:
-        """Returns the spec of each leaf."""
         return in_specs(self.levels, (len(leaf.shape) for leaf in self.leaves))
 
 

@@ -168,11 +168,6 @@ def discover(
     return found
 
 
-def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
-    """Returns named sizes for an error message."""
-    return [("unnamed" if name is None else name, size) for name, size in levels]
-
-
 def _device_count(path: Sequence[NamedSize]) -> int:
     return math.prod(size for _, size in path)
 
@@ -196,7 +191,7 @@ def choose_inner_axes(
         if total > available:
             if may_oversubscribe:
                 continue
-            nested = named_sizes((outermost, *path))
+            nested = (outermost, *path)
             raise errors.NestingTooLarge(function, nested, available, were_passed=were_passed)
         names = [
             axis_names.mesh_axis_name(name, depth)

@@ -24,6 +24,7 @@ from jax.extend import linear_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType
 
+from pmapx._src.mesh.trace_context import is_checking_nans
 from pmapx._src.trees.checked_leaves import is_key
 
 
@@ -221,7 +222,7 @@ class _Rewriting:
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         jaxpr, result = self.traced(fun, *args)
         rewritten = self.rewritten(jaxpr)
-        if rewritten is jaxpr and _is_checking():
+        if rewritten is jaxpr and is_checking_nans():
             return fun(*args)  # A jaxpr runs unchecked.
         outputs = jaxpr_as_fun(rewritten)(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(result), outputs)
@@ -333,10 +334,6 @@ class _Rewriting:
 def _is_about_pcast(error: Exception) -> bool:
     text = str(error)
     return "manual_axis_type" in text or "ManualAxisType" in text or "under jax.shard_map" in text
-
-
-def _is_checking() -> bool:
-    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
 
 
 def _check_types(eqn: JaxprEqn) -> None:
