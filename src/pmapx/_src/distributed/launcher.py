@@ -231,15 +231,14 @@ class Workers:
         now = {rank for rank in ranks if _is_stopped(self._processes[rank].pid)}
         for rank in sorted(now - self._stopped):
             pid = self._processes[rank].pid
-            self._print(
-                f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for it. "
-                f"To continue: kill -CONT {pid}"
-            )
+            with self._writing:
+                print(
+                    f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for "
+                    f"it. To continue: kill -CONT {pid}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         self._stopped = now
-
-    def _print(self, text: str) -> None:
-        with self._writing:
-            print(text, file=sys.stderr, flush=True)
 
     def _stop(self, ranks: set[int]) -> None:
         """Terminates processes, after a moment for those that end by themselves to report why."""
@@ -337,9 +336,7 @@ def first_to_fail(
 ) -> int | None:
     """Returns the process whose failure caused those of the others, or None.
 
-    Args:
-      ended: the exit status of each process, and the time it ended.
-      reported: the failures that the processes reported.
+    ``ended`` has the exit status of each process, and the time it ended.
     """
     failed = [(at, rank) for rank, (status, at) in ended.items() if status and rank not in reported]
     causes = {failure.cause for failure in reported.values() if failure.cause is not None}

@@ -229,15 +229,11 @@ def data_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransferringProgram:
-    """A program for calls some of whose arguments have to be transferred.
-
-    Attributes:
-      compiled: the program.
-      wanted: the shardings of those arguments, by leaf. The dispatch passes on these very objects,
-        so that their identity shows which argument it transfers.
-    """
+    """A program for calls some of whose arguments have to be transferred."""
 
     compiled: jax.stages.Compiled
+    # The shardings of those arguments, by leaf. The dispatch passes on these very objects, so that
+    # their identity shows which argument it transfers.
     wanted: Mapping[int, jax.sharding.Sharding]
 
     @property

@@ -29,17 +29,11 @@ _SLOWER = "each call of a pmapped function over processes converts its arrays on
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalProgram:
-    """A multi-process program of shards, as this process runs it.
+    """A multi-process program of shards, as this process runs it."""
 
-    Attributes:
-      compiled: the program of all processes.
-      devices: this process's devices, in the order of its mesh.
-      in_shardings: the shardings of host-local inputs.
-    """
-
-    compiled: jax.stages.Compiled
-    devices: tuple[jax.Device, ...]
-    in_shardings: tuple[NamedSharding, ...]
+    compiled: jax.stages.Compiled  # Of all processes.
+    devices: tuple[jax.Device, ...]  # Those of this process, in the order of its mesh.
+    in_shardings: tuple[NamedSharding, ...]  # Of host-local inputs.
 
     @functools.cached_property
     def executable(self) -> Any:
@@ -121,17 +115,11 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GlobalProgram:
-    """A multi-process program, and a call of it.
+    """A multi-process program, and a call of it."""
 
-    Attributes:
-      compiled: the program of all processes.
-      in_shardings: those of the call's arguments, host-local or global.
-      result: what the program returned: global arrays.
-    """
-
-    compiled: jax.stages.Compiled
-    in_shardings: Sequence[Any]
-    result: Any
+    compiled: jax.stages.Compiled  # Of all processes.
+    in_shardings: Sequence[Any]  # Those of the call's arguments, host-local or global.
+    result: Any  # Global arrays.
 
     @property
     def piece(self) -> Piece:

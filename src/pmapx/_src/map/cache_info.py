@@ -96,19 +96,12 @@ def count_trace() -> None:
 
 
 class CallStatistics:
-    """The counts of one pmapped function, and the warnings it has issued.
-
-    Attributes:
-      parameters: the names of the function's positional parameters.
-      function: its name.
-      traces: an entry for each trace, as appending is atomic; a body refers to this list alone.
-      count_calls: returns how often it was called, ever.
-    """
+    """The counts of one pmapped function, and the warnings it has issued."""
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         self.function = "a function"
-        self.traces: list[None] = []
-        self.count_calls: Callable[[], int] = lambda: 0
+        self.traces: list[None] = []  # One entry each, as appending is atomic.
+        self.count_calls: Callable[[], int] = lambda: 0  # Never reset.
         self.parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()

@@ -20,15 +20,9 @@ from pmapx._src.trees.signature import Call
 
 
 class KnownTransfer(NamedTuple):
-    """A transfer that the dispatch does by itself.
+    """A transfer that the dispatch does by itself."""
 
-    Attributes:
-      wanted: the target, an object of its own for each argument: its identity is the key.
-      argument: the argument's name.
-      reason: why it is transferred.
-    """
-
-    wanted: Sharding
+    wanted: Sharding  # An object of its own for each argument: its identity is the key.
     argument: str
     reason: str
 
@@ -44,7 +38,6 @@ class InputPlacer:
     """Transfers the inputs of one function to the shardings that its programs want."""
 
     def __init__(self, function: str, policy: Reshard, statistics: CallStatistics) -> None:
-        """Counts transfers in ``statistics``."""
         self._function = function
         self._policy = policy
         self._statistics = statistics

@@ -23,16 +23,10 @@ from pmapx._src.trees.signature import Signature
 
 
 class Program:
-    """A partitioned map as a jitted function of the user's arguments.
+    """A partitioned function as a jitted function of the user's arguments.
 
-    Attributes:
-      mapping: the axes that it maps.
-      mesh: its mesh.
-      mapped: the function of flat leaves that is jitted.
-      in_shardings: the sharding of each leaf; None leaves it to XLA.
-      as_shards: whether it takes and returns each device's shard as a replicated array.
-      jitted: the ``jax.jit`` of it, of what ``arguments`` returns.
-      tree: the structure of the dynamic arguments of a call.
+    It has the attributes of ``Partitioned``, the ``mapping``, what is ``jitted`` of what
+    ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
     """
 
     def __init__(
@@ -42,7 +36,6 @@ class Program:
         signature: Signature,
         jitted: Callable[..., Any],
     ) -> None:
-        """Wraps ``jitted``, which runs ``partitioned`` on arguments of a signature."""
         self.mesh = partitioned.mesh
         self.mapped = partitioned.mapped
         self.in_shardings = partitioned.in_shardings

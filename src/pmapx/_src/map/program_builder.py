@@ -29,12 +29,7 @@ from pmapx._src.trees.signature import Call, Signature
 
 
 class ProgramBuilder:
-    """Builds the programs of one pmapped function.
-
-    Attributes:
-      fun: the function; ``function`` is its name, ``parameters`` are its positional parameters.
-      user_function: returns the ``PmappedFunction``, or None once that is gone.
-    """
+    """Builds the programs of one pmapped function."""
 
     def __init__(
         self,
@@ -49,7 +44,7 @@ class ProgramBuilder:
         self.cache = cache
         self.function = describe.function_name(fun)
         self.parameters = statistics.parameters
-        self.user_function: Callable[[], Any] = lambda: None
+        self.user_function: Callable[[], Any] = lambda: None  # A weakref to ``PmappedFunction``.
 
     def devices(self) -> tuple[jax.Device, ...]:
         return device_mesh.candidate_devices(self.options.devices, self.options.backend)

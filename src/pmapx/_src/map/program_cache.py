@@ -29,17 +29,12 @@ _LOCK = threading.RLock()
 
 
 class ProgramCache:
-    """Owns the programs of one function: those to trace, and those that are compiled.
-
-    Attributes:
-      call: calls the function.
-      has_inner_pmaps: whether a trace met pmaps inside, so that the mesh needs axes for them.
-    """
+    """Owns the programs of one function: those to trace, and those that are compiled."""
 
     def __init__(self, reference: Callable[[], Callable[..., Any] | None]) -> None:
         """Starts empty; ``reference`` returns the function, without keeping it alive."""
         self.call = functools.partial(_call, reference)
-        self.has_inner_pmaps = False
+        self.has_inner_pmaps = False  # A trace met pmaps inside: the mesh needs axes for them.
         self._lock = threading.RLock()
         self._programs: dict[Hashable, Program] = {}
         self._executables: dict[Hashable, Executable] = {}

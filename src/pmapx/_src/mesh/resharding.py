@@ -53,8 +53,6 @@ def reshard(x: jax.Array, wanted: Sharding) -> jax.Array:
         if devices == wanted.device_set and len(devices) > 1:
             with contextlib.suppress(ValueError):  # One program has its devices in one order.
                 return _resharding(wanted)(x)
-        if jnp.issubdtype(x.dtype, jax.dtypes.extended):
-            return jax.device_put(x, wanted)
         if len(devices) == 1:
             # JAX cannot slice an array of one device whose type has a mesh with Explicit axes.
             with contextlib.suppress(ValueError):

@@ -19,15 +19,10 @@ TEXT_BYTES = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where processes disagree: the first item that differs, as each of them has it.
-
-    Attributes:
-      position: its position.
-      values: what each process has there; None where a process has fewer items.
-    """
+    """Where processes disagree: the first item that differs, as each of them has it."""
 
     position: int
-    values: dict[int, str | None]
+    values: dict[int, str | None]  # By process; None where a process has fewer items.
 
     def groups(self) -> list[tuple[str | None, list[int]]]:
         """Returns each version with the processes that have it."""

@@ -73,16 +73,13 @@ def _from_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...], out_sha
     """Returns the shards of host-local ``x`` as an array of another shape and sharding."""
     if getattr(x, "dtype", None) == jax.dtypes.float0:
         return np.zeros(shape, jax.dtypes.float0)
-    local = to_place(x, local_sharding(sharding))
-    shards = [shard.data for shard in local.addressable_shards]
-    return jax.make_array_from_single_device_arrays(shape, out_sharding, shards)
-
-
-def to_place(x: Any, sharding: NamedSharding) -> jax.Array:
-    """Returns host-local ``x`` in a host-local sharding."""
+    wanted = local_sharding(sharding)
     if not isinstance(x, jax.Array) or not x.committed:
-        return jax.device_put(x, sharding)
-    return x if is_placed(x, sharding) else reshard(x, sharding)
+        x = jax.device_put(x, wanted)
+    elif not is_placed(x, wanted):
+        x = reshard(x, wanted)
+    shards = [shard.data for shard in x.addressable_shards]
+    return jax.make_array_from_single_device_arrays(shape, out_sharding, shards)
 
 
 def to_local(x: Any, sharding: NamedSharding) -> Any:

@@ -26,11 +26,7 @@ _UNEXPORTED = frozenset(
 
 
 def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
-    """Whether JAX defines a primitive.
-
-    Args:
-      primitive: of an equation.
-      names: further names to trust, of primitives that no public module of JAX exports.
+    """Whether JAX defines a primitive; ``names`` are of more that no public module exports.
 
     >>> is_jaxs_own(primitives.sin_p), is_jaxs_own(Primitive("sin"))
     (True, False)

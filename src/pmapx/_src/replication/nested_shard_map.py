@@ -19,23 +19,17 @@ from pmapx._src.replication.shard_map_body import Origins
 
 
 class InnerSharding(NamedTuple):
-    """The mesh axes of each dimension of a value, and those along which its shards differ."""
-
-    dimensions: Mapping[int, tuple[Any, ...]]
+    dimensions: Mapping[int, tuple[Any, ...]]  # The mesh axes that shard each.
     manual: tuple[Any, ...]
-    origins: Origins
+    origins: Origins  # The axes along which the shards differ.
 
 
 def over_both_meshes(
     eqn: JaxprEqn, index: int, origins: Origins, inner: Mapping[Var, Origins]
 ) -> tuple[PartitionSpec, tuple[Any, ...], Origins]:
-    """Returns the spec, the axes and the origins of a result, including those of inner maps.
+    """Returns the spec, axes and origins of result ``index`` of a ``shard_map``.
 
-    Args:
-      eqn: a ``shard_map``.
-      index: which of its results.
-      origins: the axes of ``eqn`` along which it varies.
-      inner: the origins of the results of each ``shard_map`` inside.
+    Includes those of each ``shard_map`` inside: ``inner`` has the origins of their results.
     """
     spec, manual = eqn.params["out_specs"][index], jaxprs.manual_axes(eqn)
     body = jaxprs.opened(eqn.params["jaxpr"])

@@ -24,45 +24,29 @@ from pmapx._src.replication.shard_map_body import Origins
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """What is known of an argument before the program runs.
+    """What is known of an argument before the program runs."""
 
-    Attributes:
-      name: its name, to describe what varies because of it.
-      sharding: its sharding; None: the one that the program wants.
-      differs: the mesh axes along which its shards differ; None: those of its spec.
-      varies: those along which it varies in a ``shard_map`` whose specs do not show them.
-    """
-
-    name: str
-    sharding: Sharding | None = None
-    differs: frozenset[Any] | None = None
-    varies: frozenset[Any] | None = None
+    name: str  # Describes what varies because of it.
+    sharding: Sharding | None = None  # None: the one that the program wants.
+    differs: frozenset[Any] | None = None  # Mesh axes along which shards differ; None: the spec's.
+    varies: frozenset[Any] | None = None  # In a ``shard_map`` whose specs do not show them.
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What is known of an array outside of any ``shard_map``.
-
-    Attributes:
-      mesh: its mesh, where that is known.
-      spec: its spec; None where the compiler chooses it.
-      axes: the mesh axes along which its shards differ, under that spec; without a spec, those
-        along which its replicas differ. Each with the place where that begins.
-      made_of: the same for what it was computed from, outside of any ``shard_map``.
-      manual: the axes of the ``shard_map`` that returned it; ``axes`` does not cover others.
-      made_at: the line that made it, as ``train.py:88``.
-      argument: the argument that it is, unchanged.
-      label: the one argument that it was computed from.
-    """
+    """What is known of an array outside of any ``shard_map``."""
 
     mesh: Any = None
-    spec: PartitionSpec | None = None
+    spec: PartitionSpec | None = None  # None: the compiler chooses it.
+    # The mesh axes along which its shards differ under that spec; without a spec, those along which
+    # its replicas differ. Each with the place where that begins.
     axes: Origins = dataclasses.field(default_factory=dict)
+    # The same for what it was computed from, outside of any ``shard_map``.
     made_of: Origins = dataclasses.field(default_factory=dict)
-    manual: tuple[Any, ...] = ()
-    made_at: str | None = None
-    argument: int | None = None
-    label: str | None = None
+    manual: tuple[Any, ...] = ()  # Of the ``shard_map`` that returned it; ``axes`` has no others.
+    made_at: str | None = None  # The line that made it, as ``train.py:88``.
+    argument: int | None = None  # The argument that it is, unchanged.
+    label: str | None = None  # The one argument that it was computed from.
 
     @property
     def unequal_replicas(self) -> Origins:
@@ -93,23 +77,14 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Variations:
-    """What is known of a program's outputs and arguments.
-
-    Attributes:
-      outputs: what is known of each output.
-      inputs: the mesh axes over which specs of a ``shard_map`` shard each argument.
-    """
+    """What is known of a program's outputs and arguments."""
 
     outputs: tuple[Held, ...]
-    inputs: tuple[frozenset[Any], ...]
+    inputs: tuple[frozenset[Any], ...]  # The mesh axes over which a ``shard_map`` shards each.
 
 
 def of_program(jaxpr: ClosedJaxpr, arguments: Sequence[Argument]) -> Variations:
-    """Finds which outputs of a jitted program are equal on all devices.
-
-    Args:
-      jaxpr: of the program, with any number of ``shard_map`` in it.
-      arguments: what is known of its arguments, leaf by leaf.
+    """Finds which outputs of a jitted program, with any ``shard_map`` in it, are replicated.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
@@ -136,10 +111,7 @@ def kept_equal(
 ) -> frozenset[int]:
     """Returns the arguments that stay equal on all devices if all of these start equal.
 
-    Args:
-      jaxpr: of the program.
-      arguments: what is known of its arguments.
-      carried: pairs of an argument and the output that takes its place in the next call.
+    ``carried`` has pairs of an argument and the output that takes its place in the next call.
     """
     kept = {argument for argument, _ in carried}
     while True:
@@ -184,17 +156,12 @@ def _held(index: int, argument: Argument) -> Held:
 
 
 class _Walk:
-    """A walk through a program, outside of its ``shard_map``.
-
-    Attributes:
-      inputs: the axes over which specs shard each argument.
-      given: what each ``shard_map`` on the way returned.
-    """
+    """A walk through a program, outside of its ``shard_map``."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.arguments = arguments
-        self.inputs: list[set[Any]] = [set() for _ in arguments]
-        self.given: list[Held] = []
+        self.inputs: list[set[Any]] = [set() for _ in arguments]  # The axes that specs name.
+        self.given: list[Held] = []  # What each ``shard_map`` on the way returned.
 
     def jaxpr(self, jaxpr: Jaxpr, start: Sequence[Held]) -> list[Held]:
         known: dict[Var, Held] = dict.fromkeys(jaxpr.constvars, Held())

@@ -53,16 +53,9 @@ def analyzed(
     levels: Sequence[MappedAxis],
     leaves: Sequence[Any],
 ) -> tuple[Any, list[tuple[bool, ...]]]:
-    """Runs a mapped body, and finds over which levels each of its outputs is replicated.
+    """Runs a mapped body, and finds over which levels each leaf of its result is replicated.
 
-    Args:
-      call: the body, of flat leaves.
-      check: raises if what the body returned is not made of arrays.
-      levels: the axes that it is mapped over.
-      leaves: its per-device arguments.
-
-    Returns:
-      Its result, and for each leaf of that whether it is equal over each level.
+    ``check`` raises if what the body ``call`` returned is not made of arrays.
     """
     trees = []
 

@@ -37,27 +37,16 @@ class InnerPmapMet(BaseException):
 
 @dataclasses.dataclass
 class Level:
-    """A pmap that is being traced, as an inner one needs to know it.
-
-    Attributes:
-      axis_name: the name of its axis.
-      depth: how many pmaps it is inside of.
-      free: the mesh axes that are left for inner pmaps, with the named sizes that they are for.
-      mesh: the mesh of those axes; None: the context's.
-      is_flat: no inner pmap was expected: meeting one ends the trace.
-      path: the named sizes from the outermost pmap to here, while sizes are discovered.
-      found: the list of discovered paths; None when nothing is being discovered.
-      was_met: an inner pmap was met though none was expected.
-    """
+    """A pmap that is being traced, as an inner one needs to know it."""
 
     axis_name: Hashable | None
-    depth: int = 0
-    free: tuple[tuple[NamedSize, str], ...] = ()
-    mesh: Mesh | None = None
-    is_flat: bool = False
-    path: tuple[NamedSize, ...] = ()
-    found: list[tuple[NamedSize, ...]] | None = None
-    was_met: bool = False
+    depth: int = 0  # How many pmaps it is inside of.
+    free: tuple[tuple[NamedSize, str], ...] = ()  # Mesh axes left for inner pmaps, by named size.
+    mesh: Mesh | None = None  # The mesh of those axes; None: the context's.
+    is_flat: bool = False  # No inner pmap was expected: meeting one ends the trace.
+    path: tuple[NamedSize, ...] = ()  # From the outermost pmap to here, while discovering sizes.
+    found: list[tuple[NamedSize, ...]] | None = None  # The discovered paths, while discovering.
+    was_met: bool = False  # An inner pmap was met though none was expected.
 
 
 class _Stack(threading.local):

@@ -25,19 +25,12 @@ _SPARE = "pmapx_spare"
 
 @dataclasses.dataclass(frozen=True)
 class Partitioned:
-    """A map partitioned over a mesh.
+    """A pmapped function partitioned over a mesh."""
 
-    Attributes:
-      mesh: the mesh; its first axis is the mapped one.
-      mapped: the map over flat leaves, with the mapped axis in arguments and result.
-      in_shardings: the sharding of each leaf; None leaves it to XLA.
-      as_shards: ``mapped`` takes and returns each device's shard as a replicated array.
-    """
-
-    mesh: Mesh
-    mapped: Callable[..., Any]
-    in_shardings: tuple[NamedSharding | None, ...]
-    as_shards: bool = False
+    mesh: Mesh  # Its first axis is the mapped one.
+    mapped: Callable[..., Any]  # Of flat leaves, with the mapped axis in arguments and result.
+    in_shardings: tuple[NamedSharding | None, ...]  # By leaf; None leaves it to XLA.
+    as_shards: bool = False  # ``mapped`` takes and returns shards as replicated arrays.
 
 
 def partition(
