@@ -139,7 +139,6 @@ def leading_axis_sharding(devices: tuple[jax.Device, ...]) -> NamedSharding:
 
 
 def checked_or_local(devices: Devices | None, function: str) -> tuple[jax.Device, ...]:
-    """Returns the checked devices that the caller passed, or all local devices."""
     return device_mesh.check_devices(jax.local_devices() if devices is None else devices, function)
 
 

@@ -115,12 +115,10 @@ def shard_positions(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int | N
 
 
 def squeezed_shard(x: jax.Array, position: int) -> jax.Array:
-    """Returns a local shard without its leading axis, on its device."""
     return _on_its_device(_squeeze, x.addressable_data(position))
 
 
 def copied_shard(x: jax.Array, position: int) -> jax.Array:
-    """Returns a copy of a local shard, on its device."""
     return _on_its_device(_copy, x.addressable_data(position))
 
 

@@ -40,8 +40,6 @@ Change = Callable[[str, Any], Any]
 
 
 class Checkpoint(Protocol):
-    """A checkpoint that is open for reading."""
-
     kind: str
 
     def leaves(self) -> Iterator[tuple[str, Any]]:

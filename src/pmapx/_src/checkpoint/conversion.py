@@ -16,8 +16,6 @@ Progress = Callable[[int, int], None]
 
 
 class Action(enum.Enum):
-    """What becomes of a leaf."""
-
     CHANGE = "change"
     FIRST = "first"
     KEEP = "keep"

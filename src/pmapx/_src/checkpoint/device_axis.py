@@ -37,7 +37,6 @@ def first_copy(array: Any) -> Any:
 
 
 def copies(array: Any, n: int) -> Any:
-    """Returns the array with a leading axis of ``n`` copies."""
     library: Any = jnp if isinstance(array, jax.Array) else np
     stacked = library.broadcast_to(array, (n, *array.shape))
     return stacked if library is jnp else stacked.copy()

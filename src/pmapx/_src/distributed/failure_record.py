@@ -40,7 +40,6 @@ class Failure:
 
 
 def from_json(text: str) -> Failure:
-    """Inverse of ``as_json``."""
     return Failure(**json.loads(text))
 
 

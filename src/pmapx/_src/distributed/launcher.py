@@ -152,8 +152,6 @@ def reserved_port() -> Iterator[int]:
 
 
 class Workers:
-    """The processes of one launch."""
-
     def __init__(self, grace: float, folder: str) -> None:
         """``folder`` is where processes report their failures."""
         self._grace = grace
@@ -172,7 +170,6 @@ class Workers:
     def start(
         self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None
     ) -> None:
-        """Starts a process in its own process group."""
         self._reports[rank] = os.path.join(self._folder, f"{rank}.json")
         self._logs.append(log)
         process = subprocess.Popen(
@@ -252,7 +249,6 @@ class Workers:
         asking.start()
 
     def kill(self) -> None:
-        """Kills the processes and their children."""
         for process in self._processes:
             self._send(process, signal.SIGKILL)
 
@@ -307,7 +303,6 @@ class Workers:
     def _conclusion(
         self, ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
     ) -> int:
-        """Prints which process failed first, and returns the exit status."""
         if self._signal is not None:
             print(f"pmapx: stopped by {self._signal.name}", file=sys.stderr)
             return 128 + self._signal.value

@@ -260,5 +260,4 @@ class Peers:
 
 
 def say(lines: list[str]) -> None:
-    """Prints lines to stderr at once."""
     os.write(2, "".join(f"pmapx: {line}\n" for line in lines).encode(errors="replace"))

@@ -47,7 +47,6 @@ def _state() -> Any:
 
 
 def coordinator_address() -> str | None:
-    """Returns the address of the coordinator, once the processes have joined."""
     return getattr(_state(), "coordinator_address", None)
 
 

@@ -46,7 +46,6 @@ class Dispatcher:
         on_misplaced: OnMisplaced,
         run_eagerly: Callable[..., Any],
     ) -> None:
-        """Creates the callable ``call``."""
         programs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._programs = programs
         self._is_native = False
@@ -125,7 +124,6 @@ def make_dispatch(
     shard_argument: Callable[[Any, Any, Any], Any],
     run_eagerly: Callable[..., Any],
 ) -> Any:
-    """Returns JAX's C++ dispatch around these handlers."""
     dispatch = jax_src.native.pjit(
         name,
         run_eagerly,

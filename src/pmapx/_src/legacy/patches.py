@@ -28,7 +28,6 @@ class Bindings:
         return tuple(dict.fromkeys(binding.name for binding in self._made))
 
     def set(self, owner: Any, attribute: str, value: Any, name: str) -> None:
-        """Sets an attribute of a module, class or object."""
         before = vars(owner).get(attribute, _ABSENT)
         if before is value:
             return
@@ -98,7 +97,6 @@ class Bindings:
             self._made.append(Binding(f"{name}, the default of {key}", undo_keyword))
 
     def undo(self) -> None:
-        """Restores everything, the latest first."""
         while self._made:
             self._made.pop().undo()
 

@@ -141,7 +141,6 @@ def restore(bindings: Bindings) -> None:
 
 
 def restore_in(bindings: Bindings, module: types.ModuleType) -> None:
-    """Restores the names of a module of ``LATER`` after its import."""
     for attribute, source in LATER[module.__name__].items():
         _bind(bindings, module, attribute, source, f"{module.__name__}.{attribute}")
 

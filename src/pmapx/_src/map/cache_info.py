@@ -131,7 +131,6 @@ class CallStatistics:
             self._reasons.append(self._explain(signature, before))
 
     def _explain(self, signature: Signature, before: Signature | None) -> str:
-        """Describes what differs from the signature compiled before."""
         if before is None:
             return "the caches were cleared" if self._reasons else "first call"
         if before.static != signature.static:

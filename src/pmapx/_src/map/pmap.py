@@ -256,15 +256,11 @@ class PmapImpl:
 
     def _compile(self, signature: Signature, context: Mesh | None) -> Executable:
         builder = self._builder
-        as_shards = builder.is_multi_process() and multiprocess_call.can_run_as_shards(
-            builder, signature
-        )
+        as_shards = multiprocess_call.can_run_as_shards(builder, signature)
         program, traced = builder.trace(signature, context, as_shards=as_shards)
         warnings = (
-            *varying_outputs(
-                traced, program.mapping, builder.function, as_shards=program.as_shards
-            ),
-            *unused_donations(traced, program, builder.function, builder.donated(signature)),
+            *varying_outputs(traced, program.mapping, as_shards=program.as_shards),
+            *unused_donations(traced, program, builder.donated(signature)),
         )
         self.statistics.warn_once(warnings)  # Before the compiler, which may take long.
         executable = Executable(program.lower(traced).compile(), program, warnings)

@@ -98,7 +98,6 @@ _METHODS = frozenset(name for name in vars(PmappedFunction) if not name.startswi
 
 
 def _found_by_name(function: PmappedFunction) -> bool:
-    """Whether its module has it under its name."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in getattr(function, "__qualname__", "<none>").split("."):
         found = getattr(found, name, None)

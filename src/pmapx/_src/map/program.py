@@ -139,7 +139,7 @@ def may_lose_values(mapping: Mapping) -> bool:
 
 
 def varying_outputs(
-    traced: jax.stages.Traced, mapping: Mapping, function: str, *, as_shards: bool = False
+    traced: jax.stages.Traced, mapping: Mapping, *, as_shards: bool = False
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each output with ``out_axes=None`` that may differ between devices.
 
@@ -164,11 +164,10 @@ def varying_outputs(
             if axis is None and level.mesh_axis in variation.axes:
                 output = names.output(_out_paths(traced, out_tree)[index])
                 since = _origin(variation.since, traced, mapping)
-                yield errors.VaryingOutput(function, output, level.name, since)
+                yield errors.VaryingOutput(mapping.names.function, output, level.name, since)
 
 
 def _out_paths(traced: jax.stages.Traced, out_tree: jax.tree_util.PyTreeDef) -> list[names.KeyPath]:
-    """Returns the key path of each leaf of a traced result."""
     try:
         result = traced.out_info
     except Exception:  # Whatever a class raises that cannot be built of shapes.
@@ -187,7 +186,7 @@ def _origin(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> s
 
 
 def unused_donations(
-    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
+    traced: jax.stages.Traced, program: Program, donated: Sequence[bool]
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each donated argument that no output can reuse."""
     if not any(donated):
@@ -205,9 +204,9 @@ def unused_donations(
         if free[leaf.shape, leaf.dtype, spec] > 0:
             free[leaf.shape, leaf.dtype, spec] -= 1
         else:
-            axis = mapping.outermost.in_axes[index]
+            names, axis = mapping.names, mapping.outermost.in_axes[index]
             shape = str(mapping.leaves[index])
-            yield errors.DonationUnused(function, mapping.names[index], shape, axis)
+            yield errors.DonationUnused(names.function, names[index], shape, axis)
 
 
 def _out_axes(

@@ -50,7 +50,6 @@ class ProgramBuilder:
         return device_mesh.candidate_devices(self.options.devices, self.options.backend)
 
     def is_multi_process(self) -> bool:
-        """Whether other processes have some of the devices."""
         return jax.process_count() > 1 and process_shards.is_multi_process(self.devices())
 
     def context_mesh_for(self, signature: Signature) -> Mesh | None:

@@ -50,7 +50,6 @@ class ProgramCache:
             yield
 
     def program(self, key: Hashable, build: Callable[[], Program]) -> Program:
-        """Returns the program of ``key``, built on a miss."""
         program = self._programs.get(key)
         if program is None:
             trace_context.watched_context()  # Programs are dropped with JAX's traces.
@@ -58,7 +57,6 @@ class ProgramCache:
         return program
 
     def executable(self, key: Hashable, compile: Callable[[], Executable]) -> Executable:
-        """Returns the compiled program of ``key``, compiled on a miss."""
         executable = self._executables.get(key)
         if executable is None:
             with self.building():
@@ -81,7 +79,6 @@ class ProgramCache:
         return before
 
     def built(self) -> list[Program | Executable]:
-        """Returns everything that the cache keeps alive."""
         return [*self._programs.values(), *self._executables.values()]
 
     def clear(self) -> None:

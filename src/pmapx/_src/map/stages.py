@@ -45,24 +45,20 @@ class _InUsersTerms:
 
     @property
     def in_tree(self) -> jax.tree_util.PyTreeDef:
-        """The structure of the dynamic ``(args, kwargs)``."""
         return self._program.tree
 
     @property
     def args_info(self) -> Any:
-        """The type of each argument, and whether it is donated."""
         donated = [info.donated for info in jax.tree.leaves(self._stage.args_info)]
         infos = map(jax.stages.ArgInfo, self._avals(), donated)
         return jax.tree.unflatten(self._program.tree, infos)
 
     @property
     def in_avals(self) -> Any:
-        """The type of each argument."""
         return jax.tree.unflatten(self._program.tree, self._avals())
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """The leaves that are donated."""
         infos = jax.tree.leaves(self._stage.args_info)
         return tuple(index for index, info in enumerate(infos) if info.donated)
 
@@ -82,8 +78,6 @@ class _InUsersTerms:
 
 
 class Traced(_InUsersTerms, jax.stages.Traced):
-    """What ``trace`` returns."""
-
     def lower(self, **options: Any) -> jax.stages.Lowered:
         """Lowers it; the options are those of ``jax.stages.Traced.lower``."""
         lowered = self._program.lower(self._stage, **options)
@@ -91,8 +85,6 @@ class Traced(_InUsersTerms, jax.stages.Traced):
 
 
 class Lowered(_InUsersTerms, jax.stages.Lowered):
-    """What ``lower`` returns."""
-
     def compile(self, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
         """Compiles it; the arguments are those of ``jax.stages.Lowered.compile``."""
         compiled = self._stage.compile(*args, **kwargs)

@@ -47,7 +47,6 @@ def _is_staged() -> bool:
 
 
 def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
-    """Records the call in the trace that is under way."""
     with builder.statistics.counting_traces():
         if builder.is_multi_process() and not _is_staged():
             return _record_multiprocess(builder, call)
@@ -68,7 +67,7 @@ def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
             recorded = _record(builder, call, mapping)
         if may_lose_values(mapping):
             traced = recorded.jitted.trace(*recorded.args, **recorded.kwargs)  # JAX caches it.
-            builder.statistics.warn_once(varying_outputs(traced, mapping, builder.function))
+            builder.statistics.warn_once(varying_outputs(traced, mapping))
         return recorded.result
 
 
@@ -82,7 +81,7 @@ def _record_multiprocess(builder: ProgramBuilder, call: Call) -> Any:
         for leaf, sharding in zip(call.leaves, wanted, strict=True)
     ]
     result = _run(program, leaves).result
-    builder.statistics.warn_once(varying_outputs(traced, program.mapping, builder.function))
+    builder.statistics.warn_once(varying_outputs(traced, program.mapping))
     if builder.options.view == "global":
         return result
     leaves, tree = jax.tree.flatten(result)
@@ -126,7 +125,6 @@ def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
 
 
 def _record_on(context: Mesh, builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
-    """Records the program on the devices of the mesh ``context``."""
     program = builder.program_in_trace(call.signature, mapping, context)
     with jax.sharding.use_abstract_mesh(context.abstract_mesh):
         return _run(program, call.leaves)

@@ -62,7 +62,6 @@ def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
 
 
 def without_context_mesh() -> contextlib.AbstractContextManager[Any]:
-    """Returns a context in which no mesh is set."""
     if jax.sharding.get_abstract_mesh().empty:
         return contextlib.nullcontext()
     return jax.set_mesh(NO_MESH)

@@ -22,7 +22,6 @@ def is_placed(x: Any, wanted: Sharding) -> bool:
 
 
 def reason_to_transfer(x: jax.Array, wanted: Sharding) -> str:
-    """Describes why ``x`` has to be transferred, by its sharding."""
     found, needed = x.sharding, wanted.device_set
     count = len(found.device_set)
     if count == 1:

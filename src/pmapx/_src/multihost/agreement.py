@@ -25,14 +25,12 @@ class Difference:
     values: dict[int, str | None]  # By process; None where a process has fewer items.
 
     def groups(self) -> list[tuple[str | None, list[int]]]:
-        """Returns each version with the processes that have it."""
         versions: dict[str | None, list[int]] = {}
         for process, text in sorted(self.values.items()):
             versions.setdefault(text, []).append(process)
         return list(versions.items())
 
     def __str__(self) -> str:
-        """Describes each version in a line."""
         return "\n".join(
             f"    process{'es' if len(processes) > 1 else ''} "
             f"{', '.join(map(str, processes))}: {text or 'nothing more'}"

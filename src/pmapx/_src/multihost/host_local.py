@@ -19,7 +19,6 @@ from pmapx._src.mesh.resharding import is_placed, reshard
 
 
 def is_global(x: Any) -> bool:
-    """Whether ``x`` has shards on devices of other processes."""
     return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 

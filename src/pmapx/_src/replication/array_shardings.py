@@ -143,7 +143,6 @@ def _parts(
 
 
 def _has_unequal_replicas(x: jax.Array) -> bool:
-    """Whether replicas of one shard differ."""
     versions: dict[str, set[bytes]] = {}
     for shard in x.addressable_shards:
         versions.setdefault(str(shard.index), set()).add(_digest(np.asarray(shard.data)))

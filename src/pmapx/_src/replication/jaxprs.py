@@ -76,7 +76,6 @@ def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | 
 
 
 def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
-    """A jaxpr without its constants."""
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 

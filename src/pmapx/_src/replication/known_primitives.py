@@ -39,7 +39,6 @@ def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
 
 @functools.cache
 def _exported() -> dict[str, Primitive]:
-    """Returns the primitives that JAX's public modules export, by name."""
     modules = (primitives, jax.lax, jax.lax.linalg)
     values = (value for module in modules for value in vars(module).values())
     return {value.name: value for value in values if isinstance(value, Primitive)}

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Auto:
-    """The type of ``AUTO``."""
-
     def __repr__(self) -> str:
         return "pmapx.AUTO"
 
@@ -43,7 +41,6 @@ AUTO = Auto()
 
 
 def is_in(out_axes: Any) -> bool:
-    """Whether any entry of ``out_axes`` is ``AUTO``."""
     return any(axis is AUTO for axis in jax.tree.leaves(out_axes))
 
 

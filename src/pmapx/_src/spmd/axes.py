@@ -108,7 +108,6 @@ def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
 
 
 def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef) -> Iterator[int]:
-    """Yields how many leaves of ``full`` each leaf of ``prefix`` stands for."""
     node, found = prefix.node_data(), full.node_data()
     if node is None:
         yield full.num_leaves
@@ -164,7 +163,6 @@ class Mapping:
 
     @property
     def outermost(self) -> MappedAxis:
-        """The axis of the pmap that was called."""
         return self.levels[0]
 
     def describe_size(self) -> tuple[str, str, int]:

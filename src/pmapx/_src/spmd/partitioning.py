@@ -182,7 +182,6 @@ def map_in_context(
 
 
 def _replicated(tree: Any) -> Any:
-    """Constrains arrays to be replicated over the context mesh."""
     return jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 

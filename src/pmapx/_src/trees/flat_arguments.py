@@ -74,7 +74,6 @@ def program_tree(signature: Signature) -> jax.tree_util.PyTreeDef:
 
 
 def _is_plain(tree: jax.tree_util.PyTreeDef) -> bool:
-    """Whether all containers of a tree accept any children."""
     node = tree.node_data()
     if node is None:
         return True

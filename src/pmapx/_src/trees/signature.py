@@ -98,7 +98,6 @@ class Reader:
         return Call(signature, dynamic, kwargs, leaves, has_narrowed)
 
     def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuses static arguments that are missing or not hashable."""
         static_argnums = self.static_argnums
         for index in static_argnums:
             if index >= len(args):
