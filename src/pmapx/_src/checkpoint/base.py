@@ -16,7 +16,7 @@ class CheckpointError(Exception):
 
 
 class LeavesDifferError(CheckpointError):
-    """Leaves need a decision of the user's: copies that differ, or objects nobody can look into."""
+    """The user has to decide on some leaves: copies that differ, or objects that hide arrays."""
 
     def __init__(self, summary: str, leaves: list[str], advice: str) -> None:
         super().__init__("; ".join([summary, *leaves, advice]))

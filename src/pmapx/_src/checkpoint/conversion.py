@@ -55,7 +55,7 @@ def report(
     kept: Collection[str],
     scale: float,
 ) -> Conversion:
-    """Sums up; ``scale`` is what a changed array's size is multiplied by."""
+    """Summarizes a conversion that multiplies the size of changed arrays by ``scale``."""
     before = {path: leaf.nbytes for path, leaf in leaves if is_array(leaf)}
     after = [round(size * scale) if path in changed else size for path, size in before.items()]
     left = [

@@ -1,4 +1,4 @@
-"""The leading device axis of an array: its size, whether its copies are equal, on and off."""
+"""The leading device axis of an array: its size, whether its copies are equal, how to add it."""
 
 from __future__ import annotations
 

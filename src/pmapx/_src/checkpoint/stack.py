@@ -1,4 +1,4 @@
-"""Puts the device axis on a checkpoint: n copies of every array."""
+"""Adds a device axis to a checkpoint: n copies of every array."""
 
 from __future__ import annotations
 

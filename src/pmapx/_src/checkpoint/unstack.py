@@ -1,4 +1,4 @@
-"""Takes the device axis off a checkpoint, once the copies along it are shown to be equal."""
+"""Removes the device axis from a checkpoint, if all copies along it are equal."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class LocalProgram:
 
     @functools.cached_property
     def executable(self) -> Any:
-        """The executable, loaded anew so that its arrays are on this process's devices."""
+        """The executable, loaded again for this process's devices alone."""
         executable: Any = self.compiled._executable
         client = executable.xla_executable.client
         serialized = client.serialize_executable(executable.xla_executable)

@@ -105,7 +105,7 @@ def _found_by_name(function: PmappedFunction) -> bool:
 
 
 def _is_pickled_by_value(function: PmappedFunction) -> bool:
-    """Whether cloudpickle asks, which sends what ``__main__`` defines to other processes."""
+    """Whether the caller is cloudpickle, which pickles definitions in ``__main__`` by value."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return function.__module__ == "__main__" and "cloudpickle" in caller
 

@@ -94,7 +94,7 @@ class Executable:
         program: Program,
         warnings: Sequence[errors.PmapxWarning],
     ) -> None:
-        """Takes the shardings of the program, or XLA's choice where that was left open."""
+        """Takes the shardings of the program, or XLA's choice if they are None."""
         self.compiled = compiled
         self.warnings = warnings
         self.program = program

@@ -53,7 +53,7 @@ class ProgramBuilder:
         return jax.process_count() > 1 and process_shards.is_multi_process(self.devices())
 
     def context_mesh_for(self, signature: Signature) -> Mesh | None:
-        """Returns the mesh around the call if it has the mapped axis and others beside it."""
+        """Returns the context mesh if it has the mapped axis and others beside it."""
         if self.options.devices is not None or self.is_multi_process():
             return None
         context = context_mesh.context_mesh()
@@ -82,9 +82,9 @@ class ProgramBuilder:
     def build(
         self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
     ) -> Program:
-        """Partitions the map of a signature, over the mesh around the call if that is given.
+        """Partitions the function for a signature, over the context mesh if one is given.
 
-        ``as_shards`` asks for a program of per-device shards, where there is one.
+        ``as_shards`` asks for a program of per-device shards, where that is possible.
         """
         mapping = self.resolve(signature)
         body = self.body(signature, len(mapping.levels))
@@ -115,7 +115,7 @@ class ProgramBuilder:
         return self.cache.program(key, build)
 
     def resolve(self, signature: Signature) -> Mapping:
-        """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
+        """Resolves the mapped axis of every leaf, and its size; all levels of a pmap of a pmap."""
         options = self.options
         flat_axes, names = self.in_axes(signature)
         size, sized_by = axes.mapped_axis_size(
@@ -238,7 +238,7 @@ class ProgramBuilder:
         )
 
     def jit(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the jit of a partitioned map over the dynamic arguments, named as the user's."""
+        """Returns the jit of a partitioned function, under the name of the user's."""
 
         def program(*args: Any, **kwargs: Any) -> Any:
             return mapped(*jax.tree.leaves((args, kwargs)))
@@ -264,7 +264,7 @@ class ProgramBuilder:
         return jax.jit(program, donate_argnums=donated, compiler_options=compiler_options)
 
     def inner_axes(self, signature: Signature, mapping: Mapping) -> partitioning.InnerAxes | None:
-        """Finds the pmaps inside, and chooses mesh axes for them; None if none are expected."""
+        """Discovers inner pmaps, and chooses mesh axes for them; None if none are expected."""
         if not self.cache.has_inner_pmaps:
             return None
         leaves = [

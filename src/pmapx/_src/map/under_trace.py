@@ -28,7 +28,7 @@ from pmapx._src.trees.signature import Call
 
 
 class Recorded(NamedTuple):
-    """A pmap in somebody's trace: its jit, the arguments that it took, and its result."""
+    """A pmap in an enclosing trace: its jit, arguments and result."""
 
     jitted: Any
     args: tuple[Any, ...]
@@ -142,6 +142,6 @@ def _record_refused(
 
 
 def _replicated(call: Call, program: Program) -> list[Any]:
-    """Returns the leaves replicated on the program's devices, which suits every rank."""
+    """Returns the leaves replicated on the program's devices, whatever their rank."""
     replicated = NamedSharding(program.mesh, PartitionSpec())
     return [jax.device_put(leaf, replicated) for leaf in call.leaves]

@@ -1,9 +1,8 @@
 """The mesh that the user set around a call, and results under it.
 
-Under ``jax.set_mesh``, operations of JAX take arrays that are typed with that mesh: of explicit
-axes no others at all, of automatic ones not all others. Programs have meshes of their own, so their
-results are typed with the user's: the same shards on the same devices, under the names of that
-mesh.
+Under ``jax.set_mesh``, JAX's operations take arrays whose types have that mesh: with explicit axes
+no others at all, with automatic axes not all others. Programs have meshes of their own, so their
+results are given shardings over the user's mesh: the same shards on the same devices.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def context_mesh() -> Mesh | None:
     """Returns the mesh that ``jax.set_mesh`` put around the call or the trace, if any."""
     if jax.sharding.get_abstract_mesh().empty:
         return None
-    # What is computed from no input is placed on the mesh around it, also while tracing.
+    # A result without inputs is placed on the context mesh, also while tracing.
     with jax.ensure_compile_time_eval():
         sharding = _from_nothing().sharding
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
@@ -57,7 +56,7 @@ def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
     """Returns a context in which ``mesh`` is set, for a trace of our own."""
     try:
         return jax.set_mesh(mesh)
-    except ValueError:  # Inside somebody's trace only the mesh's axes can be set.
+    except ValueError:  # Inside an enclosing trace, only an abstract mesh can be set.
         return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
@@ -68,10 +67,10 @@ def without_context_mesh() -> contextlib.AbstractContextManager[Any]:
 
 
 def on_context_mesh(result: Any) -> tuple[Any, bool]:
-    """Returns a result typed with the mesh that is set around the call, if there is one.
+    """Returns a result with shardings over the context mesh, if there is one.
 
-    Also returns whether its shards are those of the program, so that nothing was copied. Results
-    on other devices than those of the mesh stay as they are.
+    Also returns whether nothing was copied. Results on other devices than those of the mesh keep
+    their shardings.
     """
     mesh = context_mesh()
     if mesh is None:
@@ -89,7 +88,7 @@ def on_context_mesh(result: Any) -> tuple[Any, bool]:
 
 
 def _wanted(leaf: Any, mesh: Mesh) -> NamedSharding | None:
-    """Returns the sharding over ``mesh`` for a leaf of a result; None if it stays as it is."""
+    """Returns the sharding over ``mesh`` for a leaf of a result; None to keep its own."""
     found = getattr(leaf, "sharding", None)
     if not isinstance(found, NamedSharding) or found.mesh == mesh:
         return None

@@ -1,4 +1,4 @@
-"""Transfers of inputs to the sharding that a program wants."""
+"""Transfers of inputs to the sharding that a program needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_transfer_guarded() -> bool:
 
 
 def reshard(x: jax.Array, wanted: Sharding) -> jax.Array:
-    """Transfers ``x`` to ``wanted`` by the cheapest way there is.
+    """Transfers ``x`` to ``wanted`` in the cheapest way.
 
     Between the same devices a program does it, which sends only what a device does not have yet.
     From one device, JAX slices the array and sends each device its shard. From several others, each

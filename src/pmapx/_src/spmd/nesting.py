@@ -74,7 +74,7 @@ def entered(level: Level | None) -> Iterator[None]:
 
 
 def inside(level: Level, body: MappedBody) -> MappedBody:
-    """Returns ``body`` so that it is traced as that of ``level``."""
+    """Returns ``body``, traced with ``level`` as the innermost one."""
     return dataclasses.replace(body, scope=functools.partial(_body_of, level))
 
 
@@ -88,7 +88,7 @@ def _body_of(level: Level) -> Iterator[None]:
 
 
 def map_inner(level: Level, body: MappedBody, axis: MappedAxis) -> Callable[..., Any]:
-    """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
+    """Maps the body of a pmap inside ``level``, over a free mesh axis if there is one."""
     if level.is_flat:
         level.was_met = True
         raise InnerPmapMet
@@ -137,7 +137,7 @@ def _or_as_batch(
 
 
 def _as_in_context(mesh: Mesh | None) -> Mesh | None:
-    """Returns ``mesh`` with the axis types that it has here, inside a map over its other axes.
+    """Returns ``mesh`` with the axis types that it has here, inside a pmap over its other axes.
 
     Without its devices, the program would be lowered for those of a mesh set around the call.
     """
@@ -223,7 +223,7 @@ def _nests(mesh: Mesh, context: Mesh | None) -> bool:
 
 
 def level_from_context() -> Level | None:
-    """Returns a level for the body of somebody's ``shard_map`` that is being traced, if any."""
+    """Returns a level for the body of the user's ``shard_map`` that is being traced, if any."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or AxisType.Manual not in mesh.axis_types:
         return None

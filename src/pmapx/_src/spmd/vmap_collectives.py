@@ -197,7 +197,7 @@ RULES: dict[str, Rule] = {
 
 
 class _Rewriting:
-    """The rewriting of jaxprs for one axis; what is met again comes out as the same object."""
+    """Rewrites jaxprs for one axis; equal jaxprs become the same object."""
 
     def __init__(self, axis_name: Hashable, axis_size: int) -> None:
         self.axis_name = axis_name
@@ -205,7 +205,7 @@ class _Rewriting:
         self.done: dict[Any, Any] = {}
 
     def traced(self, fun: Callable[..., Any], *args: Any) -> Any:
-        # Derivative rules are traced after `jax.vmap` has gone, and the axis with it.
+        # Derivative rules are traced after `jax.vmap` has returned, when the axis is unbound.
         axis_env = [(self.axis_name, self.axis_size)]
         make = jax.make_jaxpr(fun, axis_env=axis_env, return_shape=True)
         try:
@@ -213,7 +213,7 @@ class _Rewriting:
         except (ValueError, AssertionError) as error:
             if not isinstance(self.axis_name, str) or not _is_about_pcast(error):
                 raise
-        # `lax.pcast` wants the axis of a shard_map, of whatever size; in values it does nothing.
+        # `lax.pcast` needs the axis of a shard_map, of any size; it does not change values.
         size = jax.sharding.get_abstract_mesh().size or self.axis_size
         manual = AbstractMesh((size,), (self.axis_name,), axis_types=(AxisType.Manual,))
         with jax.sharding.use_abstract_mesh(manual):
@@ -228,7 +228,7 @@ class _Rewriting:
         return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
     def rewritten(self, value: Any) -> Any:
-        """The value of a parameter, with the jaxprs in it rewritten; itself if none has to be."""
+        """The value of a parameter, with the jaxprs in it rewritten; itself if none changes."""
         if type(value) is tuple:
             new = tuple(map(self.rewritten, value))
             return new if any(map(operator.is_not, new, value)) else value
@@ -248,7 +248,7 @@ class _Rewriting:
         return jaxpr.replace(eqns=eqns, effects=jaxpr.effects | _added_effects(eqns, jaxpr.eqns))
 
     def equations(self, eqn: JaxprEqn) -> list[JaxprEqn]:
-        """The equations that stand for ``eqn``; itself alone if nothing in it is refused."""
+        """The equations that replace ``eqn``; itself alone if ``jax.vmap`` supports it."""
         if self.is_refused(eqn):
             return self.written_out(eqn)
         params = {name: self.rewritten(value) for name, value in eqn.params.items()}
@@ -337,7 +337,7 @@ def _is_about_pcast(error: Exception) -> bool:
 
 
 def _check_types(eqn: JaxprEqn) -> None:
-    """Refuses the operands that have no order; a map over devices refuses them when lowered."""
+    """Refuses operands that have no order, as JAX does over devices when it lowers them."""
     name = eqn.primitive.name
     if name in ("pmax", "pmin") and any(is_key(operand.aval) for operand in eqn.invars):
         raise TypeError(f"{name} does not accept typed PRNG keys: they have no order")
@@ -349,6 +349,6 @@ def _jaxprs(params: Mapping[str, Any]) -> list[Any]:
 
 
 def _added_effects(new: Iterable[Any], old: Iterable[Any]) -> set[Any]:
-    """``lax.axis_index`` has the effect of using the axis; the equation it helps may not."""
+    """Returns the effects of new equations, such as that of ``lax.axis_index``."""
     before, after = ({effect for x in xs for effect in x.effects} for xs in (old, new))
     return after - before
