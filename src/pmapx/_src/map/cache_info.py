@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -55,31 +54,14 @@ class CacheInfo:
     reasons: tuple[str, ...]
 
 
-@functools.total_ordering
-class CacheSize:
+class CacheSize(int):
     """How many signatures a pmapped function has cached.
 
     The original's ``_cache_size`` is a number, that of ``jax.jit`` is a method; this is both.
     """
 
-    def __init__(self, read: Callable[[], int]) -> None:
-        self._read = read
-
     def __call__(self) -> int:
-        return self._read()
-
-    __int__ = __index__ = __call__
-
-    def __eq__(self, other: object) -> bool:
-        return self._read() == other
-
-    def __lt__(self, other: int) -> bool:
-        return self._read() < other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._read())
+        return int(self)
 
 
 class _Counting(threading.local):

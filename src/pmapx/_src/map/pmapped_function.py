@@ -72,7 +72,7 @@ class PmappedFunction:
 
     @property
     def _cache_size(self) -> CacheSize:
-        return CacheSize(self._mapped.dispatcher.size)
+        return CacheSize(self._mapped.dispatcher.size())
 
     def __repr__(self) -> str:
         return f"<pmapped function {self.__name__} at {id(self):#x}>"
