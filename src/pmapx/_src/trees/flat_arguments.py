@@ -57,7 +57,7 @@ def program_tree(signature: Signature) -> jax.tree_util.PyTreeDef:
     def as_passed(argument: jax.tree_util.PyTreeDef) -> Any:
         # The first two keys lead to the argument itself.
         own = KeyPaths(path[2:] for path in itertools.islice(paths, argument.num_leaves))
-        is_leaf = jax.tree_util.treedef_is_leaf(argument)
+        is_leaf = argument.node_data() is None
         return 0 if is_leaf else NamedLeaves([0] * len(own), own)
 
     positional = tuple(map(as_passed, args.children()))
