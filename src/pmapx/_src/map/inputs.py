@@ -15,7 +15,7 @@ from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Reshard
 from pmapx._src.map.program import Executable
 from pmapx._src.mesh import resharding
-from pmapx._src.mesh.context_mesh import explicit_mesh
+from pmapx._src.mesh.context_mesh import explicit_mesh_in_type
 from pmapx._src.trees.signature import Call
 
 
@@ -135,6 +135,6 @@ class InputPlacer:
             self._statistics.note_transfer(known.argument, known.reason)
         # From one device the dispatch slices and sends the shards at less cost than a device_put.
         # JAX 0.8 cannot slice an array of one device whose type has a mesh of explicit axes.
-        if x.sharding.num_devices == 1 and explicit_mesh([x]) is None:
+        if x.sharding.num_devices == 1 and explicit_mesh_in_type(x) is None:
             return None
         return resharding.reshard(x, wanted)

@@ -107,7 +107,7 @@ def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
         context = enclosing_jit.mesh_to_share(program.mesh, call.leaves, builder.devices())
     if context is not None:
         return _record_on(context, builder, call, mapping)
-    explicit_mesh = context_mesh.explicit_mesh(call.leaves)
+    explicit_mesh = next(filter(None, map(context_mesh.explicit_mesh_in_type, call.leaves)), None)
     try:
         return _run(program, call.leaves if explicit_mesh is None else _replicated(call, program))
     except ValueError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -39,17 +38,16 @@ def context_mesh() -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) else None
 
 
-def meshes_in_types(leaves: Sequence[Any]) -> Iterator[AbstractMesh]:
-    """Yields the meshes that leaves have in their types."""
-    for leaf in leaves:
-        mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
-        if mesh is not None and not mesh.empty:
-            yield mesh
+def mesh_in_type(leaf: Any) -> AbstractMesh | None:
+    """Returns the mesh that a leaf has in its type, if any."""
+    mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
+    return None if mesh is None or mesh.empty else mesh
 
 
-def explicit_mesh(leaves: Sequence[Any]) -> AbstractMesh | None:
-    """Returns the mesh of explicit axes that leaves have in their types, if any."""
-    return next((m for m in meshes_in_types(leaves) if AxisType.Explicit in m.axis_types), None)
+def explicit_mesh_in_type(leaf: Any) -> AbstractMesh | None:
+    """Returns the mesh that a leaf has in its type if some of its axes are explicit."""
+    mesh = mesh_in_type(leaf)
+    return None if mesh is None or AxisType.Explicit not in mesh.axis_types else mesh
 
 
 def context_of(mesh: Mesh) -> contextlib.AbstractContextManager[Any]:

@@ -17,7 +17,7 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx._src.mesh import device_mesh
-from pmapx._src.mesh.context_mesh import meshes_in_types
+from pmapx._src.mesh.context_mesh import mesh_in_type
 
 try:
     from jax.extend.core import take_current_trace
@@ -56,7 +56,8 @@ def mesh_to_share(
         shared = _meshes.get(outermost)
         if shared is None:
             devices = list(mesh.devices.flat)
-            count = next((each.size for each in meshes_in_types(leaves)), len(devices))
+            in_types = filter(None, map(mesh_in_type, leaves))
+            count = next((each.size for each in in_types), len(devices))
             if len(devices) != count <= len(available):
                 devices = list(available[:count])
             shared = device_mesh.make_mesh(devices, [(_DEVICES, len(devices))])
