@@ -156,13 +156,13 @@ def _bind(bindings: Bindings, owner: Any, attribute: str, source: str, name: str
 
 
 def _arguments(bindings: Bindings) -> None:
+    with_old_keywords = removed_functions.with_old_keywords
     if "a_min" not in inspect.signature(jnp.clip).parameters:
-        bindings.set(
-            jnp, "clip", removed_functions.clip(jnp.clip), "jax.numpy.clip, for a_min and a_max"
-        )
+        clip = with_old_keywords(jnp.clip, {"a_min": "min", "a_max": "max"}, first="a")
+        bindings.set(jnp, "clip", clip, "jax.numpy.clip, for a_min and a_max")
     if "newshape" not in inspect.signature(jnp.reshape).parameters:
-        ours = removed_functions.reshape(jnp.reshape)
-        bindings.set(jnp, "reshape", ours, "jax.numpy.reshape, for newshape")
+        reshape = with_old_keywords(jnp.reshape, {"newshape": "shape"})
+        bindings.set(jnp, "reshape", reshape, "jax.numpy.reshape, for newshape")
 
 
 def _config(bindings: Bindings) -> None:

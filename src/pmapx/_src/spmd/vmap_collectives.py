@@ -12,6 +12,7 @@ from a ``ppermute`` of the axis index, whose pairs are part of the equation.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -39,12 +40,7 @@ def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> C
     >>> jax.vmap(supported(pairs, "i", 4), axis_name="i")(jnp.arange(4))
     Array([1, 1, 5, 5], dtype=int32)
     """
-    rewriting = _Rewriting(axis_name, axis_size)
-
-    def rewritten(*args: Any) -> Any:
-        return rewriting.call(fun, *args)
-
-    return rewritten
+    return functools.partial(_Rewriting(axis_name, axis_size).call, fun)
 
 
 class _Collective:
