@@ -1,4 +1,4 @@
-"""Jaxprs, read: what is inside of an equation, and which axes its parameters name."""
+"""Reads equations: the jaxprs inside them, and the axis names in their parameters."""
 
 from __future__ import annotations
 

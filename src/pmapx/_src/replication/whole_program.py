@@ -135,7 +135,7 @@ def with_equal(arguments: Sequence[Argument], equal: Collection[int]) -> list[Ar
 
 
 def shard_maps(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
-    """Yields every ``shard_map`` of a program, those inside of others after them."""
+    """Yields every ``shard_map`` of a program, outer ones first."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "shard_map":
             yield eqn

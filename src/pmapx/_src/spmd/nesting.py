@@ -40,7 +40,7 @@ class Level:
     """A pmap that is being traced, as an inner one needs to know it."""
 
     axis_name: Hashable | None
-    depth: int = 0  # How many pmaps it is inside of.
+    depth: int = 0  # How many pmaps are around it.
     free: tuple[tuple[NamedSize, str], ...] = ()  # Mesh axes left for inner pmaps, by named size.
     mesh: Mesh | None = None  # The mesh of those axes; None: the context's.
     is_flat: bool = False  # No inner pmap was expected: meeting one ends the trace.
