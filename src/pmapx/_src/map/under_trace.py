@@ -72,7 +72,7 @@ def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
 
 
 def _record_multiprocess(builder: ProgramBuilder, call: Call) -> Any:
-    """Runs a call under ``grad`` or ``vmap`` on host-local arrays; they are global in the program."""
+    """Runs a call under ``grad`` or ``vmap``; the program takes its host-local arrays as global."""
     signature = multiprocess_call.with_global_shapes(builder, call).signature
     program, traced = builder.trace(signature, None)
     wanted: Any = program.in_shardings  # Never left to XLA in a multi-process program.
