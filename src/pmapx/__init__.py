@@ -71,44 +71,37 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AUTO": "spmd.auto_out_axes",
-    "AuditReport": "audit.report.audit_report",
-    "CacheInfo": "map.cache_info",
-    "Cluster": "distributed.initialize",
-    "Installation": "legacy",
-    "Move": "map.cache_info",
-    "Pmapped": "map.pmap",
-    "PmapxError": "errors",
-    "PmapxWarning": "errors",
-    "audit": "audit",
-    "barrier": "distributed.initialize",
-    "check": "lint.check",
-    "device_put_replicated": "arrays.device_put",
-    "device_put_sharded": "arrays.device_put",
-    "initialize": "distributed.initialize",
-    "install": "legacy",
-    "launch": "distributed.launcher",
-    "local_slice": "arrays.local_shards",
-    "migrate": "codemod.migration",
-    "pmap": "map.pmap",
-    "prefetch": "arrays.prefetch",
-    "replicate": "arrays.device_put",
-    "shard_batch": "arrays.device_put",
-    "stitch": "arrays.stitch",
-    "to_host": "arrays.local_shards",
-    "uninstall": "legacy",
-    "unreplicate": "arrays.local_shards",
-    "unstitch": "arrays.stitch",
-    "verify": "verify.verify",
+    "arrays.device_put": (
+        "device_put_replicated",
+        "device_put_sharded",
+        "replicate",
+        "shard_batch",
+    ),
+    "arrays.local_shards": ("local_slice", "to_host", "unreplicate"),
+    "arrays.prefetch": ("prefetch",),
+    "arrays.stitch": ("stitch", "unstitch"),
+    "audit": ("audit",),
+    "audit.report.audit_report": ("AuditReport",),
+    "codemod.migration": ("migrate",),
+    "distributed.initialize": ("Cluster", "barrier", "initialize"),
+    "distributed.launcher": ("launch",),
+    "errors": ("PmapxError", "PmapxWarning"),
+    "legacy": ("Installation", "install", "uninstall"),
+    "lint.check": ("check",),
+    "map.cache_info": ("CacheInfo", "Move"),
+    "map.pmap": ("Pmapped", "pmap"),
+    "spmd.auto_out_axes": ("AUTO",),
+    "verify.verify": ("verify",),
 }
 
 
 def __getattr__(name: str) -> object:
     if name in ("errors", "reports", "testing"):
         return importlib.import_module(f"pmapx.{name}")
-    if name not in _MODULES:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(f"pmapx._src.{_MODULES[name]}"), name)
+    found: object = getattr(importlib.import_module(f"pmapx._src.{module}"), name)
     globals()[name] = found
     return found
 

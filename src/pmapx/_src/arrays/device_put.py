@@ -134,12 +134,11 @@ def shard_batch(tree: Any, devices: Devices | None = None) -> Any:
 @functools.lru_cache(maxsize=256)
 def leading_axis_sharding(devices: tuple[jax.Device, ...]) -> NamedSharding:
     """Returns the sharding that places index ``i`` of the leading axis on device ``i``."""
-    mesh = device_mesh.make_mesh(devices, [("rows", len(devices))])
-    return NamedSharding(mesh, PartitionSpec("rows"))
+    mesh = device_mesh.make_mesh(devices, [("devices", len(devices))])
+    return NamedSharding(mesh, PartitionSpec("devices"))
 
 
 def checked_or_local(devices: Devices | None, function: str) -> tuple[jax.Device, ...]:
-    """Returns the checked devices that the caller passed, or all local devices."""
     return device_mesh.check_devices(jax.local_devices() if devices is None else devices, function)
 
 

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from pmapx._src import errors, fastpath
 from pmapx._src.arrays.device_put import stacked_leaves
 from pmapx._src.mesh import context_mesh
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.trees import checked_leaves
 
 
@@ -114,12 +115,10 @@ def shard_positions(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int | N
 
 
 def squeezed_shard(x: jax.Array, position: int) -> jax.Array:
-    """Returns a local shard without its leading axis, on its device."""
     return _on_its_device(_squeeze, x.addressable_data(position))
 
 
 def copied_shard(x: jax.Array, position: int) -> jax.Array:
-    """Returns a copy of a local shard, on its device."""
     return _on_its_device(_copy, x.addressable_data(position))
 
 
@@ -201,7 +200,7 @@ def _at_sharded(x: jax.Array, i: int) -> jax.Array:
     if not isinstance(x.sharding, NamedSharding):
         return _at_on_host(x, i)
     mesh, spec = x.sharding.mesh, x.sharding.spec
-    outer = spec[0] if isinstance(spec[0], tuple) else (spec[0],) if spec[0] else ()
+    outer = entry_axes(spec[0])
     outer_sizes = [mesh.shape[name] for name in outer]
     group, index = divmod(i, x.shape[0] // math.prod(outer_sizes))
     place = dict(zip(outer, np.unravel_index(group, outer_sizes), strict=True))

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
+from pmapx._src.mesh.partition_specs import spec_axes
 from pmapx._src.multihost import agreement, host_local
 
 
@@ -93,13 +94,8 @@ def unstitch(global_tree: Any) -> Any:
 
 def _axis_of(spec: Any) -> str:
     """Returns the only mesh axis that the specs name, or any name if they name none."""
-    names = {
-        name
-        for leaf in jax.tree.leaves(spec, is_leaf=lambda x: isinstance(x, PartitionSpec))
-        for entry in leaf
-        for name in (entry if isinstance(entry, tuple) else (entry,))
-        if name is not None
-    }
+    specs = jax.tree.leaves(spec, is_leaf=lambda x: isinstance(x, PartitionSpec))
+    names = {name for each in specs for name in spec_axes(each)}
     if len(names) > 1:
         raise errors.UnknownOption(
             "mesh_or_devices", "devices", f"a mesh with axes {sorted(map(str, names))}", "stitch"

@@ -16,7 +16,7 @@ class CheckpointError(Exception):
 
 
 class LeavesDifferError(CheckpointError):
-    """Leaves need a decision of the user's: copies that differ, or objects nobody can look into."""
+    """The user has to decide on some leaves: copies that differ, or objects that hide arrays."""
 
     def __init__(self, summary: str, leaves: list[str], advice: str) -> None:
         super().__init__("; ".join([summary, *leaves, advice]))
@@ -40,8 +40,6 @@ Change = Callable[[str, Any], Any]
 
 
 class Checkpoint(Protocol):
-    """A checkpoint that is open for reading."""
-
     kind: str
 
     def leaves(self) -> Iterator[tuple[str, Any]]:

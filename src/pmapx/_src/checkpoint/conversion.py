@@ -1,10 +1,9 @@
-"""What happens to each leaf of a checkpoint, what happened, and the way from old to new."""
+"""The way from an old checkpoint to a new one, and what was done."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,47 +11,24 @@ import numpy as np
 from pmapx._src.checkpoint import new_path, object_tree
 from pmapx._src.checkpoint.base import Checkpoint, LeavesDifferError, is_array, loaded
 
+Leaves = Sequence[tuple[str, Any]]
 Progress = Callable[[int, int], None]
-
-
-class Action(enum.Enum):
-    """What becomes of a leaf."""
-
-    CHANGE = "change"
-    FIRST = "first"
-    KEEP = "keep"
-    LEAVE = "leave"
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What was done, or would be.
-
-    ``left`` are leaves without an axis to take off or put on, with what they are; ``bytes_before``
-    and ``bytes_after`` count the arrays.
-    """
+    """What was done, or would be."""
 
     kind: str
     n: int
     changed: tuple[str, ...]
     kept: tuple[str, ...]
-    left: tuple[tuple[str, str], ...]
-    bytes_before: int
+    left: tuple[tuple[str, str], ...]  # Leaves without a device axis to remove or add, described.
+    bytes_before: int  # Of the arrays.
     bytes_after: int
 
 
-def described(leaf: Any) -> str:
-    if is_array(leaf):
-        return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
-    return type(leaf).__name__
-
-
-def is_silent(leaf: Any) -> bool:
-    """Tells whether nobody would expect a device axis on a leaf."""
-    return leaf is None or isinstance(leaf, str | bytes)
-
-
-def refuse_hidden_arrays(leaves: Sequence[tuple[str, Any]], kept: set[str]) -> None:
+def refuse_hidden_arrays(leaves: Leaves, kept: Collection[str]) -> None:
     """Refuses objects that hold arrays and cannot be walked, unless the user keeps them."""
     plain = (str, bytes, bool, int, float, complex, np.generic)
     hidden = [
@@ -74,30 +50,29 @@ def refuse_hidden_arrays(leaves: Sequence[tuple[str, Any]], kept: set[str]) -> N
 def report(
     checkpoint: Checkpoint,
     n: int,
-    leaves: Sequence[tuple[str, Any]],
-    actions: dict[str, Action],
+    leaves: Leaves,
+    changed: Collection[str],
+    kept: Collection[str],
     scale: float,
 ) -> Conversion:
-    """Sums up; ``scale`` is what a changed array's size is multiplied by."""
-    by_action: dict[Action, list[str]] = {action: [] for action in Action}
-    before = after = 0
-    for path, leaf in leaves:
-        action = actions[path]
-        by_action[action].append(path)
-        if is_array(leaf):
-            before += leaf.nbytes
-            is_changed = action in (Action.CHANGE, Action.FIRST)
-            after += round(leaf.nbytes * scale) if is_changed else leaf.nbytes
-    values = dict(leaves)
-    left = [path for path in by_action[Action.LEAVE] if not is_silent(values[path])]
+    """Summarizes a conversion that multiplies the size of changed arrays by ``scale``."""
+    before = {path: leaf.nbytes for path, leaf in leaves if is_array(leaf)}
+    after = [round(size * scale) if path in changed else size for path, size in before.items()]
+    left = [
+        (path, f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" if path in before
+         else type(leaf).__name__)
+        for path, leaf in leaves
+        if path not in changed and path not in kept
+        and not isinstance(leaf, str | bytes | None)  # Nobody would expect a device axis there.
+    ]  # fmt: skip
     return Conversion(
         checkpoint.kind,
         n,
-        (*by_action[Action.CHANGE], *by_action[Action.FIRST]),
-        tuple(by_action[Action.KEEP]),
-        tuple((path, described(values[path])) for path in left),
-        before,
-        after,
+        tuple(path for path, _ in leaves if path in changed),
+        tuple(path for path, _ in leaves if path in kept),
+        tuple(left),
+        sum(before.values()),
+        sum(after),
     )
 
 
@@ -105,22 +80,21 @@ def save(
     checkpoint: Checkpoint,
     old: str,
     new: str,
-    actions: dict[str, Action],
+    changed: Collection[str],
     change: Callable[[Any], Any],
     step: Callable[[Any], None],
 ) -> None:
-    """Writes the new checkpoint, with ``change(array)`` where the action is to change."""
+    """Writes the new checkpoint, with ``change(array)`` in place of the ``changed`` leaves."""
 
-    def changed(path: str, leaf: Any) -> Any:
+    def written(path: str, leaf: Any) -> Any:
         step(leaf)
-        is_changed = actions[path] in (Action.CHANGE, Action.FIRST)
-        return change(loaded(leaf)) if is_changed else leaf
+        return change(loaded(leaf)) if path in changed else leaf
 
     with new_path.written(old, new) as path:
-        checkpoint.save(path, changed)
+        checkpoint.save(path, written)
 
 
-def counter(leaves: Sequence[tuple[str, Any]], passes: int, progress: Progress | None) -> Any:
+def counter(leaves: Leaves, passes: int, progress: Progress | None) -> Callable[[Any], None]:
     """Returns a function to call with each leaf in each pass; it reports to ``progress``."""
     total = passes * sum(leaf.nbytes for _, leaf in leaves if is_array(leaf))
     done = 0

@@ -1,4 +1,4 @@
-"""The leading device axis of an array: its size, whether its copies are equal, on and off."""
+"""The leading device axis of an array: its size, whether its copies are equal, how to add it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pmapx._src.checkpoint.base import CheckpointError
+from pmapx._src.trees.checked_leaves import is_key
 
 
 def common_size(shapes: dict[str, tuple[int, ...]]) -> int:
@@ -36,7 +37,6 @@ def first_copy(array: Any) -> Any:
 
 
 def copies(array: Any, n: int) -> Any:
-    """Returns the array with a leading axis of ``n`` copies."""
     library: Any = jnp if isinstance(array, jax.Array) else np
     stacked = library.broadcast_to(array, (n, *array.shape))
     return stacked if library is jnp else stacked.copy()
@@ -48,9 +48,7 @@ def difference(array: Any) -> str | None:
     >>> difference(np.array([[1.0, 2.0], [1.0, 2.5], [1.0, 2.0]]))
     "device 1's copy differs from device 0's in 1 of 2 values, by up to 0.5"
     """
-    if isinstance(array, jax.Array):
-        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-        array = np.asarray(jax.random.key_data(array) if is_key else array)
+    array = np.asarray(jax.random.key_data(array) if is_key(array) else array)
     first = _bytes(array[0, ...])
     unequal = [i for i in range(1, len(array)) if not np.array_equal(first, _bytes(array[i, ...]))]
     if not unequal:

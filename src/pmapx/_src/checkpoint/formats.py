@@ -15,7 +15,6 @@ _KNOWN = "a pickle, a Flax msgpack file, an .npz file or an Orbax checkpoint"
 
 
 def opened(path: str, *, trust_pickle: bool) -> Checkpoint:
-    """Opens a checkpoint in whichever format it is."""
     if os.path.isdir(path):
         if is_orbax(path):
             return OrbaxFolder(path)

@@ -11,7 +11,7 @@ import jax
 
 from pmapx._src.checkpoint.base import CheckpointError
 
-# The name of a leaf that is the whole checkpoint.
+# The name of the only leaf of a checkpoint that is an array.
 ROOT = "array"
 
 

@@ -29,7 +29,6 @@ def map_leaves(change: Change, tree: Any, path: str = "") -> Any:
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the path and the value of each leaf."""
     found: list[tuple[str, Any]] = []
 
     def note(place: str, leaf: Any) -> Any:

@@ -33,8 +33,6 @@ def is_pickle(path: str) -> bool:
 
 
 class PickleFile:
-    """The objects of a pickle, all in memory."""
-
     kind = "pickle"
 
     def __init__(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Puts the device axis on a checkpoint: n copies of every array."""
+"""Adds a device axis to a checkpoint: n copies of every array."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 
 from pmapx._src.checkpoint import conversion, device_axis, formats, leaf_paths, new_path
 from pmapx._src.checkpoint.base import CheckpointError, is_array
-from pmapx._src.checkpoint.conversion import Action, Conversion, Progress
+from pmapx._src.checkpoint.conversion import Conversion, Progress
 
 
 def stack(
@@ -44,12 +44,11 @@ def stack(
         leaves = list(checkpoint.leaves())
         kept = leaf_paths.named(keep, [path for path, _ in leaves], "--keep")
         conversion.refuse_hidden_arrays(leaves, kept)
-        actions = {path: Action.CHANGE if is_array(leaf) else Action.LEAVE for path, leaf in leaves}
-        actions |= dict.fromkeys(kept, Action.KEEP)
-        if Action.CHANGE not in actions.values():
+        changed = {path for path, leaf in leaves if is_array(leaf)} - kept
+        if not changed:
             raise CheckpointError("there is no array to stack")
         if not dry_run:
             step = conversion.counter(leaves, 1, progress)
             copies = functools.partial(device_axis.copies, n=n)
-            conversion.save(checkpoint, old, new, actions, copies, step)
-    return conversion.report(checkpoint, n, leaves, actions, n)
+            conversion.save(checkpoint, old, new, changed, copies, step)
+    return conversion.report(checkpoint, n, leaves, changed, kept, n)

@@ -1,15 +1,15 @@
-"""Takes the device axis off a checkpoint, once the copies along it are shown to be equal."""
+"""Removes the device axis from a checkpoint, if all copies along it are equal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from pmapx._src.checkpoint import conversion, device_axis, formats, leaf_paths, new_path
 from pmapx._src.checkpoint.base import CheckpointError, LeavesDifferError, is_array, loaded
-from pmapx._src.checkpoint.conversion import Action, Conversion, Progress
+from pmapx._src.checkpoint.conversion import Conversion, Leaves, Progress
 
 
 def unstack(
@@ -58,45 +58,40 @@ def unstack(
     with jax.enable_x64(True):
         checkpoint = formats.opened(old, trust_pickle=trust_pickle)
         leaves = list(checkpoint.leaves())
-        n, actions = _decide(leaves, n, keep, first)
+        paths = [path for path, _ in leaves]
+        kept = leaf_paths.named(keep, paths, "--keep")
+        firsts = leaf_paths.named(first, paths, "--first")
+        n, stacked = _stacked(leaves, n, kept, firsts)
         step = conversion.counter(leaves, 1 if dry_run else 2, progress)
-        _compare(leaves, actions, step)
+        _compare(leaves, stacked - firsts, step)
         if not dry_run:
-            conversion.save(checkpoint, old, new, actions, device_axis.first_copy, step)
-    return conversion.report(checkpoint, n, leaves, actions, 1 / n)
+            conversion.save(checkpoint, old, new, stacked, device_axis.first_copy, step)
+    return conversion.report(checkpoint, n, leaves, stacked, kept, 1 / n)
 
 
-def _decide(
-    leaves: list[tuple[str, Any]], n: int | None, keep: Sequence[str], first: Sequence[str]
-) -> tuple[int, dict[str, Action]]:
-    """Returns the number of devices, and what becomes of each leaf."""
-    paths = [path for path, _ in leaves]
-    kept, firsts = (
-        leaf_paths.named(keep, paths, "--keep"),
-        leaf_paths.named(first, paths, "--first"),
-    )
+def _stacked(
+    leaves: Leaves, n: int | None, kept: set[str], firsts: set[str]
+) -> tuple[int, set[str]]:
+    """Returns the number of devices, and the paths of the arrays to unstack."""
     if kept & firsts:
         raise CheckpointError(f"--keep and --first both match {min(kept & firsts)}")
     conversion.refuse_hidden_arrays(leaves, kept)
     shapes = {path: leaf.shape for path, leaf in leaves if is_array(leaf) and leaf.shape}
     if n is None:
         n = device_axis.common_size({p: shape for p, shape in shapes.items() if p not in kept})
-    stacked = {path for path, shape in shapes.items() if shape[0] == n}
-    if not stacked - kept:
+    stacked = {path for path, shape in shapes.items() if shape[0] == n} - kept
+    if not stacked:
         raise CheckpointError(f"no array has a leading axis of size {n}")
     if firsts - stacked:
         raise CheckpointError(f"--first matches {min(firsts - stacked)}, which has no device axis")
-    actions = dict.fromkeys(paths, Action.LEAVE) | dict.fromkeys(stacked, Action.CHANGE)
-    actions |= dict.fromkeys(firsts, Action.FIRST) | dict.fromkeys(kept, Action.KEEP)
-    return n, actions
+    return n, stacked
 
 
-def _compare(leaves: list[tuple[str, Any]], actions: dict[str, Action], step: Any) -> None:
-    differing, compared = [], 0
+def _compare(leaves: Leaves, compared: set[str], step: Callable[[Any], None]) -> None:
+    differing = []
     for path, leaf in leaves:
         step(leaf)
-        if actions[path] is Action.CHANGE:
-            compared += 1
+        if path in compared:
             found = device_axis.difference(loaded(leaf))
             if found is not None:
                 differing.append((path, found))
@@ -104,10 +99,10 @@ def _compare(leaves: list[tuple[str, Any]], actions: dict[str, Action], step: An
         return
     path = differing[0][0]
     advice = f'Keep one stacked with --keep "{path}", or take device 0\'s with --first "{path}"'
-    if len(differing) == compared:
+    if len(differing) == len(compared):
         advice = f"All leaves differ: the checkpoint may not be stacked. {advice}"
     raise LeavesDifferError(
-        f"{len(differing)} of {compared} leaves are not equal on all devices",
+        f"{len(differing)} of {len(compared)} leaves are not equal on all devices",
         [f"{path}: {found}" for path, found in differing],
         advice,
     )

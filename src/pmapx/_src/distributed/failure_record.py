@@ -22,23 +22,14 @@ _TRACEBACK_CHARACTERS = 16_000
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An uncaught exception, or a non-zero exit, of one process.
-
-    Attributes:
-      process: the process that failed.
-      status: its exit status.
-      summary: the exception in one line.
-      trace: the traceback.
-      seconds: the time, by the monotonic clock that all processes of a machine share.
-      cause: the process whose loss or failure caused this one, if known.
-    """
+    """An uncaught exception, or a non-zero exit, of one process."""
 
     process: int
     status: int
-    summary: str
+    summary: str  # The exception in one line.
     trace: str
-    seconds: float
-    cause: int | None = None
+    seconds: float  # By the monotonic clock that all processes of a machine share.
+    cause: int | None = None  # The process whose loss or failure caused this one, if known.
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -49,7 +40,6 @@ class Failure:
 
 
 def from_json(text: str) -> Failure:
-    """Inverse of ``as_json``."""
     return Failure(**json.loads(text))
 
 

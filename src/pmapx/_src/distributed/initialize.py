@@ -106,22 +106,26 @@ def initialize(
     Returns:
       The detected cluster.
     """
-    given = (coordinator_address, num_processes, process_id)
-    if None not in given:
-        cluster = Cluster("arguments", "its arguments", *given[:1], process_id, num_processes)
+    given = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_id": process_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if not missing:
+        cluster: Cluster | None = Cluster("arguments", "its arguments")
     else:
-        found = find_cluster(os.environ)
-        if found is None and not _is_tpu_machine():
-            names = ("coordinator_address", "num_processes", "process_id")
-            missing = [name for name, value in zip(names, given, strict=True) if value is None]
-            raise errors.NoCluster(missing, sorted({sign for _, s, _, _ in _SIGNS for sign in s}))
-        cluster = found or Cluster("TPU pod", "its devices")
-        cluster = dataclasses.replace(
-            cluster,
-            coordinator=coordinator_address or cluster.coordinator,
-            process=cluster.process if process_id is None else process_id,
-            processes=num_processes or cluster.processes,
-        )
+        cluster = find_cluster(os.environ)
+    if cluster is None and (os.path.exists("/dev/accel0") or "TPU_NAME" in os.environ):
+        cluster = Cluster("TPU pod", "its devices")
+    if cluster is None:
+        raise errors.NoCluster(missing, sorted({sign for _, s, _, _ in _SIGNS for sign in s}))
+    cluster = dataclasses.replace(
+        cluster,
+        coordinator=coordinator_address or cluster.coordinator,
+        process=cluster.process if process_id is None else process_id,
+        processes=num_processes or cluster.processes,
+    )
     logger.info(
         "pmapx: %s detected by %s: process %s of %s, coordinator %s",
         cluster.kind,
@@ -165,10 +169,6 @@ def extend_jax_initialize() -> None:
         joined(timeout, kwargs.get("heartbeat_timeout_seconds", 100))
 
     jax.distributed.initialize = extended
-
-
-def _is_tpu_machine() -> bool:
-    return os.path.exists("/dev/accel0") or "TPU_NAME" in os.environ
 
 
 def _check_coordinator(address: str, process: int, timeout: float) -> None:

@@ -39,15 +39,12 @@ def put(key: str, text: str, *, overwrite: bool = False) -> bool:
     return True
 
 
-def get(key: str, timeout: float | None = None) -> str | None:
-    """Returns the value of a key, or None if it is not set within ``timeout`` seconds."""
+def get(key: str) -> str | None:
+    """Returns the value of a key, or None if it is not set."""
     try:
-        if timeout is None:
-            text: str = _client().key_value_try_get(key)
-        else:
-            text = _client().blocking_key_value_get(key, int(timeout * 1000))
+        text: str = _client().key_value_try_get(key)
     except Exception as error:
-        if "NOT_FOUND" in str(error) or _timed_out(error):
+        if "NOT_FOUND" in str(error):
             return None
         raise UnreachableError(str(error)) from error
     return text
@@ -68,7 +65,7 @@ def wait_at_barrier(name: str, timeout: float) -> bool:
     try:
         _client().wait_at_barrier(name, int(timeout * 1000))
     except Exception as error:
-        if not _timed_out(error):
+        if "DEADLINE_EXCEEDED" not in str(error) and "timed out" not in str(error):
             raise
         return False
     return True
@@ -96,7 +93,3 @@ def _client() -> Any:
     if client is None:
         raise UnreachableError("the processes are not connected")
     return client
-
-
-def _timed_out(error: Exception) -> bool:
-    return "DEADLINE_EXCEEDED" in str(error) or "timed out" in str(error)

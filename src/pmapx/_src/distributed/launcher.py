@@ -152,8 +152,6 @@ def reserved_port() -> Iterator[int]:
 
 
 class Workers:
-    """The processes of one launch."""
-
     def __init__(self, grace: float, folder: str) -> None:
         """``folder`` is where processes report their failures."""
         self._grace = grace
@@ -172,7 +170,6 @@ class Workers:
     def start(
         self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None
     ) -> None:
-        """Starts a process in its own process group."""
         self._reports[rank] = os.path.join(self._folder, f"{rank}.json")
         self._logs.append(log)
         process = subprocess.Popen(
@@ -231,15 +228,14 @@ class Workers:
         now = {rank for rank in ranks if _is_stopped(self._processes[rank].pid)}
         for rank in sorted(now - self._stopped):
             pid = self._processes[rank].pid
-            self._print(
-                f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for it. "
-                f"To continue: kill -CONT {pid}"
-            )
+            with self._writing:
+                print(
+                    f"pmapx: process {rank} is stopped by a signal (SIGSTOP); the others wait for "
+                    f"it. To continue: kill -CONT {pid}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         self._stopped = now
-
-    def _print(self, text: str) -> None:
-        with self._writing:
-            print(text, file=sys.stderr, flush=True)
 
     def _stop(self, ranks: set[int]) -> None:
         """Terminates processes, after a moment for those that end by themselves to report why."""
@@ -253,7 +249,6 @@ class Workers:
         asking.start()
 
     def kill(self) -> None:
-        """Kills the processes and their children."""
         for process in self._processes:
             self._send(process, signal.SIGKILL)
 
@@ -308,7 +303,6 @@ class Workers:
     def _conclusion(
         self, ended: Mapping[int, tuple[int, float]], reported: Mapping[int, failure_record.Failure]
     ) -> int:
-        """Prints which process failed first, and returns the exit status."""
         if self._signal is not None:
             print(f"pmapx: stopped by {self._signal.name}", file=sys.stderr)
             return 128 + self._signal.value
@@ -337,9 +331,7 @@ def first_to_fail(
 ) -> int | None:
     """Returns the process whose failure caused those of the others, or None.
 
-    Args:
-      ended: the exit status of each process, and the time it ended.
-      reported: the failures that the processes reported.
+    ``ended`` has the exit status of each process, and the time it ended.
     """
     failed = [(at, rank) for rank, (status, at) in ended.items() if status and rank not in reported]
     causes = {failure.cause for failure in reported.values() if failure.cause is not None}

@@ -65,7 +65,6 @@ def hold(coordinator: str, timeout: float) -> None:
 
 
 def lost() -> list[int]:
-    """Returns all processes that are known to be lost."""
     published = None
     if key_value_store.is_available() and 0 not in _lost:
         published = key_value_store.attempted(lambda: key_value_store.entries(LOST))
@@ -78,7 +77,6 @@ def was_lost(process: int) -> bool:
 
 
 def name(process: int) -> None:
-    """Prints that a process was lost, once."""
     if process not in _named:
         _named.add(process)
         # Bypasses Python's buffers: JAX may be about to end the process.

@@ -78,7 +78,6 @@ def run_guarded(program: Callable[[], None]) -> None:
 
 
 def is_at_exit() -> bool:
-    """Whether the program has ended and exit handlers run."""
     return _is_at_exit.is_set()
 
 
@@ -114,7 +113,6 @@ def follow(first: Failure) -> None:
 
 
 def notice() -> Failure | None:
-    """Returns the first reported failure, if any."""
     text = key_value_store.get(FIRST)
     return None if text is None else failure_record.from_json(text)
 
@@ -219,7 +217,6 @@ def _name(first: Failure, *, with_trace: bool = False) -> None:
 
 
 def _show(error: BaseException, trace: TracebackType | None) -> None:
-    """Prints an uncaught exception as Python does."""
     if not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, trace)
     elif not isinstance(error.code, int):

@@ -61,17 +61,11 @@ def seconds_wanted() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The published state of a process.
+    """The published state of a process."""
 
-    Attributes:
-      beat: a counter that increases while the process runs.
-      waited: the seconds that its main thread has waited.
-      where: the line of the program that waits, and the latest pmapped calls.
-    """
-
-    beat: int
-    waited: float
-    where: str
+    beat: int  # Increases while the process runs.
+    waited: float  # The seconds that its main thread has waited.
+    where: str  # The line of the program that waits, and the latest pmapped calls.
 
     def __str__(self) -> str:
         how = f"has waited {self.waited:.0f} s" if self.waited >= 1 else "runs"
@@ -156,9 +150,7 @@ def _library_folders() -> tuple[str, ...]:
 class Watch:
     """The thread of a process that publishes its state and reports failed and silent peers.
 
-    Attributes:
-      is_over: set it to end the thread.
-      exchange: the thread of the latest exchange with the service.
+    ``is_over`` ends the thread; ``exchange`` is that of the latest exchange with the service.
     """
 
     def __init__(self, here: int, count: int, seconds: float, silence: float) -> None:
@@ -191,23 +183,19 @@ class Watch:
             self._peers.note_service(is_silent=self.exchange.is_alive())
 
     def _exchange(self, state: State) -> None:
+        """Publishes this process's state; process 0 reads those of the others."""
         # Unreachable: the processes have ended, or JAX is about to end this one.
         with contextlib.suppress(key_value_store.UnreachableError):
-            self._exchange_states(state)
-
-    def _exchange_states(self, state: State) -> None:
-        """Publishes this process's state; process 0 reads those of the others."""
-        first = shutdown.notice()
-        if first is not None and first.process != self._here:
-            threading.Thread(target=shutdown.follow, args=(first,), daemon=True).start()
-        if self._here != 0:
-            key_value_store.put(
-                f"{WAITING}/{self._here}", json.dumps(dataclasses.astuple(state)), overwrite=True
-            )
-            return
-        published = key_value_store.entries(WAITING)
-        states = {int(key): State(*json.loads(text)) for key, text in published.items()}
-        self._peers.compare({0: state, **states}, self._seconds)
+            first = shutdown.notice()
+            if first is not None and first.process != self._here:
+                threading.Thread(target=shutdown.follow, args=(first,), daemon=True).start()
+            if self._here != 0:
+                text = json.dumps(dataclasses.astuple(state))
+                key_value_store.put(f"{WAITING}/{self._here}", text, overwrite=True)
+                return
+            published = key_value_store.entries(WAITING)
+            states = {int(key): State(*json.loads(text)) for key, text in published.items()}
+            self._peers.compare({0: state, **states}, self._seconds)
 
     def _report_own(self, state: State) -> None:
         """Reports where this process waits, unless it is process 0, which reports for all."""
@@ -272,5 +260,4 @@ class Peers:
 
 
 def say(lines: list[str]) -> None:
-    """Prints lines to stderr at once."""
     os.write(2, "".join(f"pmapx: {line}\n" for line in lines).encode(errors="replace"))

@@ -15,23 +15,13 @@ class AxisSizeMismatch(PmapxError, ValueError, code="PMX101"):
     devices. Keyword arguments are always mapped along axis 0.
     """
 
-    def __init__(
-        self,
-        function: str,
-        first: str,
-        first_shape: str,
-        first_axis: int,
-        first_size: int,
-        second: str,
-        second_shape: str,
-        second_axis: int,
-        second_size: int,
-    ) -> None:
+    def __init__(self, function: str, *arguments: tuple[str, str, int, int]) -> None:
+        sizes = [
+            f"\n    {argument} is {shape}, which has size {size} along axis {axis}"
+            for argument, shape, axis, size in arguments
+        ]
         super().__init__(
-            f"{function}: pmap got inconsistent sizes for array axes to be mapped:\n"
-            f"    {first} is {first_shape}, which has size {first_size} along axis {first_axis}\n"
-            f"    {second} is {second_shape}, which has size {second_size} along axis "
-            f"{second_axis}",
+            f"{function}: pmap got inconsistent sizes for array axes to be mapped:{''.join(sizes)}",
             fix="give both the same size along their mapped axes, or use None in in_axes for the "
             "one that is replicated on all devices.",
         )

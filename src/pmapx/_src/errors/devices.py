@@ -41,7 +41,7 @@ class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
     def __init__(
         self,
         function: str,
-        named_sizes: Sequence[tuple[Hashable, int]],
+        named_sizes: Sequence[tuple[Hashable | None, int]],
         available: int,
         *,
         were_passed: bool = False,
@@ -56,7 +56,9 @@ class NestingTooLarge(PmapxError, ValueError, code="PMX202"):
                 f"pmapped function requires {total} local devices to run due to nested pmapped or "
                 f"other parallel functions, but only {available} are available."
             )
-        nesting = " x ".join(f"{name!r} ({size})" for name, size in named_sizes)
+        nesting = " x ".join(
+            f"{'unnamed' if name is None else name!r} ({size})" for name, size in named_sizes
+        )
         super().__init__(
             f"{function}: {problem}\n"
             f"    nested mapped axes, outermost first, with sizes from the argument shapes: "

@@ -22,50 +22,26 @@ side by side with its twin (``probes``); if it raises or differs, pmapx warns an
   listen on; an exit that does not wait for the other processes.
 """
 
-from pmapx._src.fastpath.arrays import array_type, put_shards, uncommitted, weakly_typed
-from pmapx._src.fastpath.coordination_service import (
-    after_shutdown,
-    coordination_client,
-    coordinator_address,
-    drop_exit_barrier,
-    gloo_on_loopback,
-    joined_as,
-)
-from pmapx._src.fastpath.dispatch import (
-    Dispatcher,
-    Repeatable,
-    TransferringProgram,
-    takes_as_placed,
-)
-from pmapx._src.fastpath.jax_pmap_options import pmap_options
-from pmapx._src.fastpath.multiprocess import GlobalProgram, LocalProgram, can_run_locally
-from pmapx._src.fastpath.probes import probed_pieces
-from pmapx._src.fastpath.tracebacks import HAS_HIDDEN_FRAMES
-from pmapx._src.fastpath.tracing import is_staging, out_tree
-from pmapx._src.fastpath.virtual_devices import more_cpu_devices
-
-__all__ = [
-    "HAS_HIDDEN_FRAMES",
-    "Dispatcher",
-    "GlobalProgram",
-    "LocalProgram",
-    "Repeatable",
-    "TransferringProgram",
-    "after_shutdown",
-    "array_type",
-    "can_run_locally",
-    "coordination_client",
-    "coordinator_address",
-    "drop_exit_barrier",
-    "gloo_on_loopback",
-    "is_staging",
-    "joined_as",
-    "more_cpu_devices",
-    "out_tree",
-    "pmap_options",
-    "probed_pieces",
-    "put_shards",
-    "takes_as_placed",
-    "uncommitted",
-    "weakly_typed",
-]
+from pmapx._src.fastpath.arrays import array_type as array_type
+from pmapx._src.fastpath.arrays import put_shards as put_shards
+from pmapx._src.fastpath.arrays import uncommitted as uncommitted
+from pmapx._src.fastpath.arrays import weakly_typed as weakly_typed
+from pmapx._src.fastpath.coordination_service import after_shutdown as after_shutdown
+from pmapx._src.fastpath.coordination_service import coordination_client as coordination_client
+from pmapx._src.fastpath.coordination_service import coordinator_address as coordinator_address
+from pmapx._src.fastpath.coordination_service import drop_exit_barrier as drop_exit_barrier
+from pmapx._src.fastpath.coordination_service import gloo_on_loopback as gloo_on_loopback
+from pmapx._src.fastpath.coordination_service import joined_as as joined_as
+from pmapx._src.fastpath.dispatch import Dispatcher as Dispatcher
+from pmapx._src.fastpath.dispatch import Repeatable as Repeatable
+from pmapx._src.fastpath.dispatch import TransferringProgram as TransferringProgram
+from pmapx._src.fastpath.dispatch import takes_as_placed as takes_as_placed
+from pmapx._src.fastpath.jax_pmap_options import pmap_options as pmap_options
+from pmapx._src.fastpath.multiprocess import GlobalProgram as GlobalProgram
+from pmapx._src.fastpath.multiprocess import LocalProgram as LocalProgram
+from pmapx._src.fastpath.multiprocess import can_run_locally as can_run_locally
+from pmapx._src.fastpath.probes import probed_pieces as probed_pieces
+from pmapx._src.fastpath.tracebacks import HAS_HIDDEN_FRAMES as HAS_HIDDEN_FRAMES
+from pmapx._src.fastpath.tracing import is_staging as is_staging
+from pmapx._src.fastpath.tracing import out_tree as out_tree
+from pmapx._src.fastpath.virtual_devices import more_cpu_devices as more_cpu_devices

@@ -47,7 +47,6 @@ def _state() -> Any:
 
 
 def coordinator_address() -> str | None:
-    """Returns the address of the coordinator, once the processes have joined."""
     return getattr(_state(), "coordinator_address", None)
 
 
@@ -88,11 +87,11 @@ def _probe_coordination() -> None:
         getattr(jax_src.native.DistributedRuntimeClient, method)
     if state.client is None:  # Only ``pmapx info`` asks before the processes have joined.
         return
-    name = f"pmapx/probe/{state.process_id}"
-    state.client.key_value_set(f"{name}/here", "here", allow_overwrite=True)
-    if list(state.client.key_value_dir_get(f"{name}/")) != [(f"{name}/here", "here")]:
-        raise Unlike("the coordinator does not return what was stored")
-    if state.client.blocking_key_value_get(f"{name}/here", 10_000) != "here":
+    folder = f"pmapx/probe/{state.process_id}/"
+    state.client.key_value_set(f"{folder}key", "here", allow_overwrite=True)
+    listed = list(state.client.key_value_dir_get(folder))
+    found = state.client.key_value_try_get(f"{folder}key")
+    if found != "here" or listed != [(f"{folder}key", "here")]:
         raise Unlike("the coordinator does not return what was stored")
 
 

@@ -46,7 +46,6 @@ class Dispatcher:
         on_misplaced: OnMisplaced,
         run_eagerly: Callable[..., Any],
     ) -> None:
-        """Creates the callable ``call``."""
         programs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._programs = programs
         self._is_native = False
@@ -125,7 +124,6 @@ def make_dispatch(
     shard_argument: Callable[[Any, Any, Any], Any],
     run_eagerly: Callable[..., Any],
 ) -> Any:
-    """Returns JAX's C++ dispatch around these handlers."""
     dispatch = jax_src.native.pjit(
         name,
         run_eagerly,
@@ -229,15 +227,11 @@ def data_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransferringProgram:
-    """A program for calls some of whose arguments have to be transferred.
-
-    Attributes:
-      compiled: the program.
-      wanted: the shardings of those arguments, by leaf. The dispatch passes on these very objects,
-        so that their identity shows which argument it transfers.
-    """
+    """A program for calls some of whose arguments have to be transferred."""
 
     compiled: jax.stages.Compiled
+    # The shardings of those arguments, by leaf. The dispatch passes on these very objects, so that
+    # their identity shows which argument it transfers.
     wanted: Mapping[int, jax.sharding.Sharding]
 
     @property

@@ -22,27 +22,22 @@ from pmapx._src.fastpath import jax_src
 from pmapx._src.fastpath.arrays import array_type
 from pmapx._src.fastpath.dispatch import data_of, make_dispatch, make_shard_argument
 from pmapx._src.fastpath.probes import Piece, Unlike, check_alike, passes
+from pmapx._src.mesh.trace_context import is_checking_nans
 
 _SLOWER = "each call of a pmapped function over processes converts its arrays one by one"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LocalProgram:
-    """A multi-process program of shards, as this process runs it.
+    """A multi-process program of shards, as this process runs it."""
 
-    Attributes:
-      compiled: the program of all processes.
-      devices: this process's devices, in the order of its mesh.
-      in_shardings: the shardings of host-local inputs.
-    """
-
-    compiled: jax.stages.Compiled
-    devices: tuple[jax.Device, ...]
-    in_shardings: tuple[NamedSharding, ...]
+    compiled: jax.stages.Compiled  # Of all processes.
+    devices: tuple[jax.Device, ...]  # Those of this process, in the order of its mesh.
+    in_shardings: tuple[NamedSharding, ...]  # Of host-local inputs.
 
     @functools.cached_property
     def executable(self) -> Any:
-        """The executable, loaded anew so that its arrays are on this process's devices."""
+        """The executable, loaded again for this process's devices alone."""
         executable: Any = self.compiled._executable
         client = executable.xla_executable.client
         serialized = client.serialize_executable(executable.xla_executable)
@@ -68,7 +63,7 @@ def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
     JAX 0.12 asks the runtime for the shape, which is right only where a process has one device. A
     small program on this process's devices shows which is the case.
     """
-    if LOCAL_PROGRAMS.is_given_up or jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
+    if LOCAL_PROGRAMS.is_given_up or is_checking_nans():
         return False
     if devices not in _USABLE:
         _USABLE[devices] = passes(_probe_local_programs, devices)
@@ -120,17 +115,11 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GlobalProgram:
-    """A multi-process program, and a call of it.
+    """A multi-process program, and a call of it."""
 
-    Attributes:
-      compiled: the program of all processes.
-      in_shardings: those of the call's arguments, host-local or global.
-      result: what the program returned: global arrays.
-    """
-
-    compiled: jax.stages.Compiled
-    in_shardings: Sequence[Any]
-    result: Any
+    compiled: jax.stages.Compiled  # Of all processes.
+    in_shardings: Sequence[Any]  # Those of the call's arguments, host-local or global.
+    result: Any  # Global arrays.
 
     @property
     def piece(self) -> Piece:

@@ -39,7 +39,6 @@ TRACE_STATE = Piece("trace state", _probe_trace_state, "each call takes some mic
 
 
 def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
-    """Returns the structure of a traced function's result."""
     found = getattr(traced, "out_tree", None)  # Not in JAX 0.8.
     if found is None and not jax_src.PUBLIC_ONLY:
         found = getattr(traced, "_out_tree", None)

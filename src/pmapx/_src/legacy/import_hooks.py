@@ -24,7 +24,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Removes the hook."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

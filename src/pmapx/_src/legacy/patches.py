@@ -28,7 +28,6 @@ class Bindings:
         return tuple(dict.fromkeys(binding.name for binding in self._made))
 
     def set(self, owner: Any, attribute: str, value: Any, name: str) -> None:
-        """Sets an attribute of a module, class or object."""
         before = vars(owner).get(attribute, _ABSENT)
         if before is value:
             return
@@ -47,7 +46,7 @@ class Bindings:
     def add_module(self, name: str, module: types.ModuleType) -> None:
         """Makes a module importable, and an attribute of its package unless that has one."""
         sys.modules[name] = module
-        undo = functools.partial(_remove, sys.modules, name, module)
+        undo = functools.partial(_restore, sys.modules, name, module, _ABSENT)
         self._made.append(Binding(name, undo))
         package, _, attribute = name.rpartition(".")
         if attribute not in _namespace(sys.modules[package]):
@@ -98,19 +97,17 @@ class Bindings:
             self._made.append(Binding(f"{name}, the default of {key}", undo_keyword))
 
     def undo(self) -> None:
-        """Restores everything, the latest first."""
         while self._made:
             self._made.pop().undo()
 
 
 def _restore(mapping: dict[str, Any], key: str, ours: Any, before: Any) -> None:
-    if mapping.get(key) is ours:
-        mapping[key] = before
-
-
-def _remove(mapping: dict[str, Any], key: str, ours: Any) -> None:
-    if mapping.get(key) is ours:
+    if mapping.get(key) is not ours:
+        return  # Someone else has set it since.
+    if before is _ABSENT:
         del mapping[key]
+    else:
+        mapping[key] = before
 
 
 def current(owner: Any, attribute: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -51,8 +51,8 @@ class PmapSharding(metaclass=_NoInstances):
         errors.warn(errors.RemovedName("jax.sharding.PmapSharding", _BECAME))
         count = 1 if sharded_dim is None else shape[sharded_dim]
         chosen = np.array(list(devices if devices is not None else jax.devices())[:count])
-        spec = () if sharded_dim is None else (None,) * sharded_dim + ("rows",)
-        return NamedSharding(Mesh(chosen, ("rows",)), PartitionSpec(*spec))
+        spec = () if sharded_dim is None else (None,) * sharded_dim + ("devices",)
+        return NamedSharding(Mesh(chosen, ("devices",)), PartitionSpec(*spec))
 
 
 def restore(bindings: Bindings) -> None:
@@ -66,22 +66,17 @@ def restore(bindings: Bindings) -> None:
         reader = property(functools.partial(_warn_of_flag, flag))
         bindings.set(type(jax.config), flag, reader, f"jax.config.{flag}")
     if gone:
-        update = _update_with_warning(jax.config.update, frozenset(gone))
-        bindings.set(jax.config, "update", update, "jax.config.update, for those flags")
+        update = jax.config.update
+
+        def update_or_warn(name: str, val: Any) -> None:
+            if name in gone:
+                _warn_of_flag(name)
+            else:
+                update(name, val)
+
+        bindings.set(jax.config, "update", update_or_warn, "jax.config.update, for those flags")
 
 
 def _warn_of_flag(flag: str, config: Any = None) -> bool:
     errors.warn(errors.RemovedName(flag, FLAGS[flag]))
     return True
-
-
-def _update_with_warning(
-    update: Callable[[str, Any], None], gone: frozenset[str]
-) -> Callable[..., None]:
-    def update_or_warn(name: str, val: Any) -> None:
-        if name in gone:
-            _warn_of_flag(name)
-        else:
-            update(name, val)
-
-    return update_or_warn

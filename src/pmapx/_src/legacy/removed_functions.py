@@ -66,26 +66,9 @@ def soft_pmap(fun: Callable[..., Any], axis_name: Hashable = None, in_axes: Any 
     return pmap(fun, axis_name, in_axes=in_axes, oversubscribe=True)
 
 
-def host_ids(backend: str | None = None) -> list[int]:
-    """``jax.host_ids``: the indices of all processes."""
-    return list(range(jax.process_count(backend)))
-
-
-def enable_x64(new_val: bool = True) -> Any:
-    """``jax.experimental.enable_x64``: a context with 64-bit types."""
-    return jax.enable_x64(new_val)
-
-
 def disable_x64() -> Any:
     """``jax.experimental.disable_x64``: a context without 64-bit types."""
     return jax.enable_x64(False)
-
-
-def clear_backends() -> None:
-    """``jax.clear_backends``: the next use of JAX initializes its backends again."""
-    from jax.extend.backend import clear_backends
-
-    clear_backends()
 
 
 def _index_operation(method: str) -> Callable[..., jax.Array]:
@@ -136,31 +119,18 @@ def asscalar(a: Any) -> Any:
     return a.item()
 
 
-def clip(jax_clip: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``jax.numpy.clip`` that also accepts ``a``, ``a_min`` and ``a_max``."""
+def with_old_keywords(
+    function: Callable[..., Any], renamed: dict[str, str], first: str | None = None
+) -> Callable[..., Any]:
+    """Returns a function of JAX that accepts ``renamed`` keywords, and ``first`` as a keyword."""
 
-    @functools.wraps(jax_clip)
-    def clip(*args: Any, **kwargs: Any) -> Any:
-        if "a" in kwargs:
-            args = (kwargs.pop("a"), *args)
-        for old, new in (("a_min", "min"), ("a_max", "max")):
-            if old in kwargs:
-                kwargs[new] = kwargs.pop(old)
-        return jax_clip(*args, **kwargs)
+    @functools.wraps(function)
+    def accepting(*args: Any, **kwargs: Any) -> Any:
+        if first in kwargs:
+            args = (kwargs.pop(first), *args)
+        return function(*args, **{renamed.get(name, name): kwargs[name] for name in kwargs})
 
-    return clip
-
-
-def reshape(jax_reshape: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``jax.numpy.reshape`` that also accepts ``newshape``."""
-
-    @functools.wraps(jax_reshape)
-    def reshape(*args: Any, **kwargs: Any) -> Any:
-        if "newshape" in kwargs:
-            kwargs["shape"] = kwargs.pop("newshape")
-        return jax_reshape(*args, **kwargs)
-
-    return reshape
+    return accepting
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:

@@ -37,16 +37,16 @@ NAMES: dict[str, str] = {
     "jax.treedef_tuple": "jax.tree_util.treedef_tuple",
     "jax.host_count": "jax.process_count",
     "jax.host_id": "jax.process_index",
-    "jax.host_ids": _HERE + "host_ids",
+    "jax.host_ids": "jax.process_indices",
     "jax.partial": "functools.partial",
     "jax.soft_pmap": _HERE + "soft_pmap",
-    "jax.clear_backends": _HERE + "clear_backends",
+    "jax.clear_backends": "jax.extend.backend.clear_backends",
     "jax.ShapedArray": "jax.core.ShapedArray",
     "jax.core.axis_frame": _HERE + "axis_frame",
     "jax.core.get_aval": "jax.typeof",
     "jax.core.raise_to_shaped": _HERE + "raise_to_shaped",
     "jax.experimental.PartitionSpec": "jax.sharding.PartitionSpec",
-    "jax.experimental.enable_x64": _HERE + "enable_x64",
+    "jax.experimental.enable_x64": "jax.enable_x64",
     "jax.experimental.disable_x64": _HERE + "disable_x64",
     "jax.interpreters.pxla.Mesh": "jax.sharding.Mesh",
     "jax.interpreters.pxla.PartitionSpec": "jax.sharding.PartitionSpec",
@@ -141,7 +141,6 @@ def restore(bindings: Bindings) -> None:
 
 
 def restore_in(bindings: Bindings, module: types.ModuleType) -> None:
-    """Restores the names of a module of ``LATER`` after its import."""
     for attribute, source in LATER[module.__name__].items():
         _bind(bindings, module, attribute, source, f"{module.__name__}.{attribute}")
 
@@ -157,13 +156,13 @@ def _bind(bindings: Bindings, owner: Any, attribute: str, source: str, name: str
 
 
 def _arguments(bindings: Bindings) -> None:
+    with_old_keywords = removed_functions.with_old_keywords
     if "a_min" not in inspect.signature(jnp.clip).parameters:
-        bindings.set(
-            jnp, "clip", removed_functions.clip(jnp.clip), "jax.numpy.clip, for a_min and a_max"
-        )
+        clip = with_old_keywords(jnp.clip, {"a_min": "min", "a_max": "max"}, first="a")
+        bindings.set(jnp, "clip", clip, "jax.numpy.clip, for a_min and a_max")
     if "newshape" not in inspect.signature(jnp.reshape).parameters:
-        ours = removed_functions.reshape(jnp.reshape)
-        bindings.set(jnp, "reshape", ours, "jax.numpy.reshape, for newshape")
+        reshape = with_old_keywords(jnp.reshape, {"newshape": "shape"})
+        bindings.set(jnp, "reshape", reshape, "jax.numpy.reshape, for newshape")
 
 
 def _config(bindings: Bindings) -> None:

@@ -52,7 +52,6 @@ def _positions(x: Any, sharding: NamedSharding) -> tuple[int | None, ...] | None
 
 
 def _shard(x: Any, sharding: NamedSharding, index: Any) -> Any:
-    """Returns ``x[i]`` or ``x[i : i + 1]``, or None if JAX should index the array."""
     positions = _positions(x, sharding)
     if positions is None:
         return None

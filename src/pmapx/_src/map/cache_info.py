@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -56,50 +54,14 @@ class CacheInfo:
     reasons: tuple[str, ...]
 
 
-@functools.total_ordering
-class CacheSize:
+class CacheSize(int):
     """How many signatures a pmapped function has cached.
 
     The original's ``_cache_size`` is a number, that of ``jax.jit`` is a method; this is both.
     """
 
-    def __init__(self, read: Callable[[], int]) -> None:
-        self._read = read
-
     def __call__(self) -> int:
-        return self._read()
-
-    __int__ = __index__ = __call__
-
-    def __eq__(self, other: object) -> bool:
-        return self._read() == other
-
-    def __lt__(self, other: int) -> bool:
-        return self._read() < other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-
-class AtomicCounter:
-    """A count that threads add to without a lock, at the cost of one call in C."""
-
-    __slots__ = ("_base", "add")
-
-    def __init__(self) -> None:
-        self.add = itertools.count().__next__
-        self._base = 0
-
-    def read(self) -> int:
-        """Returns how often ``add`` was called; not for several threads at once."""
-        total = self.add() - self._base
-        self._base += 1  # Reading added one itself.
-        return total
-
-    def clear(self) -> None:
-        self._base = self.add() + 1
+        return int(self)
 
 
 class _Counting(threading.local):
@@ -112,24 +74,16 @@ _counting = _Counting()
 def count_trace() -> None:
     """Counts a trace for the pmapped function whose call led to it."""
     if _counting.statistics is not None:
-        _counting.statistics.traces.add()
+        _counting.statistics.traces.append(None)
 
 
 class CallStatistics:
-    """The counts of one pmapped function, and the warnings it has issued.
-
-    Attributes:
-      parameters: the names of the function's positional parameters.
-      function: its name.
-      traces: how often it was traced.
-      count_calls: returns how often it was called, ever.
-    """
+    """The counts of one pmapped function, and the warnings it has issued."""
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
-        """Starts at zero; ``parameters`` name the function's arguments."""
         self.function = "a function"
-        self.traces = AtomicCounter()
-        self.count_calls: Callable[[], int] = lambda: 0
+        self.traces: list[None] = []  # One entry each, as appending is atomic.
+        self.count_calls: Callable[[], int] = lambda: 0  # Never reset.
         self.parameters = parameters
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -159,7 +113,6 @@ class CallStatistics:
             self._reasons.append(self._explain(signature, before))
 
     def _explain(self, signature: Signature, before: Signature | None) -> str:
-        """Describes what differs from the signature compiled before."""
         if before is None:
             return "the caches were cleared" if self._reasons else "first call"
         if before.static != signature.static:
@@ -184,11 +137,10 @@ class CallStatistics:
                 self._warned.add(str(warning))
 
     def read(self) -> CacheInfo:
-        """Returns the counts so far."""
         with self._lock:
             moved = tuple(Move(*transfer, count) for transfer, count in self._transfers.items())
             return CacheInfo(
-                traces=self.traces.read(),
+                traces=len(self.traces),
                 compiles=len(self._reasons),
                 calls=self.count_calls() - self._calls_before,
                 moved=moved,
@@ -200,6 +152,5 @@ _all: list[weakref.ref[CallStatistics]] = []
 
 
 def all_statistics() -> list[CallStatistics]:
-    """Returns the statistics of all pmapped functions of this process."""
     found = [reference() for reference in list(_all)]
     return [statistics for statistics in found if statistics is not None]

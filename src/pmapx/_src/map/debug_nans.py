@@ -21,11 +21,6 @@ from pmapx._src.spmd.mapped_body import vmapped
 from pmapx._src.trees.signature import Call
 
 
-def is_checking() -> bool:
-    """Whether JAX is set to check results."""
-    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
-
-
 def checked(builder: ProgramBuilder, call: Call, run: Callable[[], Any]) -> Any:
     """Returns what ``run`` returns; raises FloatingPointError at the operation at fault."""
     donated = builder.donated(call.signature)
@@ -47,7 +42,7 @@ def checked(builder: ProgramBuilder, call: Call, run: Callable[[], Any]) -> Any:
 
 
 def _special(leaf: Any) -> str | None:
-    """Returns which of the values that are checked for an array has."""
+    """Returns "nan" or "inf" if an array has one that JAX is set to check for."""
     if not jnp.issubdtype(leaf.dtype, jnp.inexact):
         return None
     wide = np.complex128 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else np.float64
@@ -76,4 +71,4 @@ def _run_by_operation(builder: ProgramBuilder, call: Call, leaves: list[Any]) ->
         except FloatingPointError:
             raise
         except Exception:
-            return  # What cannot run as a batch is left unexplained.
+            return  # It cannot run as a batch: the caller raises without the operation.

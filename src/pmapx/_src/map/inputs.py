@@ -15,20 +15,14 @@ from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Reshard
 from pmapx._src.map.program import Executable
 from pmapx._src.mesh import resharding
-from pmapx._src.mesh.context_mesh import mesh_in_types
+from pmapx._src.mesh.context_mesh import explicit_mesh_in_type
 from pmapx._src.trees.signature import Call
 
 
 class KnownTransfer(NamedTuple):
-    """A transfer that the dispatch does by itself.
+    """A transfer that the dispatch does by itself."""
 
-    Attributes:
-      wanted: the target, an object of its own for each argument: its identity is the key.
-      argument: the argument's name.
-      reason: why it is transferred.
-    """
-
-    wanted: Sharding
+    wanted: Sharding  # An object of its own for each argument: its identity is the key.
     argument: str
     reason: str
 
@@ -44,7 +38,6 @@ class InputPlacer:
     """Transfers the inputs of one function to the shardings that its programs want."""
 
     def __init__(self, function: str, policy: Reshard, statistics: CallStatistics) -> None:
-        """Counts transfers in ``statistics``."""
         self._function = function
         self._policy = policy
         self._statistics = statistics
@@ -142,6 +135,6 @@ class InputPlacer:
             self._statistics.note_transfer(known.argument, known.reason)
         # From one device the dispatch slices and sends the shards at less cost than a device_put.
         # JAX 0.8 cannot slice an array of one device whose type has a mesh of explicit axes.
-        if x.sharding.num_devices == 1 and mesh_in_types([x]) is None:
+        if x.sharding.num_devices == 1 and explicit_mesh_in_type(x) is None:
             return None
         return resharding.reshard(x, wanted)

@@ -61,7 +61,7 @@ def with_global_shapes(builder: ProgramBuilder, call: Call) -> Call:
 
 def can_run_as_shards(builder: ProgramBuilder, signature: Signature) -> bool:
     """Whether a program of shards would do: host-local results are wanted, and can be read."""
-    if builder.options.view == "global":
+    if builder.options.view == "global" or not builder.is_multi_process():
         return False
     mesh = builder.program_for(signature, None).mesh
     return fastpath.can_run_locally(tuple(process_shards.local_mesh(mesh).devices.flat))
@@ -103,7 +103,6 @@ def delete_donated(call: Call, donated: Sequence[bool]) -> None:
 def repeatable(
     builder: ProgramBuilder, call: Call, executable: Executable, global_result: Any
 ) -> fastpath.Repeatable:
-    """Returns the program for the dispatch to repeat a call that ran."""
     if builder.options.view == "global":
         return executable.compiled
     if executable.program.as_shards:

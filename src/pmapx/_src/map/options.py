@@ -14,15 +14,11 @@ from pmapx._src import errors
 from pmapx._src.trees import names
 
 Reshard = Literal["allow", "warn", "error"]
-RESHARD_POLICIES = ("allow", "warn", "error")
 View = Literal["local", "global"]
-VIEWS = ("local", "global")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of one pmapped function."""
-
     axis_name: Hashable | None
     in_axes: Any
     out_axes: Any

@@ -20,7 +20,7 @@ import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from numbers import Integral
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
 
 import jax
 from jax.sharding import Mesh
@@ -29,7 +29,7 @@ from pmapx._src import errors, fastpath
 from pmapx._src.map import debug_nans, inputs, multiprocess_call, program_cache, stages
 from pmapx._src.map.cache_info import CacheInfo, CallStatistics
 from pmapx._src.map.inputs import InputPlacer
-from pmapx._src.map.options import RESHARD_POLICIES, VIEWS, Options, Reshard, View, check_argnums
+from pmapx._src.map.options import Options, Reshard, View, check_argnums
 from pmapx._src.map.pmapped_function import PmappedFunction
 from pmapx._src.map.program import Executable, Program, unused_donations, varying_outputs
 from pmapx._src.map.program_builder import ProgramBuilder
@@ -146,11 +146,9 @@ def pmap(
     """
     if not callable(fun):
         raise errors.NotCallable(fun)
-    if reshard not in RESHARD_POLICIES:
-        choices = " or ".join(map(repr, RESHARD_POLICIES))
-        raise errors.UnknownOption("reshard", reshard, choices)
-    if view not in VIEWS:
-        raise errors.UnknownOption("view", view, " or ".join(map(repr, VIEWS)))
+    for option, value, kind in (("reshard", reshard, Reshard), ("view", view, View)):
+        if value not in (choices := get_args(kind)):
+            raise errors.UnknownOption(option, value, " or ".join(map(repr, choices)))
     if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
         raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
     if global_arg_shapes is not None:
@@ -186,16 +184,15 @@ class PmapImpl:
     """What is behind a pmapped function: its dispatch, and the path of a call that misses it."""
 
     def __init__(self, fun: Callable[..., Any], options: Options) -> None:
-        """Creates the dispatch; nothing is traced yet."""
         self._options = options
         parameters = names.parameter_names(fun)
-        self._statistics = CallStatistics(parameters)
+        self.statistics = CallStatistics(parameters)
         self._cache = program_cache.shared_by(fun, options)
-        self._builder = ProgramBuilder(fun, options, self._statistics, self._cache)
+        self._builder = ProgramBuilder(fun, options, self.statistics, self._cache)
         function = self._builder.function
-        self._inputs = InputPlacer(function, options.reshard, self._statistics)
+        self._inputs = InputPlacer(function, options.reshard, self.statistics)
         self._reader = Reader(function, parameters, options.static_argnums)
-        self._dispatcher = fastpath.Dispatcher(
+        self.dispatcher = fastpath.Dispatcher(
             function,
             options.static_argnums,
             self.on_cache_miss,
@@ -208,9 +205,9 @@ class PmapImpl:
         function = PmappedFunction(self._builder, self)
         # A cache that keeps nothing counts its misses in C; a Python frame that counts would cost a
         # small program a tenth of its call. The user gets its bound __call__, without cache_clear.
-        counter: Any = functools.lru_cache(maxsize=0)(self._dispatcher.call)
+        counter: Any = functools.lru_cache(maxsize=0)(self.dispatcher.call)
         counted = counter.__call__
-        self._statistics.count_calls = lambda: int(counter.cache_info().misses)
+        self.statistics.count_calls = lambda: int(counter.cache_info().misses)
         check_static = self._reader.check_static
 
         def explained(*args: Any, **kwargs: Any) -> Any:
@@ -224,7 +221,7 @@ class PmapImpl:
             return result
 
         self._builder.user_function = weakref.ref(function)
-        self._statistics.function = function.__name__
+        self.statistics.function = function.__name__
         function.__call__ = explained if self._options.static_argnums else counted
         return function
 
@@ -239,7 +236,7 @@ class PmapImpl:
             return self._on_multiprocess_miss(call)
         executable = self.find_executable(call)
         leaves, transferred = self._inputs.place(call, executable, executable.in_shardings)
-        if debug_nans.is_checking():
+        if trace_context.is_checking_nans():
             result = debug_nans.checked(self._builder, call, lambda: executable.run(leaves))
             return on_context_mesh(result)[0], None
         result, is_same = on_context_mesh(executable.run(leaves))
@@ -254,25 +251,21 @@ class PmapImpl:
         context = self._builder.context_mesh_for(call.signature)
         key = (call.signature, context, trace_context.trace_context())
         executable = self._cache.executable(key, lambda: self._compile(call.signature, context))
-        self._statistics.warn_once(executable.warnings)
+        self.statistics.warn_once(executable.warnings)
         return executable
 
     def _compile(self, signature: Signature, context: Mesh | None) -> Executable:
         builder = self._builder
-        as_shards = builder.is_multi_process() and multiprocess_call.can_run_as_shards(
-            builder, signature
-        )
+        as_shards = multiprocess_call.can_run_as_shards(builder, signature)
         program, traced = builder.trace(signature, context, as_shards=as_shards)
         warnings = (
-            *varying_outputs(
-                traced, program.mapping, builder.function, as_shards=program.as_shards
-            ),
-            *unused_donations(traced, program, builder.function, builder.donated(signature)),
+            *varying_outputs(traced, program.mapping, as_shards=program.as_shards),
+            *unused_donations(traced, program, builder.donated(signature)),
         )
-        self._statistics.warn_once(warnings)  # Before the compiler, which may take long.
+        self.statistics.warn_once(warnings)  # Before the compiler, which may take long.
         executable = Executable(program.lower(traced).compile(), program, warnings)
-        before = self._cache.swap_last_compiled(self._statistics, signature)
-        self._statistics.note_compile(signature, before)
+        before = self._cache.swap_last_compiled(self.statistics, signature)
+        self.statistics.note_compile(signature, before)
         return executable
 
     def _on_multiprocess_miss(self, call: Call) -> tuple[Any, fastpath.Repeatable]:
@@ -284,7 +277,7 @@ class PmapImpl:
         executable = self.find_executable(call)
         donated = builder.donated(call.signature)
         leaves, can_repeat = multiprocess_call.place(self._inputs, call, executable, donated)
-        if debug_nans.is_checking():
+        if trace_context.is_checking_nans():
             global_result = executable.run_jitted(leaves)
             can_repeat = False
         else:
@@ -298,7 +291,7 @@ class PmapImpl:
 
     def run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs a call in place of the dispatch: under ``jax.disable_jit``, or to find a NaN."""
-        if jax.config.jax_disable_jit or not debug_nans.is_checking():  # type: ignore[attr-defined]
+        if jax.config.jax_disable_jit or not trace_context.is_checking_nans():  # type: ignore[attr-defined]
             call = self._reader.read(args, kwargs)
             if not is_traced(call):
                 return self._run_operations(call)
@@ -307,7 +300,7 @@ class PmapImpl:
     def _run_operations(self, call: Call) -> Any:
         """Runs a call operation by operation."""
         builder = self._builder
-        with nesting.entered(None), self._statistics.counting_traces():
+        with nesting.entered(None), self.statistics.counting_traces():
             is_multi_process = builder.is_multi_process()
             if is_multi_process:
                 call = multiprocess_call.with_global_shapes(builder, call)
@@ -351,15 +344,8 @@ class PmapImpl:
         with self._cache.building():
             return self.trace(*args, **kwargs).lower()
 
-    def cache_info(self) -> CacheInfo:
-        return self._statistics.read()
-
-    def cache_size(self) -> int:
-        """Returns how many signatures the dispatch knows."""
-        return self._dispatcher.size()
-
     def clear_cache(self) -> None:
-        self._dispatcher.clear()
+        self.dispatcher.clear()
         self._cache.clear()
-        self._statistics.clear()
+        self.statistics.clear()
         self._inputs.clear()

@@ -35,7 +35,6 @@ class PmappedFunction:
     __qualname__: str
 
     def __init__(self, builder: ProgramBuilder, impl: PmapImpl) -> None:
-        """Wraps ``impl``, which sets ``__call__``."""
         fun = builder.fun
         functools.update_wrapper(self, fun)
         for name in _METHODS.intersection(vars(self)):
@@ -65,7 +64,7 @@ class PmappedFunction:
 
     def cache_info(self) -> CacheInfo:
         """Returns what it traced, compiled and transferred so far."""
-        return self._mapped.cache_info()
+        return self._mapped.statistics.read()
 
     def clear_cache(self) -> None:
         """Drops all programs, and what ``cache_info`` counted."""
@@ -73,18 +72,16 @@ class PmappedFunction:
 
     @property
     def _cache_size(self) -> CacheSize:
-        return CacheSize(self._mapped.cache_size)
+        return CacheSize(self._mapped.dispatcher.size())
 
     def __repr__(self) -> str:
         return f"<pmapped function {self.__name__} at {id(self):#x}>"
 
-    def __copy__(self) -> PmappedFunction:
+    def __deepcopy__(self, memo: Any = None) -> PmappedFunction:
         """Returns itself, as functions do."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> PmappedFunction:
-        """Returns itself, as functions do."""
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> Any:
         """Pickles it by its name, as functions are; one without a name, as its function is."""
@@ -101,7 +98,6 @@ _METHODS = frozenset(name for name in vars(PmappedFunction) if not name.startswi
 
 
 def _found_by_name(function: PmappedFunction) -> bool:
-    """Whether its module has it under its name."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in getattr(function, "__qualname__", "<none>").split("."):
         found = getattr(found, name, None)
@@ -109,7 +105,7 @@ def _found_by_name(function: PmappedFunction) -> bool:
 
 
 def _is_pickled_by_value(function: PmappedFunction) -> bool:
-    """Whether cloudpickle asks, which sends what ``__main__`` defines to other processes."""
+    """Whether the caller is cloudpickle, which pickles definitions in ``__main__`` by value."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return function.__module__ == "__main__" and "cloudpickle" in caller
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,16 +23,10 @@ from pmapx._src.trees.signature import Signature
 
 
 class Program:
-    """A partitioned map as a jitted function of the user's arguments.
+    """A partitioned function as a jitted function of the user's arguments.
 
-    Attributes:
-      mapping: the axes that it maps.
-      mesh: its mesh.
-      mapped: the function of flat leaves that is jitted.
-      in_shardings: the sharding of each leaf; None leaves it to XLA.
-      as_shards: whether it takes and returns each device's shard as a replicated array.
-      jitted: the ``jax.jit`` of it, of what ``arguments`` returns.
-      tree: the structure of the dynamic arguments of a call.
+    It has the attributes of ``Partitioned``, the ``mapping``, what is ``jitted`` of what
+    ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
     """
 
     def __init__(
@@ -43,7 +36,6 @@ class Program:
         signature: Signature,
         jitted: Callable[..., Any],
     ) -> None:
-        """Wraps ``jitted``, which runs ``partitioned`` on arguments of a signature."""
         self.mesh = partitioned.mesh
         self.mapped = partitioned.mapped
         self.in_shardings = partitioned.in_shardings
@@ -102,7 +94,7 @@ class Executable:
         program: Program,
         warnings: Sequence[errors.PmapxWarning],
     ) -> None:
-        """Takes the shardings of the program, or XLA's choice where that was left open."""
+        """Takes the shardings of the program, or XLA's choice if they are None."""
         self.compiled = compiled
         self.warnings = warnings
         self.program = program
@@ -140,35 +132,6 @@ class Executable:
         )
 
 
-def jit_of(
-    fun: Callable[..., Any],
-    function: str,
-    mapped: Callable[..., Any],
-    static_argnums: Sequence[int],
-    donate_argnums: Sequence[int],
-    compiler_options: dict[str, Any] | None,
-) -> Callable[..., Any]:
-    """Returns the jit of ``mapped`` over the user's dynamic arguments, under ``fun``'s name."""
-
-    def program(*args: Any, **kwargs: Any) -> Any:
-        return mapped(*jax.tree.leaves((args, kwargs)))
-
-    program.__name__ = program.__qualname__ = function
-    program.__doc__ = getattr(fun, "__doc__", None)
-    try:
-        signature = inspect.signature(fun)
-        parameters = [
-            parameter
-            for index, parameter in enumerate(signature.parameters.values())
-            if index not in static_argnums
-        ]
-        program.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        pass  # Without a signature JAX falls back on numbers in place of names.
-    names.name_source(program, names.source_of(fun))
-    return jax.jit(program, donate_argnums=tuple(donate_argnums), compiler_options=compiler_options)
-
-
 def may_lose_values(mapping: Mapping) -> bool:
     """Whether the user gave any output ``out_axes=None``."""
     stated = [level.out_axes for level in mapping.levels]
@@ -176,7 +139,7 @@ def may_lose_values(mapping: Mapping) -> bool:
 
 
 def varying_outputs(
-    traced: jax.stages.Traced, mapping: Mapping, function: str, *, as_shards: bool = False
+    traced: jax.stages.Traced, mapping: Mapping, *, as_shards: bool = False
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each output with ``out_axes=None`` that may differ between devices.
 
@@ -201,11 +164,10 @@ def varying_outputs(
             if axis is None and level.mesh_axis in variation.axes:
                 output = names.output(_out_paths(traced, out_tree)[index])
                 since = _origin(variation.since, traced, mapping)
-                yield errors.VaryingOutput(function, output, level.name, since)
+                yield errors.VaryingOutput(mapping.names.function, output, level.name, since)
 
 
 def _out_paths(traced: jax.stages.Traced, out_tree: jax.tree_util.PyTreeDef) -> list[names.KeyPath]:
-    """Returns the key path of each leaf of a traced result."""
     try:
         result = traced.out_info
     except Exception:  # Whatever a class raises that cannot be built of shapes.
@@ -224,7 +186,7 @@ def _origin(since: str | None, traced: jax.stages.Traced, mapping: Mapping) -> s
 
 
 def unused_donations(
-    traced: jax.stages.Traced, program: Program, function: str, donated: Sequence[bool]
+    traced: jax.stages.Traced, program: Program, donated: Sequence[bool]
 ) -> Iterator[errors.PmapxWarning]:
     """Yields a warning for each donated argument that no output can reuse."""
     if not any(donated):
@@ -242,9 +204,9 @@ def unused_donations(
         if free[leaf.shape, leaf.dtype, spec] > 0:
             free[leaf.shape, leaf.dtype, spec] -= 1
         else:
-            axis = mapping.outermost.in_axes[index]
+            names, axis = mapping.names, mapping.outermost.in_axes[index]
             shape = str(mapping.leaves[index])
-            yield errors.DonationUnused(function, mapping.names[index], shape, axis)
+            yield errors.DonationUnused(names.function, names[index], shape, axis)
 
 
 def _out_axes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from jax.sharding import Mesh
 from pmapx._src.map import cache_info
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
-from pmapx._src.map.program import Program, jit_of
+from pmapx._src.map.program import Program
 from pmapx._src.map.program_cache import ProgramCache
 from pmapx._src.mesh import context_mesh, device_mesh, process_shards
 from pmapx._src.multihost import host_local
@@ -28,17 +29,7 @@ from pmapx._src.trees.signature import Call, Signature
 
 
 class ProgramBuilder:
-    """Builds the programs of one pmapped function.
-
-    Attributes:
-      fun: the function.
-      options: those of its pmap.
-      statistics: where traces are counted.
-      cache: where programs are kept.
-      function: the function's name.
-      parameters: the names of its positional parameters.
-      user_function: returns the ``PmappedFunction``, or None once that is gone.
-    """
+    """Builds the programs of one pmapped function."""
 
     def __init__(
         self,
@@ -47,24 +38,22 @@ class ProgramBuilder:
         statistics: CallStatistics,
         cache: ProgramCache,
     ) -> None:
-        """Builds nothing yet."""
         self.fun = fun
         self.options = options
         self.statistics = statistics
         self.cache = cache
         self.function = describe.function_name(fun)
         self.parameters = statistics.parameters
-        self.user_function: Callable[[], Any] = lambda: None
+        self.user_function: Callable[[], Any] = lambda: None  # A weakref to ``PmappedFunction``.
 
     def devices(self) -> tuple[jax.Device, ...]:
         return device_mesh.candidate_devices(self.options.devices, self.options.backend)
 
     def is_multi_process(self) -> bool:
-        """Whether other processes have some of the devices."""
         return jax.process_count() > 1 and process_shards.is_multi_process(self.devices())
 
     def context_mesh_for(self, signature: Signature) -> Mesh | None:
-        """Returns the mesh around the call if it has the mapped axis and others beside it."""
+        """Returns the context mesh if it has the mapped axis and others beside it."""
         if self.options.devices is not None or self.is_multi_process():
             return None
         context = context_mesh.context_mesh()
@@ -93,9 +82,9 @@ class ProgramBuilder:
     def build(
         self, signature: Signature, context: Mesh | None, *, as_shards: bool = False
     ) -> Program:
-        """Partitions the map of a signature, over the mesh around the call if that is given.
+        """Partitions the function for a signature, over the context mesh if one is given.
 
-        ``as_shards`` asks for a program of per-device shards, where there is one.
+        ``as_shards`` asks for a program of per-device shards, where that is possible.
         """
         mapping = self.resolve(signature)
         body = self.body(signature, len(mapping.levels))
@@ -126,7 +115,7 @@ class ProgramBuilder:
         return self.cache.program(key, build)
 
     def resolve(self, signature: Signature) -> Mapping:
-        """Finds the mapped axis of every leaf, and its size; those of a pmap of a pmap at once."""
+        """Resolves the mapped axis of every leaf, and its size; all levels of a pmap of a pmap."""
         options = self.options
         flat_axes, names = self.in_axes(signature)
         size, sized_by = axes.mapped_axis_size(
@@ -237,7 +226,7 @@ class ProgramBuilder:
 
             def count_both() -> None:
                 body.on_trace()
-                inner_traces.add()
+                inner_traces.append(None)
 
             return dataclasses.replace(body, on_trace=count_both)
         return MappedBody(
@@ -249,25 +238,33 @@ class ProgramBuilder:
         )
 
     def jit(self, signature: Signature, mapped: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the jit of a partitioned map over the dynamic arguments."""
-        donated = [
+        """Returns the jit of a partitioned function, under the name of the user's."""
+
+        def program(*args: Any, **kwargs: Any) -> Any:
+            return mapped(*jax.tree.leaves((args, kwargs)))
+
+        program.__name__ = program.__qualname__ = self.function
+        program.__doc__ = getattr(self.fun, "__doc__", None)
+        with contextlib.suppress(TypeError, ValueError):  # JAX falls back on numbers for names.
+            found = inspect.signature(self.fun)
+            parameters = [
+                parameter
+                for index, parameter in enumerate(found.parameters.values())
+                if index not in self.options.static_argnums
+            ]
+            program.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+        describe.name_source(program, describe.source_of(self.fun))
+        donated = tuple(
             index
             for index, position in enumerate(signature.positions)
-            if position in self.options.donated_argnums
-        ]
-        if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-            donated = []  # The call may have to run again, operation by operation.
-        return jit_of(
-            self.fun,
-            self.function,
-            mapped,
-            self.options.static_argnums,
-            donated,
-            self.options.compiler_options,
+            # A call may have to run again, operation by operation, to find a NaN.
+            if position in self.options.donated_argnums and not jax.config.jax_debug_nans  # type: ignore[attr-defined]
         )
+        compiler_options = self.options.compiler_options
+        return jax.jit(program, donate_argnums=donated, compiler_options=compiler_options)
 
     def inner_axes(self, signature: Signature, mapping: Mapping) -> partitioning.InnerAxes | None:
-        """Finds the pmaps inside, and chooses mesh axes for them; None if none are expected."""
+        """Discovers inner pmaps, and chooses mesh axes for them; None if none are expected."""
         if not self.cache.has_inner_pmaps:
             return None
         leaves = [

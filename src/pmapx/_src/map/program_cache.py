@@ -32,21 +32,16 @@ class ProgramCache:
     """Owns the programs of one function: those to trace, and those that are compiled."""
 
     def __init__(self, reference: Callable[[], Callable[..., Any] | None]) -> None:
-        """Starts empty; ``reference`` returns the function."""
-        self._reference = reference
+        """Starts empty; ``reference`` returns the function, without keeping it alive."""
+        self.call = functools.partial(_call, reference)
+        self.has_inner_pmaps = False  # A trace met pmaps inside: the mesh needs axes for them.
         self._lock = threading.RLock()
-        self._has_inner_pmaps = False
         self._programs: dict[Hashable, Program] = {}
         self._executables: dict[Hashable, Executable] = {}
         self._auto_out_axes: dict[Signature, list[Axis]] = {}
         self._last_compiled: weakref.WeakKeyDictionary[Any, Signature] = weakref.WeakKeyDictionary()
         with _LOCK:
             _LIVE.add(self)
-
-    @property
-    def call(self) -> Callable[..., Any]:
-        """Calls the function without keeping it alive."""
-        return functools.partial(_call, self._reference)
 
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
@@ -55,7 +50,6 @@ class ProgramCache:
             yield
 
     def program(self, key: Hashable, build: Callable[[], Program]) -> Program:
-        """Returns the program of ``key``, built on a miss."""
         program = self._programs.get(key)
         if program is None:
             trace_context.watched_context()  # Programs are dropped with JAX's traces.
@@ -63,7 +57,6 @@ class ProgramCache:
         return program
 
     def executable(self, key: Hashable, compile: Callable[[], Executable]) -> Executable:
-        """Returns the compiled program of ``key``, compiled on a miss."""
         executable = self._executables.get(key)
         if executable is None:
             with self.building():
@@ -72,14 +65,8 @@ class ProgramCache:
                     executable = self._executables[key] = compile()
         return executable
 
-    @property
-    def has_inner_pmaps(self) -> bool:
-        """Whether a trace met pmaps inside, so that the mesh needs axes for them."""
-        return self._has_inner_pmaps
-
     def expect_inner_pmaps(self) -> None:
-        """Remembers that the function calls pmapped functions."""
-        self._has_inner_pmaps = True
+        self.has_inner_pmaps = True
 
     def auto_out_axes(self, signature: Signature) -> list[Axis]:
         """Returns the list in which a trace notes the axes that it chooses for ``AUTO``."""
@@ -92,7 +79,6 @@ class ProgramCache:
         return before
 
     def built(self) -> list[Program | Executable]:
-        """Returns everything that the cache keeps alive."""
         return [*self._programs.values(), *self._executables.values()]
 
     def clear(self) -> None:
@@ -124,13 +110,13 @@ def unshared(fun: Callable[..., Any]) -> ProgramCache:
 
 
 def shared_by(fun: Callable[..., Any], options: Options) -> ProgramCache:
-    """Returns the cache of all pmaps of ``fun`` with these options."""
-    if type(fun) is not types.FunctionType:
-        return unshared(fun)
+    """Returns the cache of all pmaps of ``fun`` with these options, or one for this pmap alone."""
     try:
         key = _key(options)
         hash(key)
     except TypeError:
+        key = None
+    if key is None or type(fun) is not types.FunctionType:
         return unshared(fun)
     with _LOCK:
         by_options = _BY_FUNCTION.setdefault(fun, {})
@@ -150,8 +136,8 @@ trace_context.when_forgotten(_drop_all)
 
 
 def _key(options: Options) -> Any:
-    """Returns the options as something hashable, in which 1, 1.0 and True differ."""
-    key = []
+    """Returns the options as a key in which 1, 1.0 and True differ."""
+    key: list[Any] = []
     for name, value in vars(options).items():
         if name in _TREES and type(value) is not int and value is not None:
             leaves, tree = jax.tree.flatten(value, is_leaf=lambda x: x is None)

@@ -20,7 +20,6 @@ from pmapx._src.map.program import Executable, Program
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.mesh.context_mesh import on_context_mesh
 from pmapx._src.multihost import host_local
-from pmapx._src.spmd.axes import LeafNames
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.signature import Call, Reader
 
@@ -46,24 +45,20 @@ class _InUsersTerms:
 
     @property
     def in_tree(self) -> jax.tree_util.PyTreeDef:
-        """The structure of the dynamic ``(args, kwargs)``."""
         return self._program.tree
 
     @property
     def args_info(self) -> Any:
-        """The type of each argument, and whether it is donated."""
         donated = [info.donated for info in jax.tree.leaves(self._stage.args_info)]
         infos = map(jax.stages.ArgInfo, self._avals(), donated)
         return jax.tree.unflatten(self._program.tree, infos)
 
     @property
     def in_avals(self) -> Any:
-        """The type of each argument."""
         return jax.tree.unflatten(self._program.tree, self._avals())
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """The leaves that are donated."""
         infos = jax.tree.leaves(self._stage.args_info)
         return tuple(index for index, info in enumerate(infos) if info.donated)
 
@@ -83,8 +78,6 @@ class _InUsersTerms:
 
 
 class Traced(_InUsersTerms, jax.stages.Traced):
-    """What ``trace`` returns."""
-
     def lower(self, **options: Any) -> jax.stages.Lowered:
         """Lowers it; the options are those of ``jax.stages.Traced.lower``."""
         lowered = self._program.lower(self._stage, **options)
@@ -92,8 +85,6 @@ class Traced(_InUsersTerms, jax.stages.Traced):
 
 
 class Lowered(_InUsersTerms, jax.stages.Lowered):
-    """What ``lower`` returns."""
-
     def compile(self, *args: Any, **kwargs: Any) -> jax.stages.Compiled:
         """Compiles it; the arguments are those of ``jax.stages.Lowered.compile``."""
         compiled = self._stage.compile(*args, **kwargs)
@@ -117,16 +108,14 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
         static_argnums = builder.options.static_argnums
         dynamic = [name for k, name in enumerate(builder.parameters) if k not in static_argnums]
         self._reader = Reader(builder.function, tuple(dynamic), ())
+        run_eagerly = lambda *args, **kwargs: self._on_cache_miss(*args, **kwargs)[0]
         self._dispatch = fastpath.Dispatcher(
-            builder.function, (), self._on_cache_miss, inputs.transfer_known, self._run_eagerly
+            builder.function, (), self._on_cache_miss, inputs.transfer_known, run_eagerly
         ).call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs it on inputs that are transferred as those of a call are."""
         return self._dispatch(*args, **kwargs)
-
-    def _run_eagerly(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._on_cache_miss(*args, **kwargs)[0]
 
     def _on_cache_miss(self, /, *args: Any, **kwargs: Any) -> tuple[Any, fastpath.Repeatable]:
         """Runs one call; returns its result, and the program if the dispatch may repeat it."""
@@ -147,21 +136,16 @@ class Compiled(_InUsersTerms, jax.stages.Compiled):
         return result, self._inputs.repeatable(call, executable, transferred, donated)
 
     def _run_multiprocess(self, call: Call) -> Any:
-        """Runs it on host-local or global arrays."""
-        names = self._program.mapping.names
+        mapping = self._program.mapping
         shardings: Sequence[Any] = self._program.in_shardings
         for index, (leaf, sharding) in enumerate(zip(call.leaves, shardings, strict=True)):
-            _check_shape(leaf, sharding, self._program, names, index)
+            found, wanted = jax.numpy.shape(leaf), mapping.leaves[index].shape
+            if not host_local.is_global(leaf):
+                wanted = host_local.local_shape(wanted, sharding)
+            if found != wanted:
+                argument = mapping.names[index]
+                raise errors.CompiledForAnotherShape(
+                    self._builder.function, argument, found, wanted
+                )
         result = self._compiled.run(list(map(host_local.to_global, call.leaves, shardings)))
         return multiprocess_call.to_users_view(self._builder, self._program, result)
-
-
-def _check_shape(leaf: Any, sharding: Any, program: Program, names: LeafNames, index: int) -> None:
-    """Refuses an argument of another shape than the function was compiled for."""
-    wanted = program.mapping.leaves[index].shape
-    if not host_local.is_global(leaf):
-        wanted = host_local.local_shape(wanted, sharding)
-    if jax.numpy.shape(leaf) != wanted:
-        raise errors.CompiledForAnotherShape(
-            names.function, names[index], jax.numpy.shape(leaf), wanted
-        )

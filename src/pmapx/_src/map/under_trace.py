@@ -28,7 +28,7 @@ from pmapx._src.trees.signature import Call
 
 
 class Recorded(NamedTuple):
-    """A pmap in somebody's trace: its jit, the arguments that it took, and its result."""
+    """A pmap in an enclosing trace: its jit, arguments and result."""
 
     jitted: Any
     args: tuple[Any, ...]
@@ -47,7 +47,6 @@ def _is_staged() -> bool:
 
 
 def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
-    """Records the call in the trace that is under way."""
     with builder.statistics.counting_traces():
         if builder.is_multi_process() and not _is_staged():
             return _record_multiprocess(builder, call)
@@ -68,12 +67,12 @@ def record_in_trace(builder: ProgramBuilder, call: Call) -> Any:
             recorded = _record(builder, call, mapping)
         if may_lose_values(mapping):
             traced = recorded.jitted.trace(*recorded.args, **recorded.kwargs)  # JAX caches it.
-            builder.statistics.warn_once(varying_outputs(traced, mapping, builder.function))
+            builder.statistics.warn_once(varying_outputs(traced, mapping))
         return recorded.result
 
 
 def _record_multiprocess(builder: ProgramBuilder, call: Call) -> Any:
-    """Runs a call under ``grad`` or ``vmap`` on host-local arrays, global inside of the call."""
+    """Runs a call under ``grad`` or ``vmap``; the program takes its host-local arrays as global."""
     signature = multiprocess_call.with_global_shapes(builder, call).signature
     program, traced = builder.trace(signature, None)
     wanted: Any = program.in_shardings  # Never left to XLA in a multi-process program.
@@ -82,7 +81,7 @@ def _record_multiprocess(builder: ProgramBuilder, call: Call) -> Any:
         for leaf, sharding in zip(call.leaves, wanted, strict=True)
     ]
     result = _run(program, leaves).result
-    builder.statistics.warn_once(varying_outputs(traced, program.mapping, builder.function))
+    builder.statistics.warn_once(varying_outputs(traced, program.mapping))
     if builder.options.view == "global":
         return result
     leaves, tree = jax.tree.flatten(result)
@@ -108,25 +107,24 @@ def _record(builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
         context = enclosing_jit.mesh_to_share(program.mesh, call.leaves, builder.devices())
     if context is not None:
         return _record_on(context, builder, call, mapping)
-    mesh_in_types = context_mesh.mesh_in_types(call.leaves)
+    explicit_mesh = next(filter(None, map(context_mesh.explicit_mesh_in_type, call.leaves)), None)
     try:
-        return _run(program, call.leaves if mesh_in_types is None else _replicated(call, program))
+        return _run(program, call.leaves if explicit_mesh is None else _replicated(call, program))
     except ValueError as error:
         devices = builder.devices()
-        has_room = mesh_in_types is not None and mesh_in_types.size <= len(devices)
+        has_room = explicit_mesh is not None and explicit_mesh.size <= len(devices)
         if not has_room and "incompatible devices" not in str(error):
             raise
     # Outside of the handler, so that errors do not chain to it.
-    if mesh_in_types is not None and has_room:
+    if explicit_mesh is not None and has_room:
         # Before 0.9, device_put keeps the mesh in an array's type: let that be the context.
-        context = device_mesh.on_devices(mesh_in_types, devices)
+        context = device_mesh.on_devices(explicit_mesh, devices)
         return _record_on(context, builder, call, mapping)
     # Such as under grad: the tracer hides an array that is committed elsewhere.
     return _run(program, _replicated(call, program))
 
 
 def _record_on(context: Mesh, builder: ProgramBuilder, call: Call, mapping: Mapping) -> Recorded:
-    """Records the program on the devices of the mesh ``context``."""
     program = builder.program_in_trace(call.signature, mapping, context)
     with jax.sharding.use_abstract_mesh(context.abstract_mesh):
         return _run(program, call.leaves)
@@ -144,6 +142,6 @@ def _record_refused(
 
 
 def _replicated(call: Call, program: Program) -> list[Any]:
-    """Returns the leaves replicated on the program's devices, which suits every rank."""
+    """Returns the leaves replicated on the program's devices, whatever their rank."""
     replicated = NamedSharding(program.mesh, PartitionSpec())
     return [jax.device_put(leaf, replicated) for leaf in call.leaves]

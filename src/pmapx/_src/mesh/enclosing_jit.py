@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
+
+from pmapx._src.mesh import device_mesh
+from pmapx._src.mesh.context_mesh import mesh_in_type
 
 try:
     from jax.extend.core import take_current_trace
@@ -53,11 +55,13 @@ def mesh_to_share(
     with _lock:
         shared = _meshes.get(outermost)
         if shared is None:
-            count = _committed_count(leaves)
             devices = list(mesh.devices.flat)
-            if count is not None and len(devices) != count <= len(available):
+            in_types = filter(None, map(mesh_in_type, leaves))
+            count = next((each.size for each in in_types), len(devices))
+            if len(devices) != count <= len(available):
                 devices = list(available[:count])
-            shared = _meshes[outermost] = _flat(devices)
+            shared = device_mesh.make_mesh(devices, [(_DEVICES, len(devices))])
+            _meshes[outermost] = shared
     return None if list(shared.devices.flat) == list(mesh.devices.flat) else shared
 
 
@@ -73,18 +77,3 @@ def undone_on_error() -> Iterator[None]:
             with _lock:
                 _meshes.pop(outermost, None)
         raise
-
-
-def _committed_count(leaves: Sequence[Any]) -> int | None:
-    """Returns the number of devices that the types of the arguments mention, if any."""
-    for leaf in leaves:
-        mesh = getattr(getattr(jax.typeof(leaf), "sharding", None), "mesh", None)
-        if mesh is not None and not mesh.empty:
-            return int(mesh.size)
-    return None
-
-
-def _flat(devices: list[jax.Device]) -> Mesh:
-    chosen = np.empty(len(devices), dtype=object)
-    chosen[:] = devices
-    return Mesh(chosen, (_DEVICES,))

@@ -17,7 +17,6 @@ from pmapx._src import errors
 
 
 def is_multi_process(devices: Sequence[jax.Device]) -> bool:
-    """Whether some of ``devices`` belong to another process."""
     if jax.process_count() == 1:
         return False
     here = jax.process_index()
@@ -67,7 +66,6 @@ def choose(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
 
 
 def local_mesh(mesh: Mesh) -> Mesh:
-    """Returns this process's submesh of ``mesh``."""
     here = jax.process_index()
     is_here = np.vectorize(lambda device: device.process_index == here)(mesh.devices)
     if not is_here.any():

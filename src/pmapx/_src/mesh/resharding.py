@@ -1,4 +1,4 @@
-"""Transfers of inputs to the sharding that a program wants."""
+"""Transfers of inputs to the sharding that a program needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def is_placed(x: Any, wanted: Sharding) -> bool:
 
 
 def reason_to_transfer(x: jax.Array, wanted: Sharding) -> str:
-    """Describes why ``x`` has to be transferred, by its sharding."""
     found, needed = x.sharding, wanted.device_set
     count = len(found.device_set)
     if count == 1:
@@ -42,7 +41,7 @@ def is_transfer_guarded() -> bool:
 
 
 def reshard(x: jax.Array, wanted: Sharding) -> jax.Array:
-    """Transfers ``x`` to ``wanted`` by the cheapest way there is.
+    """Transfers ``x`` to ``wanted`` in the cheapest way.
 
     Between the same devices a program does it, which sends only what a device does not have yet.
     From one device, JAX slices the array and sends each device its shard. From several others, each
@@ -53,8 +52,6 @@ def reshard(x: jax.Array, wanted: Sharding) -> jax.Array:
         if devices == wanted.device_set and len(devices) > 1:
             with contextlib.suppress(ValueError):  # One program has its devices in one order.
                 return _resharding(wanted)(x)
-        if jnp.issubdtype(x.dtype, jax.dtypes.extended):
-            return jax.device_put(x, wanted)
         if len(devices) == 1:
             # JAX cannot slice an array of one device whose type has a mesh with Explicit axes.
             with contextlib.suppress(ValueError):

@@ -61,6 +61,11 @@ def watched_context() -> int:
     return number
 
 
+def is_checking_nans() -> bool:
+    """Whether JAX checks results for NaNs or infinities."""
+    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
+
+
 def when_forgotten(callback: Callable[[], None]) -> None:
     """Registers a function to call when JAX drops its traces, as ``jax.clear_caches()`` does.
 

@@ -19,25 +19,18 @@ TEXT_BYTES = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where processes disagree: the first item that differs, as each of them has it.
-
-    Attributes:
-      position: its position.
-      values: what each process has there; None where a process has fewer items.
-    """
+    """Where processes disagree: the first item that differs, as each of them has it."""
 
     position: int
-    values: dict[int, str | None]
+    values: dict[int, str | None]  # By process; None where a process has fewer items.
 
     def groups(self) -> list[tuple[str | None, list[int]]]:
-        """Returns each version with the processes that have it."""
         versions: dict[str | None, list[int]] = {}
         for process, text in sorted(self.values.items()):
             versions.setdefault(text, []).append(process)
         return list(versions.items())
 
     def __str__(self) -> str:
-        """Describes each version in a line."""
         return "\n".join(
             f"    process{'es' if len(processes) > 1 else ''} "
             f"{', '.join(map(str, processes))}: {text or 'nothing more'}"
@@ -49,10 +42,9 @@ def first_difference(items: Sequence[str]) -> Difference | None:
     """Returns the first item that is not the same in all processes; all must call it."""
     if jax.process_count() == 1:
         return None
-    lengths = _gathered(np.array([len(items), 0], np.int64))[:, 0]
-    if (lengths == lengths[0]).all() and lengths[0] == 0:
+    longest = int(_gathered(np.array(len(items), np.int64)).max())
+    if longest == 0:
         return None
-    longest = int(lengths.max())
     digests = np.zeros((longest, 2), np.int64)
     for index, item in enumerate(items):
         digests[index] = _digest(item)

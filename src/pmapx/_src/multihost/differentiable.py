@@ -54,19 +54,13 @@ def _own_part(x: Any, sharding: NamedSharding) -> Any:
 
 
 _to_global.def_impl(lambda x, *, sharding: host_local.to_global(x, sharding))
+_to_global.def_abstract_eval(
+    lambda x, *, sharding: x.update(shape=host_local.global_shape(x.shape, sharding))
+)
 _to_local.def_impl(_run_to_local)
-
-
-def _global_type(x: Any, *, sharding: NamedSharding) -> Any:
-    return x.update(shape=host_local.global_shape(x.shape, sharding))
-
-
-def _local_type(x: Any, *, sharding: NamedSharding) -> Any:
-    return x.update(shape=host_local.local_shape(x.shape, sharding))
-
-
-_to_global.def_abstract_eval(_global_type)
-_to_local.def_abstract_eval(_local_type)
+_to_local.def_abstract_eval(
+    lambda x, *, sharding: x.update(shape=host_local.local_shape(x.shape, sharding))
+)
 
 
 def _add_rules(primitive: Primitive, transposed: Primitive) -> None:

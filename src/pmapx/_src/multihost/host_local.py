@@ -14,11 +14,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src.mesh import process_shards
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.mesh.resharding import is_placed, reshard
 
 
 def is_global(x: Any) -> bool:
-    """Whether ``x`` has shards on devices of other processes."""
     return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 
@@ -29,21 +29,23 @@ def local_sharding(sharding: NamedSharding) -> NamedSharding:
 
 
 def local_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
-    return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
+    return _scaled(shape, sharding, local_sharding(sharding).mesh, sharding.mesh)
 
 
 def global_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
     """Returns the shape of the global array that has ``shape`` in this process."""
-    return _scaled(shape, sharding, local_sharding(sharding).mesh, sharding.mesh)
+    return _scaled(shape, sharding, sharding.mesh, local_sharding(sharding).mesh)
 
 
-def _scaled(shape: tuple[int, ...], sharding: NamedSharding, old: Any, new: Any) -> tuple[int, ...]:
-    """Scales the sharded dimensions from one mesh to another."""
+def _scaled(
+    shape: tuple[int, ...], sharding: NamedSharding, new: Any, old: Any = None
+) -> tuple[int, ...]:
+    """Scales the sharded dimensions to a mesh, from another one or from one device."""
     scaled = list(shape)
-    for dimension, names in enumerate(sharding.spec):
-        for name in names if type(names) is tuple else (names,):
-            if name is not None:
-                scaled[dimension] = scaled[dimension] * new.shape[name] // old.shape[name]
+    for dimension, entry in enumerate(sharding.spec):
+        for axis in entry_axes(entry):
+            before = 1 if old is None else old.shape[axis]
+            scaled[dimension] = scaled[dimension] * new.shape[axis] // before
     return tuple(scaled)
 
 
@@ -70,16 +72,13 @@ def _from_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...], out_sha
     """Returns the shards of host-local ``x`` as an array of another shape and sharding."""
     if getattr(x, "dtype", None) == jax.dtypes.float0:
         return np.zeros(shape, jax.dtypes.float0)
-    local = to_place(x, local_sharding(sharding))
-    shards = [shard.data for shard in local.addressable_shards]
-    return jax.make_array_from_single_device_arrays(shape, out_sharding, shards)
-
-
-def to_place(x: Any, sharding: NamedSharding) -> jax.Array:
-    """Returns host-local ``x`` in a host-local sharding."""
+    wanted = local_sharding(sharding)
     if not isinstance(x, jax.Array) or not x.committed:
-        return jax.device_put(x, sharding)
-    return x if is_placed(x, sharding) else reshard(x, sharding)
+        x = jax.device_put(x, wanted)
+    elif not is_placed(x, wanted):
+        x = reshard(x, wanted)
+    shards = [shard.data for shard in x.addressable_shards]
+    return jax.make_array_from_single_device_arrays(shape, out_sharding, shards)
 
 
 def to_local(x: Any, sharding: NamedSharding) -> Any:
@@ -89,12 +88,7 @@ def to_local(x: Any, sharding: NamedSharding) -> Any:
 
 def from_shards(x: Any, sharding: NamedSharding) -> Any:
     """Returns the host-local array whose shards ``to_shards`` made a replicated array of."""
-    sizes = local_sharding(sharding).mesh.shape
-    shape = list(x.shape)
-    for dimension, names in enumerate(sharding.spec):
-        for name in names if type(names) is tuple else (names,):
-            shape[dimension] *= 1 if name is None else sizes[name]
-    return _to_local(x, sharding, tuple(shape))
+    return _to_local(x, sharding, _scaled(x.shape, sharding, local_sharding(sharding).mesh))
 
 
 def _to_local(x: Any, sharding: NamedSharding, shape: tuple[int, ...]) -> Any:

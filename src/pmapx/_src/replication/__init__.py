@@ -2,6 +2,6 @@
 
 ``jaxprs`` reads equations, ``source_locations`` finds their lines, ``known_primitives`` lists what
 JAX defines; ``shard_map_body`` analyzes the body of one ``shard_map``, ``nested_shard_map`` those
-inside of others, ``whole_program`` the program around them. ``array_shardings`` compares
-the shards of arrays at hand.
+inside others, ``whole_program`` the program around them. ``array_shardings`` compares the shards of
+concrete arrays.
 """

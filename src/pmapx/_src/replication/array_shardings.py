@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from pmapx._src.replication import nested_shard_map
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.trees.checked_leaves import is_key
 
 COMPARED_AT_MOST = 256 * 2**20
@@ -41,7 +41,7 @@ def axes_by_dimension(
     """
     if isinstance(sharding, NamedSharding):
         entries = [*sharding.spec, *[None] * len(shape)][: len(shape)]
-        return tuple(tuple(map(str, nested_shard_map.entry_axes(entry))) for entry in entries)
+        return tuple(tuple(map(str, entry_axes(entry))) for entry in entries)
     held = shard_shape(shape, sharding)
     return tuple(("?",) if part != size else () for part, size in zip(held, shape, strict=True))
 
@@ -143,7 +143,6 @@ def _parts(
 
 
 def _has_unequal_replicas(x: jax.Array) -> bool:
-    """Whether replicas of one shard differ."""
     versions: dict[str, set[bytes]] = {}
     for shard in x.addressable_shards:
         versions.setdefault(str(shard.index), set()).add(_digest(np.asarray(shard.data)))

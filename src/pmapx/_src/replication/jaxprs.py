@@ -1,4 +1,4 @@
-"""Jaxprs, read: what is inside of an equation, and which axes its parameters name."""
+"""Reads equations: the jaxprs inside them, and the axis names in their parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
-from jax.sharding import PartitionSpec
+
+from pmapx._src.mesh.partition_specs import spec_axes
 
 Axis = Hashable
 Scope = tuple[Axis, ...]
@@ -40,14 +41,9 @@ def in_axes(eqn: JaxprEqn) -> list[Scope]:
         return [manual] * len(eqn.invars)
     # An unreduced axis is one over which every device holds its own summand.
     return [
-        tuple(a for a in manual if a in spec_axes(s, manual) or a in getattr(s, "unreduced", ()))
+        tuple(a for a in manual if a in spec_axes(s) or a in getattr(s, "unreduced", ()))
         for s in specs
     ]
-
-
-def spec_axes(spec: PartitionSpec, scope: Scope) -> list[Axis]:
-    """The axes that a spec names, in any dimension."""
-    return [axis for dimension in spec for axis in axis_names(dimension, scope)]
 
 
 def axes_in_types(jaxpr: Jaxpr) -> Scope:
@@ -80,7 +76,6 @@ def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | 
 
 
 def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
-    """A jaxpr without its constants."""
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 

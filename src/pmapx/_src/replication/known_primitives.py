@@ -26,11 +26,7 @@ _UNEXPORTED = frozenset(
 
 
 def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
-    """Whether JAX defines a primitive.
-
-    Args:
-      primitive: of an equation.
-      names: further names to trust, of primitives that no public module of JAX exports.
+    """Whether JAX defines a primitive; ``names`` are of more that no public module exports.
 
     >>> is_jaxs_own(primitives.sin_p), is_jaxs_own(Primitive("sin"))
     (True, False)
@@ -43,7 +39,6 @@ def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
 
 @functools.cache
 def _exported() -> dict[str, Primitive]:
-    """Returns the primitives that JAX's public modules export, by name."""
     modules = (primitives, jax.lax, jax.lax.linalg)
     values = (value for module in modules for value in vars(module).values())
     return {value.name: value for value in values if isinstance(value, Primitive)}

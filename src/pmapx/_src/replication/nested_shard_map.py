@@ -13,35 +13,23 @@ from typing import Any, NamedTuple
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import PartitionSpec
 
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import jaxprs
 from pmapx._src.replication.shard_map_body import Origins
 
 
 class InnerSharding(NamedTuple):
-    """The mesh axes of each dimension of a value, and those along which its shards differ."""
-
-    dimensions: Mapping[int, tuple[Any, ...]]
+    dimensions: Mapping[int, tuple[Any, ...]]  # The mesh axes that shard each.
     manual: tuple[Any, ...]
-    origins: Origins
-
-
-def entry_axes(entry: Any) -> tuple[Any, ...]:
-    """Returns the mesh axes that one entry of a spec names."""
-    if entry is None or not isinstance(entry, str | tuple):
-        return ()  # Unconstrained.
-    return entry if isinstance(entry, tuple) else (entry,)
+    origins: Origins  # The axes along which the shards differ.
 
 
 def over_both_meshes(
     eqn: JaxprEqn, index: int, origins: Origins, inner: Mapping[Var, Origins]
 ) -> tuple[PartitionSpec, tuple[Any, ...], Origins]:
-    """Returns the spec, the axes and the origins of a result, including those of inner maps.
+    """Returns the spec, axes and origins of result ``index`` of a ``shard_map``.
 
-    Args:
-      eqn: a ``shard_map``.
-      index: which of its results.
-      origins: the axes of ``eqn`` along which it varies.
-      inner: the origins of the results of each ``shard_map`` inside.
+    Includes those of each ``shard_map`` inside: ``inner`` has the origins of their results.
     """
     spec, manual = eqn.params["out_specs"][index], jaxprs.manual_axes(eqn)
     body = jaxprs.opened(eqn.params["jaxpr"])

@@ -23,6 +23,7 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
+from pmapx._src.mesh.partition_specs import spec_axes
 from pmapx._src.replication import jaxprs, known_primitives, source_locations
 from pmapx._src.replication.jaxprs import Axis, Scope
 
@@ -37,15 +38,11 @@ UNKNOWN_AXIS = "unknown axis"
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """Over which mesh axes a value may differ between devices, and since where.
+    """Over which mesh axes a value may differ between devices, and since where."""
 
-    Attributes:
-        axes: the axes; empty when the value is equal on all devices.
-        since: where it started to vary ("`axis_index` at train.py:41", or "argument 1", counted
-            from 0 over the flattened arguments); None when the value is replicated.
-    """
-
-    axes: frozenset[Axis]
+    axes: frozenset[Axis]  # Empty if the value is equal on all devices.
+    # Where it starts to vary: "`axis_index` at train.py:41", or "argument 1", counted from 0 over
+    # the flattened arguments.
     since: str | None
 
     @property
@@ -61,13 +58,8 @@ class Variation:
 def analyze_body(jaxpr: Jaxpr, input_axes: Sequence[frozenset[Axis]]) -> list[Variation]:
     """Finds over which mesh axes each output of a `shard_map` body may vary.
 
-    Args:
-        jaxpr: the body, traced with `check_vma=False`.
-        input_axes: for each `jaxpr.invars`, the axes over which it varies. Declare a train state
-            replicated here to ask whether a step keeps it so. Constants are replicated.
-
-    Returns:
-        One `Variation` for each output of the body, in order.
+    The body is traced with `check_vma=False`. `input_axes` are the axes over which each of its
+    arguments varies; declare a train state replicated to ask whether a step keeps it so.
 
     >>> import jax
     >>> body = jax.make_jaxpr(lambda s, x: (s, s + x, jax.lax.pmean(x, "i")), axis_env=[("i", 8)])
@@ -95,8 +87,8 @@ def shard_map_outputs(
             for warnings, never to justify a change.
 
     Returns:
-        One `Variation` for each output of the body, in order, whatever its `out_specs`; None when
-        the function does not hold exactly one `shard_map`.
+        One `Variation` for each output of the body, whatever its `out_specs`; None unless the
+        function has exactly one `shard_map`.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
@@ -299,7 +291,7 @@ def _shard_map(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list
     # stays: nothing checks that the shards are equal.
     specs = eqn.params.get("out_specs", ((),) * len(outputs))
     return [
-        _without(origins, [axis for axis in inner if axis in jaxprs.spec_axes(spec, inner)])
+        _without(origins, [axis for axis in inner if axis in spec_axes(spec)])
         for origins, spec in zip(outputs, specs, strict=True)
     ]
 

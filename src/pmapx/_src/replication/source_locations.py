@@ -28,7 +28,6 @@ def line_of(eqn: JaxprEqn) -> str | None:
 
 
 def location_of(eqn: JaxprEqn) -> tuple[str, int] | tuple[None, None]:
-    """Returns the file and the line of `line_of`."""
     frames = _frames(eqn)
     own = [frame for frame in frames if not _is_a_librarys(frame[0])]
     return (own or frames)[0] if frames else (None, None)

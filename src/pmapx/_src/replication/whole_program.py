@@ -10,63 +10,48 @@ with ``P()`` are equal: the replicas may differ, and so may all that is computed
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
 from pmapx._src.replication import jaxprs, nested_shard_map, shard_map_body, source_locations
-from pmapx._src.replication.nested_shard_map import entry_axes
 from pmapx._src.replication.shard_map_body import Origins
 
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """What is known of an argument before the program runs.
+    """What is known of an argument before the program runs."""
 
-    Attributes:
-      name: its name, to describe what varies because of it.
-      sharding: its sharding; None: the one that the program wants.
-      differs: the mesh axes along which its shards differ; None: those of its spec.
-      varies: those along which it varies in a ``shard_map`` whose specs do not show them.
-    """
-
-    name: str
-    sharding: Sharding | None = None
-    differs: frozenset[Any] | None = None
-    varies: frozenset[Any] | None = None
+    name: str  # Describes what varies because of it.
+    sharding: Sharding | None = None  # None: the one that the program wants.
+    differs: frozenset[Any] | None = None  # Mesh axes along which shards differ; None: the spec's.
+    varies: frozenset[Any] | None = None  # In a ``shard_map`` whose specs do not show them.
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What is known of an array outside of any ``shard_map``.
-
-    Attributes:
-      mesh: its mesh, where that is known.
-      spec: its spec; None where the compiler chooses it.
-      axes: the mesh axes along which its shards differ, under that spec; without a spec, those
-        along which its replicas differ. Each with the place where that begins.
-      made_of: the same for what it was computed from, outside of any ``shard_map``.
-      manual: the axes of the ``shard_map`` that returned it; ``axes`` does not cover others.
-      made_at: the line that made it, as ``train.py:88``.
-      argument: the argument that it is, unchanged.
-      label: the one argument that it was computed from.
-    """
+    """What is known of an array outside of any ``shard_map``."""
 
     mesh: Any = None
-    spec: PartitionSpec | None = None
+    spec: PartitionSpec | None = None  # None: the compiler chooses it.
+    # The mesh axes along which its shards differ under that spec; without a spec, those along which
+    # its replicas differ. Each with the place where that begins.
     axes: Origins = dataclasses.field(default_factory=dict)
+    # The same for what it was computed from, outside of any ``shard_map``.
     made_of: Origins = dataclasses.field(default_factory=dict)
-    manual: tuple[Any, ...] = ()
-    made_at: str | None = None
-    argument: int | None = None
-    label: str | None = None
+    manual: tuple[Any, ...] = ()  # Of the ``shard_map`` that returned it; ``axes`` has no others.
+    made_at: str | None = None  # The line that made it, as ``train.py:88``.
+    argument: int | None = None  # The argument that it is, unchanged.
+    label: str | None = None  # The one argument that it was computed from.
 
     @property
     def unequal_replicas(self) -> Origins:
         """The axes along which replicas differ, though the spec declares them equal."""
-        sharded = () if self.spec is None else axes_of_spec(self.spec)
+        sharded = () if self.spec is None else spec_axes(self.spec)
         return {axis: since for axis, since in self.axes.items() if axis not in sharded}
 
     def axes_under(self, mesh: Any, spec: PartitionSpec, since: str | None = None) -> Origins:
@@ -77,7 +62,7 @@ class Held:
         ...     None, PartitionSpec(None, "i"), "w")
         ({}, {'i': 'w'})
         """
-        named = axes_of_spec(spec)
+        named = spec_axes(spec)
         finer = None
         if self.spec is not None and _same_mesh(self.mesh, mesh):
             finer = _finer(self.spec, spec)
@@ -85,30 +70,21 @@ class Held:
             return {**self.axes, **dict.fromkeys(finer, since or self.label or "")}
         began = next(iter(self.unequal_replicas.values()), None)
         if began is not None:  # Which replica is used where is the compiler's choice.
-            return dict.fromkeys((*named, *_axis_names(mesh)), began)
+            return dict.fromkeys((*named, *(() if mesh is None else mesh.axis_names)), began)
         began = since or self.label or next(iter(self.axes.values()), "")
         return {axis: self.axes.get(axis, began) for axis in named}
 
 
 @dataclasses.dataclass(frozen=True)
 class Variations:
-    """What is known of a program's outputs and arguments.
-
-    Attributes:
-      outputs: what is known of each output.
-      inputs: the mesh axes over which specs of a ``shard_map`` shard each argument.
-    """
+    """What is known of a program's outputs and arguments."""
 
     outputs: tuple[Held, ...]
-    inputs: tuple[frozenset[Any], ...]
+    inputs: tuple[frozenset[Any], ...]  # The mesh axes over which a ``shard_map`` shards each.
 
 
 def of_program(jaxpr: ClosedJaxpr, arguments: Sequence[Argument]) -> Variations:
-    """Finds which outputs of a jitted program are equal on all devices.
-
-    Args:
-      jaxpr: of the program, with any number of ``shard_map`` in it.
-      arguments: what is known of its arguments, leaf by leaf.
+    """Finds which outputs of a jitted program, with any ``shard_map`` in it, are replicated.
 
     >>> import jax, numpy as np
     >>> from jax.sharding import Mesh, PartitionSpec as P
@@ -135,10 +111,7 @@ def kept_equal(
 ) -> frozenset[int]:
     """Returns the arguments that stay equal on all devices if all of these start equal.
 
-    Args:
-      jaxpr: of the program.
-      arguments: what is known of its arguments.
-      carried: pairs of an argument and the output that takes its place in the next call.
+    ``carried`` has pairs of an argument and the output that takes its place in the next call.
     """
     kept = {argument for argument, _ in carried}
     while True:
@@ -162,7 +135,7 @@ def with_equal(arguments: Sequence[Argument], equal: Collection[int]) -> list[Ar
 
 
 def shard_maps(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
-    """Yields every ``shard_map`` of a program, those inside of others after them."""
+    """Yields every ``shard_map`` of a program, outer ones first."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "shard_map":
             yield eqn
@@ -177,23 +150,18 @@ def _held(index: int, argument: Argument) -> Held:
         return start
     differs = argument.differs
     if differs is None:
-        differs = frozenset(axes_of_spec(sharding.spec))
+        differs = frozenset(spec_axes(sharding.spec))
     axes = {axis: argument.name for axis in sharding.mesh.axis_names if axis in differs}
     return dataclasses.replace(start, mesh=sharding.mesh, spec=sharding.spec, axes=axes)
 
 
 class _Walk:
-    """A walk through a program, outside of its ``shard_map``.
-
-    Attributes:
-      inputs: the axes over which specs shard each argument.
-      given: what each ``shard_map`` on the way returned.
-    """
+    """A walk through a program, outside of its ``shard_map``."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.arguments = arguments
-        self.inputs: list[set[Any]] = [set() for _ in arguments]
-        self.given: list[Held] = []
+        self.inputs: list[set[Any]] = [set() for _ in arguments]  # The axes that specs name.
+        self.given: list[Held] = []  # What each ``shard_map`` on the way returned.
 
     def jaxpr(self, jaxpr: Jaxpr, start: Sequence[Held]) -> list[Held]:
         known: dict[Var, Held] = dict.fromkeys(jaxpr.constvars, Held())
@@ -283,7 +251,7 @@ class _Walk:
         """Returns the axes along which an operand varies inside a body."""
         label = operand.label or what
         found = dict(operand.axes_under(eqn.params["mesh"], spec, label))
-        found.update(dict.fromkeys((a for a in axes if a not in axes_of_spec(spec)), label))
+        found.update(dict.fromkeys((a for a in axes if a not in spec_axes(spec)), label))
         if operand.argument is not None:
             self.inputs[operand.argument] |= set(axes)
             argument = self.arguments[operand.argument]
@@ -323,25 +291,8 @@ def _finer(coarse: PartitionSpec, spec: PartitionSpec) -> tuple[Any, ...] | None
     >>> _finer(PartitionSpec("i"), PartitionSpec()) is None
     True
     """
-    count = max(len(coarse), len(spec))
-    pairs = [
-        (entry_axes(coarse[k]) if k < len(coarse) else (), entry_axes(spec[k]) if k < len(spec)
-         else ())
-        for k in range(count)
-    ]  # fmt: skip
+    entries = itertools.zip_longest(coarse, spec)
+    pairs = [(entry_axes(rough), entry_axes(fine)) for rough, fine in entries]
     if any(fine[: len(rough)] != rough for rough, fine in pairs):
         return None
     return tuple(axis for rough, fine in pairs for axis in fine[len(rough) :])
-
-
-def _axis_names(mesh: Any) -> tuple[Any, ...]:
-    return () if mesh is None else tuple(mesh.axis_names)
-
-
-def axes_of_spec(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Returns the mesh axes that a spec names.
-
-    >>> axes_of_spec(PartitionSpec(("a", "b"), None, "c"))
-    ('a', 'b', 'c')
-    """
-    return tuple(axis for entry in spec for axis in entry_axes(entry))

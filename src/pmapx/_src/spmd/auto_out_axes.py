@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Auto:
-    """The type of ``AUTO``."""
-
     def __repr__(self) -> str:
         return "pmapx.AUTO"
 
@@ -43,7 +41,6 @@ AUTO = Auto()
 
 
 def is_in(out_axes: Any) -> bool:
-    """Whether any entry of ``out_axes`` is ``AUTO``."""
     return any(axis is AUTO for axis in jax.tree.leaves(out_axes))
 
 
@@ -53,16 +50,9 @@ def analyzed(
     levels: Sequence[MappedAxis],
     leaves: Sequence[Any],
 ) -> tuple[Any, list[tuple[bool, ...]]]:
-    """Runs a mapped body, and finds over which levels each of its outputs is replicated.
+    """Runs a mapped body, and finds over which levels each leaf of its result is replicated.
 
-    Args:
-      call: the body, of flat leaves.
-      check: raises if what the body returned is not made of arrays.
-      levels: the axes that it is mapped over.
-      leaves: its per-device arguments.
-
-    Returns:
-      Its result, and for each leaf of that whether it is equal over each level.
+    ``check`` raises if what the body ``call`` returned is not made of arrays.
     """
     trees = []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,22 +22,14 @@ Axis = int | None
 
 @dataclasses.dataclass(frozen=True)
 class MappedAxis:
-    """One axis that a function is mapped over.
+    """One axis that a function is mapped over."""
 
-    Attributes:
-      name: the user's name for it, if any.
-      mesh_axis: its mesh axis.
-      size: its size.
-      in_axes: its position in each leaf of the arguments, counted from the front, or None.
-      out_axes: its position in the result, as the user wrote it.
-      chosen: its position in each leaf of the result, with ``AUTO`` resolved; filled by the trace.
-    """
-
-    name: Hashable | None
+    name: Hashable | None  # The user's.
     mesh_axis: str
     size: int
-    in_axes: tuple[Axis, ...]
-    out_axes: Any
+    in_axes: tuple[Axis, ...]  # By leaf of the arguments, counted from the front.
+    out_axes: Any  # As the user wrote them.
+    # The ``out_axes`` by leaf of the result, with ``AUTO`` resolved; filled by the trace.
     chosen: list[Axis] = dataclasses.field(default_factory=list, compare=False)
 
     def out_axes_by_leaf(self, out_tree: jax.tree_util.PyTreeDef) -> list[Axis]:
@@ -50,24 +44,19 @@ def in_specs(levels: Sequence[MappedAxis], ranks: Iterable[int]) -> tuple[Partit
 
     Leaves that are mapped alike share one object: JAX examines each new spec.
     """
-    made: dict[tuple[Any, ...], PartitionSpec] = {}
-    specs = []
-    for leaf, rank in enumerate(ranks):
-        mapped = tuple(level.in_axes[leaf] for level in levels)
-        if (mapped, rank) not in made:
-            made[mapped, rank] = _in_spec(levels, mapped, rank)
-        specs.append(made[mapped, rank])
-    return tuple(specs)
 
+    @functools.cache
+    def spec(rank: int, *mapped: Axis) -> PartitionSpec:
+        # An inner level counts the dimensions that the outer ones have left.
+        dimensions = list(range(rank))
+        names: list[str | None] = [None] * rank
+        for level, axis in zip(levels, mapped, strict=True):
+            if axis is not None:
+                names[dimensions.pop(axis)] = axis_names.in_spec(level.mesh_axis)
+        return _trimmed(names)
 
-def _in_spec(levels: Sequence[MappedAxis], mapped: Sequence[Axis], rank: int) -> PartitionSpec:
-    # An inner level counts the dimensions that the outer ones have left.
-    dimensions = list(range(rank))
-    names: list[str | None] = [None] * rank
-    for level, axis in zip(levels, mapped, strict=True):
-        if axis is not None:
-            names[dimensions.pop(axis)] = axis_names.in_spec(level.mesh_axis)
-    return _trimmed(names)
+    by_leaf = zip(ranks, *(level.in_axes for level in levels), strict=True)
+    return tuple(itertools.starmap(spec, by_leaf))
 
 
 def out_spec(levels: Sequence[MappedAxis], out_axes: Sequence[Axis]) -> PartitionSpec:
@@ -88,26 +77,15 @@ def _trimmed(names: list[str | None]) -> PartitionSpec:
 
 @dataclasses.dataclass(frozen=True)
 class LeafNames:
-    """Names leaves on demand, so that a call without errors does not pay for it.
-
-    Attributes:
-      function: the pmapped function's name.
-      paths: the key path of each leaf of the dynamic ``(args, kwargs)``.
-      positions: the position of each dynamic positional argument in the call.
-      parameters: the names of the function's positional parameters.
-    """
+    """Names leaves on demand, so that a call without errors does not pay for it."""
 
     function: str
-    paths: Sequence[describe.KeyPath]
-    positions: tuple[int, ...]
+    paths: Sequence[describe.KeyPath]  # Of each leaf of the dynamic ``(args, kwargs)``.
+    positions: tuple[int, ...]  # Of each dynamic positional argument in the call.
     parameters: tuple[str, ...]
 
     def __getitem__(self, index: int) -> str:
         return describe.leaf(self.paths[index], self.positions, self.parameters)
-
-    def is_keyword(self, index: int) -> bool:
-        """Whether leaf ``index`` is part of a keyword argument."""
-        return bool(self.paths[index][0].idx == 1)
 
 
 def check_axes(which: str, axes: Any) -> Any:
@@ -130,7 +108,6 @@ def broadcast(prefix: Any, full: jax.tree_util.PyTreeDef) -> list[Axis]:
 
 
 def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef) -> Iterator[int]:
-    """Yields how many leaves of ``full`` each leaf of ``prefix`` stands for."""
     node, found = prefix.node_data(), full.node_data()
     if node is None:
         yield full.num_leaves
@@ -177,23 +154,15 @@ def from_the_front(axis: int, rank: int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Mapping:
-    """What one call maps, resolved: the same for all calls of a signature.
-
-    Attributes:
-      leaves: shape and type of each leaf of the arguments.
-      levels: the mapped axes, outermost first; more than one for a pmap of a pmap.
-      sized_by: the index of a leaf that has the size of the outermost axis, if any.
-      names: the names of the leaves.
-    """
+    """What one call maps, resolved: the same for all calls of a signature."""
 
     leaves: tuple[Abstract, ...]
-    levels: tuple[MappedAxis, ...]
-    sized_by: int | None
+    levels: tuple[MappedAxis, ...]  # Outermost first; more than one for a pmap of a pmap.
+    sized_by: int | None  # The index of a leaf that has the size of the outermost axis.
     names: LeafNames
 
     @property
     def outermost(self) -> MappedAxis:
-        """The axis of the pmap that was called."""
         return self.levels[0]
 
     def describe_size(self) -> tuple[str, str, int]:
@@ -204,7 +173,6 @@ class Mapping:
         return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
 
     def in_specs(self) -> tuple[PartitionSpec, ...]:
-        """Returns the spec of each leaf."""
         return in_specs(self.levels, (len(leaf.shape) for leaf in self.leaves))
 
 
@@ -214,17 +182,14 @@ def normalize_in_axes(
     """Counts every axis from the front, and checks that its leaf has it."""
     normalized: list[Axis] = []
     for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
-        if axis is None:
-            normalized.append(None)
-            continue
         rank = len(leaf.shape)
-        counted = from_the_front(axis, rank)
-        if counted is None and rank == 0:
-            raise errors.ScalarMapped(
-                names.function, names[index], str(leaf), axis, names.is_keyword(index)
-            )
-        if counted is None:
-            raise errors.RankTooLow(names.function, names[index], str(leaf), rank, axis)
+        counted = None if axis is None else from_the_front(axis, rank)
+        if axis is not None and counted is None:
+            described = (names.function, names[index], str(leaf))
+            if rank == 0:
+                is_keyword = names.paths[index][0].idx == 1
+                raise errors.ScalarMapped(*described, axis, is_keyword)
+            raise errors.RankTooLow(*described, rank, axis)
         normalized.append(counted)
     return tuple(normalized)
 
@@ -236,31 +201,29 @@ def mapped_axis_size(
     axis_size: int | None,
 ) -> tuple[int, int | None]:
     """Returns the size of the mapped axis, and the index of a leaf that has it."""
-    first: int | None = None
-    size = axis_size
-    for index, (axis, leaf) in enumerate(zip(in_axes, leaves, strict=True)):
-        if axis is None:
-            continue
-        found = leaf.shape[axis]
-        if first is None:
-            if axis_size is not None and found != axis_size:
-                raise errors.AxisSizeOptionMismatch(
-                    names.function, axis_size, names[index], str(leaf), axis, found
-                )
-            if found == 0:
-                raise errors.EmptyAxis(names.function, names[index], str(leaf), axis)
-            first, size = index, found
-        elif found != size:
-            first_axis, first_leaf = in_axes[first], leaves[first]
-            assert first_axis is not None
-            assert size is not None
-            raise errors.AxisSizeMismatch(
-                names.function,
-                *(names[first], str(first_leaf), first_axis, size),
-                *(names[index], str(leaf), axis, found),
-            )
-    if size is None:
-        raise errors.NothingMapped(names.function)
+    sizes = [
+        (index, axis, leaves[index].shape[axis])
+        for index, axis in enumerate(in_axes)
+        if axis is not None
+    ]
+    if not sizes:
+        if axis_size is None:
+            raise errors.NothingMapped(names.function)
+        return axis_size, None
+    first, first_axis, size = sizes[0]
+
+    def described(index: int, axis: int) -> tuple[str, str, int]:
+        return names[index], str(leaves[index]), axis
+
+    if axis_size is not None and size != axis_size:
+        found = described(first, first_axis)
+        raise errors.AxisSizeOptionMismatch(names.function, axis_size, *found, size)
+    if size == 0:
+        raise errors.EmptyAxis(names.function, *described(first, first_axis))
+    for index, axis, other in sizes[1:]:
+        if other != size:
+            both = (*described(first, first_axis), size), (*described(index, axis), other)
+            raise errors.AxisSizeMismatch(names.function, *both)
     return size, first
 
 

@@ -28,23 +28,14 @@ Adapt = Callable[[Callable[..., Any], OutAxes], Callable[..., Any]]
 
 @dataclasses.dataclass(frozen=True)
 class MappedBody:
-    """The user's per-device function over flat leaves.
+    """The user's per-device function over flat leaves."""
 
-    Attributes:
-      call: takes the dynamic arguments.
-      function: its name, for errors and profiles.
-      tree: the structure of ``(args, kwargs)``.
-      on_trace: called each time that the function is traced.
-      scope: entered around each trace.
-      source: the definition of the function, for JAX's messages.
-    """
-
-    call: Callable[..., Any]
-    function: str
-    tree: jax.tree_util.PyTreeDef
+    call: Callable[..., Any]  # Takes the dynamic arguments.
+    function: str  # The name, for errors and profiles.
+    tree: jax.tree_util.PyTreeDef  # Of ``(args, kwargs)``.
     on_trace: Callable[[], None]
     scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    source: Any = None
+    source: Any = None  # The definition of the function, for JAX's messages.
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         self.on_trace()

@@ -37,27 +37,16 @@ class InnerPmapMet(BaseException):
 
 @dataclasses.dataclass
 class Level:
-    """A pmap that is being traced, as an inner one needs to know it.
-
-    Attributes:
-      axis_name: the name of its axis.
-      depth: how many pmaps it is inside of.
-      free: the mesh axes that are left for inner pmaps, with the named sizes that they are for.
-      mesh: the mesh of those axes; None: the context's.
-      is_flat: no inner pmap was expected: meeting one ends the trace.
-      path: the named sizes from the outermost pmap to here, while sizes are discovered.
-      found: the list of discovered paths; None when nothing is being discovered.
-      was_met: an inner pmap was met though none was expected.
-    """
+    """A pmap that is being traced, as an inner one needs to know it."""
 
     axis_name: Hashable | None
-    depth: int = 0
-    free: tuple[tuple[NamedSize, str], ...] = ()
-    mesh: Mesh | None = None
-    is_flat: bool = False
-    path: tuple[NamedSize, ...] = ()
-    found: list[tuple[NamedSize, ...]] | None = None
-    was_met: bool = False
+    depth: int = 0  # How many pmaps are around it.
+    free: tuple[tuple[NamedSize, str], ...] = ()  # Mesh axes left for inner pmaps, by named size.
+    mesh: Mesh | None = None  # The mesh of those axes; None: the context's.
+    is_flat: bool = False  # No inner pmap was expected: meeting one ends the trace.
+    path: tuple[NamedSize, ...] = ()  # From the outermost pmap to here, while discovering sizes.
+    found: list[tuple[NamedSize, ...]] | None = None  # The discovered paths, while discovering.
+    was_met: bool = False  # An inner pmap was met though none was expected.
 
 
 class _Stack(threading.local):
@@ -85,7 +74,7 @@ def entered(level: Level | None) -> Iterator[None]:
 
 
 def inside(level: Level, body: MappedBody) -> MappedBody:
-    """Returns ``body`` so that it is traced as that of ``level``."""
+    """Returns ``body``, traced with ``level`` as the innermost one."""
     return dataclasses.replace(body, scope=functools.partial(_body_of, level))
 
 
@@ -99,7 +88,7 @@ def _body_of(level: Level) -> Iterator[None]:
 
 
 def map_inner(level: Level, body: MappedBody, axis: MappedAxis) -> Callable[..., Any]:
-    """Maps a pmap that was met inside ``level``, over a mesh axis of its own if there is one."""
+    """Maps the body of a pmap inside ``level``, over a free mesh axis if there is one."""
     if level.is_flat:
         level.was_met = True
         raise InnerPmapMet
@@ -148,7 +137,7 @@ def _or_as_batch(
 
 
 def _as_in_context(mesh: Mesh | None) -> Mesh | None:
-    """Returns ``mesh`` with the axis types that it has here, inside a map over its other axes.
+    """Returns ``mesh`` with the axis types that it has here, inside a pmap over its other axes.
 
     Without its devices, the program would be lowered for those of a mesh set around the call.
     """
@@ -166,11 +155,6 @@ def discover(
     body = inside(Level(axis.name, found=found), body)
     jax.eval_shape(abstractly_mapped(body, axis), *leaves)
     return found
-
-
-def named_sizes(levels: Sequence[NamedSize]) -> list[tuple[Hashable, int]]:
-    """Returns named sizes for an error message."""
-    return [("unnamed" if name is None else name, size) for name, size in levels]
 
 
 def _device_count(path: Sequence[NamedSize]) -> int:
@@ -196,7 +180,7 @@ def choose_inner_axes(
         if total > available:
             if may_oversubscribe:
                 continue
-            nested = named_sizes((outermost, *path))
+            nested = (outermost, *path)
             raise errors.NestingTooLarge(function, nested, available, were_passed=were_passed)
         names = [
             axis_names.mesh_axis_name(name, depth)
@@ -239,7 +223,7 @@ def _nests(mesh: Mesh, context: Mesh | None) -> bool:
 
 
 def level_from_context() -> Level | None:
-    """Returns a level for the body of somebody's ``shard_map`` that is being traced, if any."""
+    """Returns a level for the body of the user's ``shard_map`` that is being traced, if any."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or AxisType.Manual not in mesh.axis_types:
         return None

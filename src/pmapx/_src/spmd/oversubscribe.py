@@ -44,7 +44,6 @@ def _device_count(function: str, size: int, devices: Sequence[jax.Device]) -> in
 def partition(
     body: MappedBody, mapping: Mapping, devices: Sequence[jax.Device]
 ) -> tuple[Mesh, Callable[..., Any]]:
-    """Returns the mesh to use, and the map of ``body`` over it."""
     level = mapping.outermost
     used = _device_count(body.function, level.size, devices)
     if used < len(devices):

@@ -1,4 +1,4 @@
-"""Partitions a map over a mesh: one of its own, or the one that is set while tracing."""
+"""Partitions a mapped body over a mesh: its own, or the context mesh of an enclosing trace."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ from pmapx._src.spmd.nesting import Level, NamedSize
 
 InnerAxes = tuple[tuple[NamedSize, str], ...]
 
-# The mesh axis of the devices that a map leaves over in a program on more devices.
+# The mesh axis of the devices that a pmap does not need in a program on more devices.
 _SPARE = "pmapx_spare"
 
 
 @dataclasses.dataclass(frozen=True)
 class Partitioned:
-    """A map partitioned over a mesh.
+    """A pmapped function partitioned over a mesh."""
 
-    Attributes:
-      mesh: the mesh; its first axis is the mapped one.
-      mapped: the map over flat leaves, with the mapped axis in arguments and result.
-      in_shardings: the sharding of each leaf; None leaves it to XLA.
-      as_shards: ``mapped`` takes and returns each device's shard as a replicated array.
-    """
-
-    mesh: Mesh
-    mapped: Callable[..., Any]
-    in_shardings: tuple[NamedSharding | None, ...]
-    as_shards: bool = False
+    mesh: Mesh  # Its first axis is the mapped one.
+    mapped: Callable[..., Any]  # Of flat leaves, with the mapped axis in arguments and result.
+    in_shardings: tuple[NamedSharding | None, ...]  # By leaf; None leaves it to XLA.
+    as_shards: bool = False  # ``mapped`` takes and returns shards as replicated arrays.
 
 
 def partition(
@@ -49,9 +42,9 @@ def partition(
     may_oversubscribe: bool,
     as_shards: bool = False,
 ) -> Partitioned:
-    """Partitions a map over ``devices``; ``inner_axes=None``: no pmap inside is expected.
+    """Partitions a mapped body over ``devices``; ``inner_axes=None``: no inner pmap is expected.
 
-    ``as_shards`` asks for a map of per-device shards, where there is one.
+    ``as_shards`` asks for a function of per-device shards, where that is possible.
     """
     if mapping.outermost.size > len(devices):
         if not may_oversubscribe:
@@ -84,7 +77,7 @@ def partition(
 
 
 def _constrained(mapping: Mapping, mesh: Mesh) -> Adapt:
-    """Returns what constrains the outputs of a map to the mapped axes of ``mesh``."""
+    """Constrains the outputs to be sharded over the mapped axes of ``mesh`` alone."""
 
     def adapt(program: Callable[..., Any], out_axes: OutAxes) -> Callable[..., Any]:
         def constrained(*leaves: Any) -> Any:
@@ -111,7 +104,7 @@ def has_axis_of(context: Mesh, mapping: Mapping) -> bool:
 
 
 def partition_along(body: MappedBody, mapping: Mapping, context: Mesh) -> Partitioned:
-    """Partitions a map along its axis of a context mesh; the other axes are free for the body."""
+    """Partitions a mapped body along its axis of a context mesh; inner pmaps use the others."""
     axis = mapping.outermost.mesh_axis
     free = tuple(((name, size), name) for name, size in context.shape.items() if name != axis)
     mapped = shard_mapped(_inside(body, mapping, free, context), mapping.levels, context)
@@ -121,10 +114,10 @@ def partition_along(body: MappedBody, mapping: Mapping, context: Mesh) -> Partit
 def map_in_context(
     body: MappedBody, mapping: Mapping, context: Mesh, inner_axes: InnerAxes | None
 ) -> Callable[..., Any]:
-    """Maps a body while somebody's ``jit`` is traced under the mesh ``context``.
+    """Maps a body while an enclosing ``jit`` is traced under the mesh ``context``.
 
-    One program has one set of devices: those of that mesh, here along axes of our own. A map whose
-    size divides their number is replicated over the rest; one of another size runs as a batch.
+    A program has one set of devices, those of that mesh, here under axis names of our own. A mapped
+    axis whose size divides their number is replicated over the rest; any other runs as a batch.
     """
     named_sizes = _named_sizes(mapping, inner_axes)
     is_explicit = AxisType.Explicit in context.axis_types
@@ -189,7 +182,6 @@ def map_in_context(
 
 
 def _replicated(tree: Any) -> Any:
-    """Constrains arrays to be replicated over the context mesh."""
     return jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 

@@ -12,6 +12,7 @@ from a ``ppermute`` of the axis index, whose pairs are part of the equation.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from jax.extend import linear_util
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType
 
+from pmapx._src.mesh.trace_context import is_checking_nans
 from pmapx._src.trees.checked_leaves import is_key
 
 
@@ -38,12 +40,7 @@ def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> C
     >>> jax.vmap(supported(pairs, "i", 4), axis_name="i")(jnp.arange(4))
     Array([1, 1, 5, 5], dtype=int32)
     """
-    rewriting = _Rewriting(axis_name, axis_size)
-
-    def rewritten(*args: Any) -> Any:
-        return rewriting.call(fun, *args)
-
-    return rewritten
+    return functools.partial(_Rewriting(axis_name, axis_size).call, fun)
 
 
 class _Collective:
@@ -196,7 +193,7 @@ RULES: dict[str, Rule] = {
 
 
 class _Rewriting:
-    """The rewriting of jaxprs for one axis; what is met again comes out as the same object."""
+    """Rewrites jaxprs for one axis; equal jaxprs become the same object."""
 
     def __init__(self, axis_name: Hashable, axis_size: int) -> None:
         self.axis_name = axis_name
@@ -204,7 +201,7 @@ class _Rewriting:
         self.done: dict[Any, Any] = {}
 
     def traced(self, fun: Callable[..., Any], *args: Any) -> Any:
-        # Derivative rules are traced after `jax.vmap` has gone, and the axis with it.
+        # Derivative rules are traced after `jax.vmap` has returned, when the axis is unbound.
         axis_env = [(self.axis_name, self.axis_size)]
         make = jax.make_jaxpr(fun, axis_env=axis_env, return_shape=True)
         try:
@@ -212,7 +209,7 @@ class _Rewriting:
         except (ValueError, AssertionError) as error:
             if not isinstance(self.axis_name, str) or not _is_about_pcast(error):
                 raise
-        # `lax.pcast` wants the axis of a shard_map, of whatever size; in values it does nothing.
+        # `lax.pcast` needs the axis of a shard_map, of any size; it does not change values.
         size = jax.sharding.get_abstract_mesh().size or self.axis_size
         manual = AbstractMesh((size,), (self.axis_name,), axis_types=(AxisType.Manual,))
         with jax.sharding.use_abstract_mesh(manual):
@@ -221,13 +218,13 @@ class _Rewriting:
     def call(self, fun: Callable[..., Any], *args: Any) -> Any:
         jaxpr, result = self.traced(fun, *args)
         rewritten = self.rewritten(jaxpr)
-        if rewritten is jaxpr and _is_checking():
+        if rewritten is jaxpr and is_checking_nans():
             return fun(*args)  # A jaxpr runs unchecked.
         outputs = jaxpr_as_fun(rewritten)(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
     def rewritten(self, value: Any) -> Any:
-        """The value of a parameter, with the jaxprs in it rewritten; itself if none has to be."""
+        """The value of a parameter, with the jaxprs in it rewritten; itself if none changes."""
         if type(value) is tuple:
             new = tuple(map(self.rewritten, value))
             return new if any(map(operator.is_not, new, value)) else value
@@ -247,7 +244,7 @@ class _Rewriting:
         return jaxpr.replace(eqns=eqns, effects=jaxpr.effects | _added_effects(eqns, jaxpr.eqns))
 
     def equations(self, eqn: JaxprEqn) -> list[JaxprEqn]:
-        """The equations that stand for ``eqn``; itself alone if nothing in it is refused."""
+        """The equations that replace ``eqn``; itself alone if ``jax.vmap`` supports it."""
         if self.is_refused(eqn):
             return self.written_out(eqn)
         params = {name: self.rewritten(value) for name, value in eqn.params.items()}
@@ -335,12 +332,8 @@ def _is_about_pcast(error: Exception) -> bool:
     return "manual_axis_type" in text or "ManualAxisType" in text or "under jax.shard_map" in text
 
 
-def _is_checking() -> bool:
-    return bool(jax.config.jax_debug_nans or jax.config.jax_debug_infs)  # type: ignore[attr-defined]
-
-
 def _check_types(eqn: JaxprEqn) -> None:
-    """Refuses the operands that have no order; a map over devices refuses them when lowered."""
+    """Refuses operands that have no order, as JAX does over devices when it lowers them."""
     name = eqn.primitive.name
     if name in ("pmax", "pmin") and any(is_key(operand.aval) for operand in eqn.invars):
         raise TypeError(f"{name} does not accept typed PRNG keys: they have no order")
@@ -352,6 +345,6 @@ def _jaxprs(params: Mapping[str, Any]) -> list[Any]:
 
 
 def _added_effects(new: Iterable[Any], old: Iterable[Any]) -> set[Any]:
-    """``lax.axis_index`` has the effect of using the axis; the equation it helps may not."""
+    """Returns the effects of new equations, such as that of ``lax.axis_index``."""
     before, after = ({effect for x in xs for effect in x.effects} for xs in (old, new))
     return after - before

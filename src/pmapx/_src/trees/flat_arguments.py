@@ -2,15 +2,15 @@
 
 JAX flattens and rebuilds the arguments of a jitted function several times: from shapes when it is
 traced ahead of time, from descriptions when it is lowered. A class whose constructor looks at its
-children, or whose flattening depends on them, does not survive that. So an argument with such
-objects in it is passed as ``NamedLeaves``: its leaves, which keep the names that they have in the
-user's tree. The user's objects are rebuilt once, of tracers, around the user's function.
+children, or whose flattening depends on them, does not survive that. So an argument is passed as
+``NamedLeaves``: its leaves, which keep the names that they have in the user's tree. The user's
+objects are rebuilt once, of tracers, around the user's function.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,8 +18,6 @@ import jax
 
 from pmapx._src.trees.names import KeyPath
 from pmapx._src.trees.signature import KeyPaths, Signature
-
-_PLAIN = (tuple, list, dict, type(None), collections.OrderedDict, collections.defaultdict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,38 +51,16 @@ jax.tree_util.register_pytree_with_keys(
 
 def program_tree(signature: Signature) -> jax.tree_util.PyTreeDef:
     """Returns the structure of ``(args, kwargs)`` as a program takes them."""
-    if _is_plain(signature.tree):
-        return signature.tree
     args, kwargs = signature.tree.children()
-    start = 0
-    taken: list[Any] = []
-    for argument in (*args.children(), *kwargs.children()):
-        end = start + argument.num_leaves
-        if _is_plain(argument):
-            taken.append(jax.tree.unflatten(argument, [0] * argument.num_leaves))
-        else:
-            # The first two keys lead to the argument itself.
-            paths = KeyPaths(path[2:] for path in signature.paths[start:end])
-            taken.append(NamedLeaves([0] * len(paths), paths))
-        start = end
-    count = len(args.children())
+    paths = iter(signature.paths)
+
+    def as_passed(argument: jax.tree_util.PyTreeDef) -> Any:
+        # The first two keys lead to the argument itself.
+        own = KeyPaths(path[2:] for path in itertools.islice(paths, argument.num_leaves))
+        is_leaf = argument.node_data() is None
+        return 0 if is_leaf else NamedLeaves([0] * len(own), own)
+
+    positional = tuple(map(as_passed, args.children()))
     _, keywords = kwargs.node_data()
-    named = dict(zip(keywords, taken[count:], strict=True))
-    return jax.tree.structure((tuple(taken[:count]), named))
-
-
-def _is_plain(tree: jax.tree_util.PyTreeDef) -> bool:
-    """Whether all containers of a tree accept any children."""
-    node = tree.node_data()
-    if node is None:
-        return True
-    return (node[0] in _PLAIN or _is_plain_namedtuple(node[0])) and all(
-        map(_is_plain, tree.children())
-    )
-
-
-def _is_plain_namedtuple(kind: type) -> bool:
-    if not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        return False
-    maker = next(base for base in kind.__mro__ if "__new__" in vars(base))
-    return maker.__base__ is tuple  # What namedtuple made, not what a subclass overrides.
+    named = dict(zip(keywords, map(as_passed, kwargs.children()), strict=True))
+    return jax.tree.structure((positional, named))

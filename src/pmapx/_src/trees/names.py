@@ -26,7 +26,6 @@ class Abstract(NamedTuple):
 
 
 def function_name(fun: Callable[..., Any]) -> str:
-    """Names a function, also inside partials, bound methods and callable objects."""
     while not hasattr(fun, "__name__") and hasattr(fun, "func"):
         fun = fun.func
     return str(getattr(fun, "__name__", type(fun).__name__))

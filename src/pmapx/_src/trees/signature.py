@@ -46,32 +46,18 @@ class Signature(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The arguments of one call.
-
-    Attributes:
-      signature: what its program depends on.
-      args: the positional arguments that are not static.
-      kwargs: the keyword arguments.
-      leaves: the leaves of both, as the program takes them.
-      has_narrowed: whether some are copies in 32 bits of arrays in 64.
-    """
+    """The arguments of one call."""
 
     signature: Signature
-    args: tuple[Any, ...]
+    args: tuple[Any, ...]  # Those that are not static.
     kwargs: dict[str, Any]
-    leaves: list[Any]
-    has_narrowed: bool = False
+    leaves: list[Any]  # Of both, as the program takes them.
+    has_narrowed: bool = False  # Whether some are 32-bit copies of 64-bit arrays.
 
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Reads the arguments of calls of one function.
-
-    Attributes:
-      function: its name.
-      parameters: the names of its positional parameters.
-      static_argnums: the positions of its static arguments.
-    """
+    """Reads the arguments of calls of one function."""
 
     function: str
     parameters: tuple[str, ...]
@@ -112,7 +98,6 @@ class Reader:
         return Call(signature, dynamic, kwargs, leaves, has_narrowed)
 
     def check_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuses static arguments that are missing or not hashable."""
         static_argnums = self.static_argnums
         for index in static_argnums:
             if index >= len(args):

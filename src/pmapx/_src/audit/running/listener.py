@@ -57,7 +57,7 @@ class AuditListener(Listener):
     def made(self, function: MadeFunction) -> bool:
         """Audits every function."""
         if function.kind == "pmap":
-            programs, statistics = function.made._pmapx, function.made._mapped._statistics
+            programs, statistics = function.made._pmapx, function.made._mapped.statistics
             static_argnums = programs.options.static_argnums
             line = frames.line()
             function.state = AuditedCalls(programs.function, statistics, line, static_argnums)

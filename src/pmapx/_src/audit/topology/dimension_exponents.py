@@ -17,8 +17,8 @@ from typing import Any
 
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import jaxprs, shard_map_body
-from pmapx._src.replication.nested_shard_map import entry_axes
 
 Dimension = tuple[int, int]
 """A node and an offset: the exponent of the node, plus the offset."""

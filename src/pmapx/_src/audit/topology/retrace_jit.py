@@ -22,8 +22,8 @@ from pmapx._src.audit.topology import jit_shardings
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
 from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
-from pmapx._src.replication.nested_shard_map import entry_axes
 from pmapx._src.trees import names as describe
 
 
