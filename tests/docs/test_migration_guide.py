@@ -44,7 +44,7 @@ SECTIONS = {
     "Option 2: Access local data directly": (NEW_PMAP, "x[0]", "addressable_shards[0].data"),
     "Host local array to global array round-trip conversion": (
         NEW_PMAP,
-        "Rows to global arrays and back",
+        "Host-local to global arrays and back",
         "It is not",
     ),
     "Transforming jax.pmap e.g., jax.jit": (NEW_PMAP, "pmap inside jit", "outermost"),
@@ -86,7 +86,7 @@ SECTIONS = {
     "Host access": (SHARD_MAP, "What comes out", "jax.device_get"),
     "Related documentation": (SHARD_MAP, "Read on", "Explicit sharding"),
     "Appendix A: What should x[0] return?": (NEW_PMAP, "What x[0] is", "communication"),
-    "Appendix A: The common performance pitfall": (NEW_PMAP, "How a program gets there", "8 rows"),
+    "Appendix A: The common performance pitfall": (NEW_PMAP, "How a program gets there", "8 copies"),
     "Appendix A: The consequence": (NEW_PMAP, "How a program gets there", "_gather"),
     "Appendix A: Why was old jax.pmap fast?": (
         NEW_PMAP,
@@ -103,7 +103,7 @@ CORRECTED = {
     "H3: a mesh of processes": (SHARD_MAP, "Three traps", "jax.process_count()"),
     "H3: the reshape": (SHARD_MAP, "Stitching", "make_array_from_process_local_data"),
     "H4: the flag is gone": (NEW_PMAP, "It has to run now", "JAX 0.10 removed it"),
-    "H5: the round trip": (NEW_PMAP, "Rows to global arrays and back", "It is not"),
+    "H5: the round trip": (NEW_PMAP, "Host-local to global arrays and back", "It is not"),
 }
 
 
