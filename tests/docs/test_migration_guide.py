@@ -68,10 +68,10 @@ SECTIONS = {
     "Buffer donation": (SHARD_MAP, "Donation", "donate_argnums"),
     "Collectives": (SHARD_MAP, "Collectives", "out_specs"),
     "Input data preparation": (SHARD_MAP, "What goes in", ""),
-    "Host-local vs. Global Views": (SHARD_MAP, "Rows of a process, and global arrays", "global"),
+    "Host-local vs. Global Views": (SHARD_MAP, "Host-local and global arrays", "global"),
     "Addressability and Topology": (
         SHARD_MAP,
-        "Rows of a process, and global arrays",
+        "Host-local and global arrays",
         "is_fully_addressable",
     ),
     "Shardings": (SHARD_MAP, "Shardings", "SingleDeviceSharding"),
@@ -127,4 +127,4 @@ def test_what_is_wrong_in_jaxs_guide_is_run_as_it_is_right():
     traps = under_headings(SHARD_MAP)["Three traps"]
     assert "assert np.allclose(checked, 8 * true_gradient" in traps
     assert "assert np.allclose(unchecked, true_gradient" in traps
-    assert "assert whole.shape ==" in under_headings(SHARD_MAP)["Stitching"]
+    assert "assert joined.shape ==" in under_headings(SHARD_MAP)["Stitching"]
