@@ -37,13 +37,13 @@ WHEEL_PIP := $(WHEEL_RUN) -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-mesh test-slow test-repeated test-peers test-tpu test-wheel
 .PHONY: bench bench-docs bench-scaling
-.PHONY: conformance-docs pictures lint format docs clean
+.PHONY: conformance-docs pictures lint format docs release-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
-demo: $(READY) ## A program of the old pmap: run, checked, migrated, verified and audited in three minutes
+demo: $(READY) ## One program of the old pmap: run, checked, migrated, verified and audited, in three minutes
 	@$(RUN) examples/demo/story.py $(ARGS)
 
 test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
@@ -110,12 +110,18 @@ lint: $(TEST_READY) ## Check style, formatting, types and layers
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
 
-format: $(TEST_READY) ## Format the code and mend what ruff can mend
+format: $(TEST_READY) ## Format the code and fix what ruff can fix
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
-docs: $(DOCS_READY) ## Build the documentation into site/
+# Repository and edit links lead to where the checkout was cloned from.
+docs: export PMAPX_REPOSITORY ?= $(shell git config --get remote.origin.url | grep '^https:')
+docs: $(DOCS_READY) ## Build the documentation into site/, and look at it in a browser if there is one
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
+	PMAPX_SITE=site $(RUN) -m pytest --quiet tests/docs/test_site.py
+
+release-check: $(READY) ## Check what docs/releasing.md asks of a release
+	$(RUN) tests/release/checklist.py
 
 clean: ## Remove what was built, the environments included
 	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,8 +1,12 @@
-"""An mkdocs hook: the pages of all codes (errors, rules, findings), made from their docstrings."""
+"""An mkdocs hook: the pages of all codes (errors, rules, findings), made from their docstrings.
+
+What only doctest needs, such as its marker for blank lines, is taken out of all pages.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +34,21 @@ def on_files(files: Files, config: Any) -> Files:
     for name, content in pages().items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Shows sessions as a terminal does."""
+    return without_doctest_markers(markdown)
+
+
+def without_doctest_markers(markdown: str) -> str:
+    """Returns a page without what doctest alone reads.
+
+    >>> without_doctest_markers("a\\n<BLANKLINE>\\n>>> b  # doctest: +ELLIPSIS")
+    'a\\n\\n>>> b'
+    """
+    without_options = re.sub(r"[ ]*# doctest: .*$", "", markdown, flags=re.MULTILINE)
+    return re.sub(r"^<BLANKLINE>$", "", without_options, flags=re.MULTILINE)
 
 
 def pages() -> dict[str, str]:
@@ -63,8 +82,7 @@ def pages() -> dict[str, str]:
 def error(code: str) -> Section:
     """What an error's docstring says, and what catches it."""
     text = errors.explain(code)
-    said = text.partition("\n")[0].partition(": ")[2]
-    summary = said[:1].upper() + said[1:]
+    summary = inspect.cleandoc(errors.CODES[code].__doc__ or "").partition("\n")[0]
     bases = " or ".join(f"`{base.__name__}`" for base in errors.CODES[code].__bases__)
     return Section(code, summary, f"{text.strip()}\n\nCaught as {bases}.")
 

@@ -44,7 +44,7 @@ SECTIONS = {
     "Option 2: Access local data directly": (NEW_PMAP, "x[0]", "addressable_shards[0].data"),
     "Host local array to global array round-trip conversion": (
         NEW_PMAP,
-        "Rows to global arrays and back",
+        "Host-local to global arrays and back",
         "It is not",
     ),
     "Transforming jax.pmap e.g., jax.jit": (NEW_PMAP, "pmap inside jit", "outermost"),
@@ -68,10 +68,10 @@ SECTIONS = {
     "Buffer donation": (SHARD_MAP, "Donation", "donate_argnums"),
     "Collectives": (SHARD_MAP, "Collectives", "out_specs"),
     "Input data preparation": (SHARD_MAP, "What goes in", ""),
-    "Host-local vs. Global Views": (SHARD_MAP, "Rows of a process, and global arrays", "global"),
+    "Host-local vs. Global Views": (SHARD_MAP, "Host-local and global arrays", "global"),
     "Addressability and Topology": (
         SHARD_MAP,
-        "Rows of a process, and global arrays",
+        "Host-local and global arrays",
         "is_fully_addressable",
     ),
     "Shardings": (SHARD_MAP, "Shardings", "SingleDeviceSharding"),
@@ -86,7 +86,7 @@ SECTIONS = {
     "Host access": (SHARD_MAP, "What comes out", "jax.device_get"),
     "Related documentation": (SHARD_MAP, "Read on", "Explicit sharding"),
     "Appendix A: What should x[0] return?": (NEW_PMAP, "What x[0] is", "communication"),
-    "Appendix A: The common performance pitfall": (NEW_PMAP, "How a program gets there", "8 rows"),
+    "Appendix A: The common performance pitfall": (NEW_PMAP, "How a program gets there", "8 copies"),
     "Appendix A: The consequence": (NEW_PMAP, "How a program gets there", "_gather"),
     "Appendix A: Why was old jax.pmap fast?": (
         NEW_PMAP,
@@ -103,7 +103,7 @@ CORRECTED = {
     "H3: a mesh of processes": (SHARD_MAP, "Three traps", "jax.process_count()"),
     "H3: the reshape": (SHARD_MAP, "Stitching", "make_array_from_process_local_data"),
     "H4: the flag is gone": (NEW_PMAP, "It has to run now", "JAX 0.10 removed it"),
-    "H5: the round trip": (NEW_PMAP, "Rows to global arrays and back", "It is not"),
+    "H5: the round trip": (NEW_PMAP, "Host-local to global arrays and back", "It is not"),
 }
 
 
@@ -127,4 +127,4 @@ def test_what_is_wrong_in_jaxs_guide_is_run_as_it_is_right():
     traps = under_headings(SHARD_MAP)["Three traps"]
     assert "assert np.allclose(checked, 8 * true_gradient" in traps
     assert "assert np.allclose(unchecked, true_gradient" in traps
-    assert "assert whole.shape ==" in under_headings(SHARD_MAP)["Stitching"]
+    assert "assert joined.shape ==" in under_headings(SHARD_MAP)["Stitching"]

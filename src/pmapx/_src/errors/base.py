@@ -25,7 +25,10 @@ def explain(code: str) -> str:
 def page(cls: Any) -> str:
     """Returns the docstring of a class that has a code, with its code and name in front."""
     text = inspect.cleandoc(cls.__doc__ or "")
-    return f"{cls.code} {cls.__name__}: {text[0].lower()}{text[1:]}"
+    first = text.partition(" ")[0]
+    # A name such as PmapSharding or JAX keeps its case.
+    text = text if first[1:].lower() != first[1:] else text[0].lower() + text[1:]
+    return f"{cls.code} {cls.__name__}: {text}"
 
 
 def warn(warning: PmapxWarning) -> None:

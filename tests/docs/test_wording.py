@@ -1,0 +1,74 @@
+"""The pages use JAX's vocabulary: words of the first build, and sentences that nobody would say, stay away."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "SECURITY.md")),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/guide/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+    ]
+)
+
+# What readers had to read twice.
+SENTENCES = [
+    "functions that pmap programs live on",
+    "a pod that is not there",
+    "an error of the new `jax.pmap`",
+    "what could be mended",
+    "Equal rows are not equal columns",
+    "Nobody checks that",
+    "lie on one device is told",
+    "What is said to vary",
+    "takes a row for each",
+    "does not hold as they were",
+    "what a person would who knows",
+    "Have nothing to take a row of",
+    "as the guide for the new pmap has it",
+    "and then is the program",
+    "Where inputs lie",
+]
+
+# A word of the first build, and the field's.
+WORDS = {
+    r"one row a device|row (?:on|for) each(?: device)?": "a leading device axis; per-device shards",
+    r"\b(?:that|which|it|they|inputs|arrays|rows) lies?\b|\blies? (?:on|elsewhere|over|there)\b": "is placed on",
+    r"\bmend(?:s|ed)?\b": "fix",
+    r"\bunseen\b": "cache miss; unknown",
+    r"\bis told\b|\bare told\b|\btells\b": "reports",
+    r"\bspeaks? of\b": "describes",
+    r"\bbehaviour|\bcolour|\brecognise": "American spelling, as JAX's documentation",
+    r"\bas it is had\b|\bcan be had\b|\bcould be had\b": "available",
+    r"\bgoes through them\b": "",
+    r"\bis no (?:Python|finding|string)\b": "is not a",
+    r"\bunless told\b": "by default",
+    r"\bfor ever\b": "forever",
+}
+
+
+def prose(page):
+    """A page without code and tables' figures."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "`code`", " ".join(text.split()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_none_of_the_sentences_that_were_read_twice(page):
+    text = " ".join(page.read_text("utf-8").split())
+    assert [sentence for sentence in SENTENCES if sentence.lower() in text.lower()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_uses_the_words_of_the_field(page):
+    text = prose(page)
+    found = [
+        f"{match[0]!r} ({better}): ...{text[max(0, match.start() - 40) : match.end() + 40]}..."
+        for word, better in WORDS.items()
+        for match in re.finditer(word, text)
+    ]
+    assert not found, "\n".join(found)
