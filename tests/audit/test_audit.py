@@ -516,15 +516,25 @@ def test_zeros_that_devices_update_in_their_own_way_are_not_equal_shards():
     assert not found.findings
 
 
-def test_parameters_that_are_only_read_count_beside_a_batch_that_differs():
-    f = pmapx.pmap(lambda w, x: x @ w, "i")
-    weights = np.tile(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 1, 1))
+def test_an_argument_that_is_only_read_proves_nothing_by_being_equal():
+    equal = np.tile(np.arange(4, dtype=np.float32), (N, 1))
+    (found,) = pmapx.audit(
+        pmapx.pmap(lambda w, m, x: w * m + lax.pmean(x, "i"), "i"), equal, equal, ROWS
+    ).functions
 
-    def codes(x):
-        return {remark.code for remark in pmapx.audit(f, weights, x).findings}
+    weights, mask, _ = found.arguments
+    assert (weights.is_equal, mask.is_equal, mask.is_only_read) == (True, False, True)
+    assert [leaf.since for leaf in found.outputs] == ["m"]
+    assert "unknown: equal in this call, and only read" in str(pmapx.AuditReport((found,)))
+    assert "PMX601" not in {remark.code for remark in found.findings}
 
-    assert codes(ROWS) == {"PMX601"}
-    assert codes(np.ones((N, 4), np.float32)) == set()
+
+def test_a_replicated_argument_that_is_only_read_is_equal():
+    f = pmapx.pmap(lambda w, x: w * lax.pmean(x, "i"), "i", in_axes=(None, 0))
+    (found,) = pmapx.audit(f, np.arange(4, dtype=np.float32), ROWS).functions
+
+    assert found.arguments[0].is_equal
+    assert found.outputs[0].is_equal
 
 
 def test_stacked_state_costs_the_host_and_not_the_device():

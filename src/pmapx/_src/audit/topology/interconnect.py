@@ -71,7 +71,7 @@ _CACM = "https://doi.org/10.1145/3360307"
 _NVIDIA = "https://www.nvidia.com/en-us/data-center"
 _GIB = 2**30
 
-# An ICI ring uses two links of a chip, one each way. A device of JAX is a chip, but half of one on a
+# An ICI ring uses two links of a chip, one each way. A device of JAX is a chip, but half of one on
 # v2, v3 and tpu7x: memory and DCN are those of a half.
 # Wraparound: a slice of full 4x4x4 cubes, or an axis of 16 on a v5e and v6e (_BOOK/tpus); a v2 and
 # v3 only along the full length of a pod, 16x16 and 32x32 chips.
