@@ -19,7 +19,9 @@ PUBLIC = {
     "PmapxError": None,
     "PmapxWarning": None,
     "__version__": None,
-    "audit": "(f=None, *args, topology=None, scaling=(), scale=None, build=None, **kwargs)",
+    "audit": (
+        "(f=None, *args, topology=None, scaling=(), scale=None, build=None, what_if=None, **kwargs)"
+    ),
     "check": "(paths, settings=None, *, processes=1, progress=None)",
     "barrier": "(name, timeout=300)",
     "device_put_replicated": "(x, devices)",

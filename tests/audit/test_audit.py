@@ -325,6 +325,24 @@ def test_the_links_of_devices_are_found_by_their_kind():
         assert link_of(unknown) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "one_axis", "memory", "dcn"),
+    [  # By the pages of the Cloud TPU documentation; the links of an axis send one way each.
+        ("TPU v4", 2 * 50, 32, 50),
+        ("TPU v5 lite", 400 / 4, 16, 6400 / 256),
+        ("TPU v5", 1200 / 6, 95, 50),
+        ("TPU v6 lite", 800 / 4, 32, 25600 / 256),
+        ("TPU7x", 1200 / 6, 192 / 2, 100 / 2),  # Two devices a chip.
+    ],
+)
+def test_figures_are_those_that_are_published(kind, one_axis, memory, dcn):
+    link = link_of(kind)
+
+    assert link.bytes_a_second == pytest.approx(one_axis * 1e9)
+    assert link.memory == memory * 2**30
+    assert link.dcn_bits_a_second == pytest.approx(dcn * 1e9)
+
+
 def test_times_follow_the_model_of_rings():
     cube, pod = Fabric("TPU v4", 64, (4, 4, 4)), Fabric("TPU v5 lite", 256, (16, 16))
     gigabyte = 10**9
@@ -346,6 +364,9 @@ def test_times_follow_the_model_of_rings():
         ("TPU v4", (2, 2, 4), []),
         ("TPU v5", (4, 4, 8), [4, 4, 8]),
         ("TPU v5", (4, 4), []),  # 4x4x1 is no cube.
+        ("TPU v5", (2, 2, 4), []),
+        ("TPU7x", (4, 4, 4), [4, 4, 4]),
+        ("TPU v3", (16, 32), [32]),
     ],
 )
 def test_wraparound_links_follow_the_rules_of_the_generation(kind, torus, rings):
@@ -376,7 +397,7 @@ def test_the_network_between_slices_decides_where_it_is_slower():
 
 
 def test_without_a_figure_of_the_network_there_is_no_estimate_over_slices():
-    slices = Fabric("TPU v4", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
+    slices = Fabric("TPU v3", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
 
     assert slices.seconds("all-reduce", 10**6, 16) is not None
     assert slices.seconds("all-reduce", 10**6, 32, 10**5, 2) is None
@@ -495,15 +516,25 @@ def test_zeros_that_devices_update_in_their_own_way_are_not_equal_shards():
     assert not found.findings
 
 
-def test_parameters_that_are_only_read_count_beside_a_batch_that_differs():
-    f = pmapx.pmap(lambda w, x: x @ w, "i")
-    weights = np.tile(np.arange(12, dtype=np.float32).reshape(4, 3), (N, 1, 1))
+def test_an_argument_that_is_only_read_proves_nothing_by_being_equal():
+    equal = np.tile(np.arange(4, dtype=np.float32), (N, 1))
+    (found,) = pmapx.audit(
+        pmapx.pmap(lambda w, m, x: w * m + lax.pmean(x, "i"), "i"), equal, equal, ROWS
+    ).functions
 
-    def codes(x):
-        return {remark.code for remark in pmapx.audit(f, weights, x).findings}
+    weights, mask, _ = found.arguments
+    assert (weights.is_equal, mask.is_equal, mask.is_only_read) == (True, False, True)
+    assert [leaf.since for leaf in found.outputs] == ["m"]
+    assert "unknown: equal in this call, and only read" in str(pmapx.AuditReport((found,)))
+    assert "PMX601" not in {remark.code for remark in found.findings}
 
-    assert codes(ROWS) == {"PMX601"}
-    assert codes(np.ones((N, 4), np.float32)) == set()
+
+def test_a_replicated_argument_that_is_only_read_is_equal():
+    f = pmapx.pmap(lambda w, x: w * lax.pmean(x, "i"), "i", in_axes=(None, 0))
+    (found,) = pmapx.audit(f, np.arange(4, dtype=np.float32), ROWS).functions
+
+    assert found.arguments[0].is_equal
+    assert found.outputs[0].is_equal
 
 
 def test_stacked_state_costs_the_host_and_not_the_device():

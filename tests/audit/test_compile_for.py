@@ -338,6 +338,37 @@ def test_shards_of_parameters_shrink_in_a_pmap():
     assert [leaf.shape for leaf in there.args] == [(16, 4, 4), (16, 8, 64)]
 
 
+# A body that needs arrays as large as the axis, the shapes of its arguments, and those there.
+AS_LARGE_AS_THE_AXIS = {
+    "scatter": (
+        lambda v: lax.psum_scatter(v[0], "i")[None], [(N, N)], [(THERE, THERE)]
+    ),
+    "exchange": (
+        lambda v: lax.all_to_all(v, "i", 0, 0), [(N * N,)], [(THERE * THERE,)]
+    ),
+    "gathered vector": (
+        lambda a, v: (a @ lax.all_gather(v[0], "i").reshape(-1))[None], [(2 * N, 2 * N), (N, 2)],
+        [(2 * THERE, 2 * THERE), (THERE, 2)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", AS_LARGE_AS_THE_AXIS)
+def test_dimensions_that_the_body_needs_as_large_as_the_axis_grow_with_it(there, what):
+    body, shapes, expected = AS_LARGE_AS_THE_AXIS[what]
+    mesh = Mesh(np.array(jax.devices()), ("i",))
+    f = jax.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    compiled = compile_for(jax.jit(f), [np.ones(shape, np.float32) for shape in shapes], there)
+
+    assert [leaf.shape for leaf in compiled.args] == expected
+
+
+def test_in_a_pmap_they_grow_too(there):
+    f = pmapx.pmap(lambda v: lax.psum_scatter(v, "i"), "i")
+
+    assert compile_for(f, [np.ones((N, N))], there).args[0].shape == (THERE, THERE)
+
+
 def test_the_user_says_what_grows_and_what_does_not():
     f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
 

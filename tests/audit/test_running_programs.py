@@ -413,3 +413,45 @@ def test_each_static_value_is_a_signature_of_its_own():
         watched.note_call((2.0, is_training), {}, lambda args, kwargs: examined.append(args[1]))
 
     assert list(map(repr, examined)) == ["True", "False", "1"]
+
+
+def test_the_steps_of_a_program_are_shown_with_their_state_sharded(tmp_path):
+    done, report = audit(tmp_path, TRAIN, "--what-if", "fsdp")
+
+    found = report.functions[0].what_if
+    assert done.returncode == 0, done.stderr
+    # w has 4 x 2 numbers, half of them on each of two devices; the counter stays.
+    assert (found.before.arguments["state['w']"], found.after.arguments["state['w']"]) == (32, 16)
+    assert "FSDP over batch=2" in done.stderr
+
+
+def test_another_what_if_is_a_mistake_of_usage(tmp_path):
+    done = run_audit(tmp_path, "--what-if", "zero", "train.py")
+
+    assert done.returncode == 2
+    assert "'zero' is not 'fsdp'" in done.stderr
+
+
+INNER = """
+import jax, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()), "i")
+mapped = jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P())
+total = jax.jit(mapped)
+
+@jax.jit
+def centred(x):
+    return x - total(x) / jax.device_count()
+
+centred(np.ones((jax.device_count(), 3)))
+"""
+
+
+@makes_devices
+def test_a_jit_inside_of_another_is_traced_again_for_a_topology(tmp_path):
+    done, report = audit(tmp_path, INNER, "--topology", "cpu:4")
+
+    assert done.returncode == 0, done.stderr
+    assert [(each.name, each.device_count) for each in report.functions] == [("centred", 4)]
+    assert report.skipped == ()

@@ -3,7 +3,9 @@
 ``examine`` is an audit from top to bottom. ``subject`` traces and compiles the function, for its
 own devices or ahead of time for a target topology (``topology``). ``hlo`` reads the compiled
 program, and ``donation`` pairs arguments with outputs. The result is a report (``report``), and
-``findings`` point out what to fix in it. ``running`` audits a program while it runs.
+``findings`` point out what to fix in it. ``what_if`` compiles a step with its state sharded; of a
+pmap, from the function that each device runs (``per_device``). ``running`` audits a program while
+it runs.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ def audit(
     scaling: str | Sequence[str] = (),
     scale: Mapping[str, int | None] | None = None,
     build: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None,
+    what_if: str | None = None,
     **kwargs: Any,
 ) -> AuditReport:
     """Reports what a mapped function replicates, sends and holds, without running it.
@@ -53,6 +56,8 @@ def audit(
         the dimension that grows, or None if it keeps its shape. ``{"batch": 0, "state": None}``.
       build: a function that takes the devices and returns the mapped function and a tuple of its
         arguments for them, in place of ``f`` and its arguments.
+      what_if: ``"fsdp"`` adds the cost with parameters and optimizer state sharded over the data
+        axis, beside the cost of the function as it is.
       **kwargs: its keyword arguments.
 
     Returns:
@@ -60,4 +65,4 @@ def audit(
     """
     from pmapx._src.audit import examine
 
-    return examine.report_on(f, args, kwargs, topology, scaling, build, scale)
+    return examine.report_on(f, args, kwargs, topology, scaling, build, scale, what_if)

@@ -68,7 +68,7 @@ def _variants(report: AuditReport) -> Iterator[tuple[AuditedFunction, str | None
 
 def _function(function: AuditedFunction) -> dict[str, Any]:
     is_mapped_elsewhere = function.mapped_at and function.mapped_at != function.place
-    memory, scaling = function.memory, function.scaling
+    memory, scaling, what_if = function.memory, function.scaling, function.what_if
     return {
         "name": function.name,
         "kind": function.kind,
@@ -103,6 +103,12 @@ def _function(function: AuditedFunction) -> dict[str, Any]:
             "points": [_camel_case(point) | {"memory": point.memory} for point in scaling.points],
             "growing": [str(growth) for growth in scaling.growing],
         },
+        "whatIf": what_if
+        and {
+            "reason": what_if.reason,
+            "table": [what_if.heads(), *what_if.rows()],
+            "notes": what_if.notes(),
+        },
         "codes": [remark.code for remark in function.findings],
     }
 
@@ -114,7 +120,10 @@ def _camel_case(value: Any) -> dict[str, Any]:
 
 
 def _leaf(leaf: Leaf, function: AuditedFunction) -> dict[str, Any]:
+    words = across(leaf)
     state = "varies" if not leaf.is_equal else "stacked" if leaf.is_split else "replicated"
+    if words.startswith(("unknown", "not used")):
+        state = "unknown"
     return {
         "path": leaf.path,
         "type": leaf.type,
@@ -123,7 +132,7 @@ def _leaf(leaf: Leaf, function: AuditedFunction) -> dict[str, Any]:
         "spec": leaf.spec,
         "bytes": leaf.bytes_a_device,
         "state": state,
-        "across": across(leaf),
+        "across": words,
         "copies": leaf.stacked_copies,
         "moved": leaf.moved,
         "parts": parts(leaf, function),

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from pmapx._src import errors
 from pmapx._src.audit import donation, findings
 from pmapx._src.audit import subject as subjects
+from pmapx._src.audit import what_if as what_ifs
 from pmapx._src.audit.hlo import collectives, dataflow, parser
 from pmapx._src.audit.report.audit_report import (
     AuditedFunction,
@@ -55,9 +56,12 @@ def report_on(
     scaling: str | Sequence[str] = (),
     build: Build | None = None,
     scale: Scale | None = None,
+    what_if: str | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> AuditReport:
     """Audits one function for one set of arguments."""
+    if what_if not in (None, "fsdp"):
+        raise errors.UnknownWhatIf(what_if)
     topologies = several(scaling)
     if build is not None and topology is None:
         f, args, kwargs = built(build, jax.devices())
@@ -81,10 +85,11 @@ def report_on(
         if topology is not None:  # Where inputs are placed here does not matter there.
             history = dataclasses.replace(history, moved=())
     assumptions = interconnect.fabric_of(subject.devices).assumptions()
-    return assemble([examine(subject, history)], topology=topology, assumptions=assumptions)
+    function = examine(subject, history, what_if is not None)
+    return assemble([function], topology=topology, assumptions=assumptions)
 
 
-def examine(subject: Subject, history: History) -> AuditedFunction:
+def examine(subject: Subject, history: History, with_fsdp: bool = False) -> AuditedFunction:
     """Audits a compiled program."""
     arguments, outputs = _leaves(subject)
     function = AuditedFunction(
@@ -104,6 +109,7 @@ def examine(subject: Subject, history: History) -> AuditedFunction:
         capacity=subject.capacity,
         grown=subject.grown,
         exceeded=subject.exceeded,
+        what_if=what_ifs.fsdp(subject, arguments) if with_fsdp else None,
     )
     return dataclasses.replace(function, findings=findings.about(function))
 
@@ -175,19 +181,17 @@ def exchanges(subject: Subject) -> Iterator[Exchange]:
 
 
 def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
-    # None for an argument of which only the shape was passed, or whose values prove nothing.
     differs = [
         array_shardings.axes_that_differ(value, sharding)
         for value, sharding in zip(subject.values, subject.in_shardings, strict=True)
     ]
-    constant = {
-        index
-        for index, axes in enumerate(differs)
-        if axes is not None and not axes and not array_shardings.could_differ(subject.values[index])
-    }
-    differs = [None if index in constant else axes for index, axes in enumerate(differs)]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
+    equal = {index for index, axes in enumerate(differs) if axes is not None and not axes}
+    constant = {k for k in equal if not array_shardings.could_differ(subject.values[k])}
+    only_read = equal - constant - carried.keys()
+    # None for an argument of which only the shape was passed, or whose equal shards prove nothing.
+    differs = [None if k in constant | only_read else axes for k, axes in enumerate(differs)]
     out_paths = subjects.output_paths(subject.out_types)
     given = [
         whole_program.Argument(
@@ -214,6 +218,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
             _argument(subject, index, split[index], given[index].differs),
             is_compared=differs[index] is not None,
             is_constant=index in constant,
+            is_only_read=index in only_read,
             carried=out_paths[carried[index]] if index in carried else None,
             is_kept_equal=index in kept,
         )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding
 
+from pmapx._src.audit import per_device
+from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.scaling_table import Scaling
-from pmapx._src.audit.topology import interconnect, retrace_jit
-from pmapx._src.audit.topology.compile_for import Build, compile_for
+from pmapx._src.audit.topology import interconnect, remap_pmap, retrace_jit
+from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
 from pmapx._src.audit.topology.growing_arguments import Scale
 from pmapx._src.map import multiprocess_call
 from pmapx._src.map.cache_info import CallStatistics
@@ -47,6 +50,8 @@ class Subject:
       unused: the arguments that the program does not use.
       grown: the arguments that are larger on the target topology than here.
       exceeded: the compiler's message if the program does not fit; ``compiled`` is None then.
+      per_device: the body of a pmap or ``shard_map``, or why there is none that can be used alone.
+      again: compiles a jitted function with other shardings.
     """
 
     name: str
@@ -69,6 +74,8 @@ class Subject:
     unused: frozenset[int] = frozenset()
     grown: tuple[str, ...] = ()
     exceeded: str | None = None
+    per_device: PerDevice | str | None = None
+    again: Callable[..., CompiledForTopology] | None = None
 
     @property
     def axis_sizes(self) -> dict[str, int]:
@@ -157,6 +164,7 @@ def of_executable(
         compile_seconds=compile_seconds,
         varying=varying if program.as_shards else None,
         unused=_unused(executable.compiled),
+        per_device=per_device.of_pmap(programs, call.signature),
     )  # fmt: skip
 
 
@@ -173,7 +181,9 @@ def of_traced(
     started = time.perf_counter()
     compiled = lowered.compile()
     seconds = time.perf_counter() - started
-    return _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
+    subject = _of_stages(f, traced, lowered, compiled, args, kwargs, seconds)
+    again = functools.partial(compile_for, f, args, subject.devices, kwargs=kwargs)
+    return dataclasses.replace(subject, again=again)
 
 
 def of_topology(
@@ -185,13 +195,20 @@ def of_topology(
     scale: Scale | None = None,
 ) -> Subject:
     """Compiles a function ahead of time for a target topology."""
-    there = compile_for(f, args, topology, kwargs=kwargs, build=build, scale=scale)
+    again = functools.partial(
+        compile_for, f, args, topology, kwargs=kwargs, build=build, scale=scale
+    )
+    there = again()
     subject = _of_stages(
         there.mapped, there.traced, there.lowered, there.compiled, there.args, dict(there.kwargs),
         there.compile_seconds, there.mesh,
     )  # fmt: skip
-    kind = "pmapx.pmap" if is_pmapped(there.mapped) else subject.kind
-    return dataclasses.replace(subject, kind=kind, grown=there.grown, exceeded=there.needed)
+    if (programs := remap_pmap.programs_of(there.mapped)) is not None:
+        reader = Reader(programs.function, programs.parameters, programs.options.static_argnums)
+        signature = reader.read(there.args, dict(there.kwargs)).signature
+        body = per_device.of_pmap(programs, signature)
+        subject = dataclasses.replace(subject, kind="pmapx.pmap", per_device=body)
+    return dataclasses.replace(subject, grown=there.grown, exceeded=there.needed, again=again)
 
 
 def _of_stages(
@@ -235,6 +252,7 @@ def _of_stages(
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
         unused=frozenset() if compiled is None else _unused(compiled),
+        per_device=per_device.of_shard_map(f, traced.jaxpr),
     )
 
 

@@ -71,6 +71,11 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     metavar="MODULE:FUNCTION",
     help="Audit what FUNCTION(devices) returns, a function and its arguments; no PROGRAM is run.",
 )
+@click.option(
+    "--what-if",
+    type=click.Choice(["fsdp"]),
+    help="Also show the cost with the state of each step sharded over the data axis.",
+)
 @click.option("--json", "json_path", type=_FILE, help="Write the report as JSON.")
 @click.option("--html", "html_path", type=_FILE, help="Write the report as an HTML page.")
 @click.option("--save", type=_FILE, help="Write the figures as a baseline for --compare.")
@@ -108,6 +113,7 @@ def command(
     fixed: tuple[str, ...],
     scale: tuple[str, ...],
     build: str | None,
+    what_if: str | None,
     json_path: str | None,
     html_path: str | None,
     save: str | None,
@@ -133,10 +139,11 @@ def command(
       pmapx audit --topology v5e:16x16 --json audit.json -- python train.py
       pmapx audit --scaling v5e:8,64,256 --fixed params train.py
       pmapx audit --topology v5p:8x8x8 --build train:build
+      pmapx audit --what-if fsdp --topology v5e:16x16 train.py
       pmapx audit --save baseline.json train.py
       pmapx audit --compare baseline.json --scaling v5e:8,256 train.py
     """
-    request = _request(ctx, topology, scaling, fixed, scale, build)
+    request = _request(ctx, topology, scaling, fixed, scale, build, what_if)
     argv = _command_line(ctx, program, is_module, build)
     try:
         for path in filter(None, (json_path, html_path, save)):
@@ -190,6 +197,7 @@ def _request(
     fixed: Sequence[str],
     scale: Sequence[str],
     build: str | None,
+    what_if: str | None,
 ) -> Request:
     """Checks the options before the program runs."""
     scales: dict[str, int | None] = dict.fromkeys(fixed)
@@ -209,7 +217,7 @@ def _request(
                 check(name)
     except (errors.PmapxError, ValueError) as error:
         fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
-    return Request(named, tuple(wanted), scales, build)
+    return Request(named, tuple(wanted), scales, build, what_if)
 
 
 def _command_line(

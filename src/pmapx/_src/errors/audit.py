@@ -20,3 +20,17 @@ class CannotAudit(PmapxError, TypeError, code="PMX691"):
             fix="pass the pmapped function and then its arguments: "
             "pmapx.audit(step, state, batch).",
         )
+
+
+class UnknownWhatIf(PmapxError, ValueError, code="PMX692"):
+    """The what_if of pmapx.audit is not known.
+
+    There is one: ``"fsdp"``, the cost with parameters and optimizer state sharded over the data
+    axis.
+    """
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(
+            f"audit got what_if={given!r}.",
+            fix='pass what_if="fsdp", or leave it out.',
+        )

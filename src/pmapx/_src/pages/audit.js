@@ -114,6 +114,7 @@
       exchanges(made, at),
       memory(made),
       scaling(made),
+      whatIf(made),
     );
     return box;
   }
@@ -153,7 +154,7 @@
             element(
               "td",
               {},
-              element("span", { class: `badge ${leaf.state}` }, { stacked: "equal shards", replicated: "replicated", varies: "varies" }[leaf.state]),
+              element("span", { class: `badge ${leaf.state}` }, { stacked: "equal shards", replicated: "replicated", varies: "varies", unknown: leaf.across }[leaf.state]),
               " ",
               leaf.copies ? `${bytes(leaf.copies)} of copies` : leaf.state === "varies" && leaf.across !== "varies" ? foreign(leaf.across.slice(7)) : null,
               leaf.moved ? element("span", { class: "moved" }, "transferred: ", foreign(leaf.moved)) : null,
@@ -237,6 +238,19 @@
       ),
       made.scaling.growing.length ? element("p", { class: "words" }, "Grows with the number of devices:") : null,
       said,
+    ];
+  }
+
+  function whatIf(made) {
+    if (!made.whatIf) return null;
+    const { reason, table, notes } = made.whatIf;
+    const title = element("h3", {}, "With parameters and optimizer state sharded (FSDP)");
+    if (reason) return [title, element("p", { class: "words" }, foreign(reason))];
+    const line = (kind) => (row) => element("tr", {}, row.map((cell, index) => element(kind, index ? { class: "number" } : {}, foreign(cell))));
+    return [
+      title,
+      element("div", { class: "wide" }, element("table", { class: "scaling" }, element("thead", {}, table.slice(0, 1).map(line("th"))), element("tbody", {}, table.slice(1).map(line("td"))))),
+      element("ul", { class: "notes" }, notes.map((note) => element("li", {}, foreign(note)))),
     ];
   }
 

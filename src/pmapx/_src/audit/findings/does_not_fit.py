@@ -13,7 +13,7 @@ class DoesNotFit(Finding):
     The compiler for TPUs refuses such a program with ``RESOURCE_EXHAUSTED``; on a GPU it fails when
     it runs. The finding names the largest arrays that a device holds.
 
-    What to do: shard the largest arrays (FSDP for parameters, ZeRO for the optimizer's state),
+    What to do: shard the largest arrays (``pmapx audit --what-if fsdp`` shows what that saves),
     donate the state, use a smaller batch per device, recompute activations with ``jax.checkpoint``,
     or use a device with more memory.
     """

@@ -21,8 +21,7 @@ class StackedReplicas(Finding):
     one copy with ``pmapx.unreplicate``.
 
     Shards count as equal if the function returns equal shards whenever it gets equal ones, and the
-    values that were passed do not differ. An argument that is only read counts if its values are
-    equal and not constant, beside a batch whose values differ: data made up for an audit proves
+    values that were passed do not differ. Constant values, and arguments that are only read, prove
     nothing.
     """
 
@@ -30,13 +29,8 @@ class StackedReplicas(Finding):
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         sharded = [leaf for leaf in function.arguments if leaf.is_split and not leaf.is_unused]
-        has_batch = any(leaf.is_compared and not leaf.is_equal for leaf in sharded)
         # What a call makes vary cannot be passed replicated: that is PMX609.
-        stacked = [
-            leaf
-            for leaf in sharded
-            if leaf.is_equal and (leaf.is_kept_equal if leaf.carried else has_batch)
-        ]
+        stacked = [leaf for leaf in sharded if leaf.is_equal and leaf.is_kept_equal]
         if not stacked or len(stacked) == len(sharded):
             return
         copies = sum(leaf.stacked_copies for leaf in stacked)

@@ -1,3 +1,5 @@
-"""The report of an audit: ``audit_report`` and ``scaling_table`` are its data, which
-``merge_reports`` merges over processes; ``as_text`` and ``as_html`` render it, with ``formatting``.
+"""The report of an audit.
+
+``audit_report``, ``scaling_table`` and ``what_if_table`` are its data. ``as_text`` renders it, with
+``formatting``, and ``baseline`` compares it with an earlier one.
 """

@@ -73,6 +73,9 @@ def _function(function: AuditedFunction) -> Iterator[str]:
         yield ""
         yield "  on more devices, per device:"
         yield from _indented([*function.scaling.rows(), *function.scaling.words()])
+    if function.what_if is not None:
+        yield ""
+        yield from _indented(function.what_if.lines())
 
 
 def _history(function: AuditedFunction) -> str:
@@ -115,8 +118,9 @@ def across(leaf: Leaf) -> str:
         return f"equal shards: {in_bytes(leaf.stacked_copies)} of copies"
     if leaf.is_equal:
         return "replicated"
-    if leaf.is_constant and leaf.is_split:
-        return "unknown: its values are constant"
+    if leaf.is_split and (leaf.is_constant or leaf.is_only_read):
+        why = "its values are constant" if leaf.is_constant else "equal in this call, and only read"
+        return f"unknown: {why}"
     at = f", made at {leaf.made_at}" if leaf.lacks_a_reduction and leaf.made_at else ""
     return f"varies since {leaf.since}{at}" if leaf.since else "varies"
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pmapx._src.audit.hlo.collectives import Collective
 from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Scaling
+from pmapx._src.audit.report.what_if_table import WhatIf
 from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class Leaf:
       varies_over: the mesh axes along which devices hold different values; empty if all are proven
         to hold the same.
       since: what makes it vary, if it does.
-      is_compared: whether the values that were passed were compared, not just the types.
+      is_compared: whether the values that were passed were compared, and count.
       is_constant: whether they are constant, so that equal shards prove nothing.
+      is_only_read: whether its shards are equal in this call, which proves nothing of an argument
+        that is not state.
       stacked_copies: the bytes, over all devices, of shards that equal another device's.
       moved: why it has to be transferred before the program runs, if it has to.
       carried: the output that has its structure and shapes, for an argument that is state.
@@ -66,6 +69,7 @@ class Leaf:
     made_at: str | None = None
     is_unused: bool = False
     is_constant: bool = False
+    is_only_read: bool = False
 
     @property
     def is_equal(self) -> bool:
@@ -276,6 +280,7 @@ class AuditedFunction:
       capacity: the bytes of memory of a device, if that is known.
       grown: the arguments that are larger on the target topology than here.
       exceeded: the compiler's message if the program does not fit into the memory of a device.
+      what_if: its cost with FSDP, if requested.
     """
 
     name: str
@@ -296,6 +301,7 @@ class AuditedFunction:
     capacity: int | None = None
     grown: tuple[str, ...] = ()
     exceeded: str | None = None
+    what_if: WhatIf | None = None
 
     @property
     def device_count(self) -> int:

@@ -30,6 +30,7 @@ class AuditedCalls:
       static_argnums: the positions of its static arguments.
       is_keyed_by_placement: whether a program is compiled for the placement of its inputs.
       is_placed_here: whether the program is compiled for the devices that its inputs are on.
+      with_fsdp: whether the cost with FSDP is wanted.
       skipped: why signatures could not be audited.
     """
 
@@ -45,6 +46,7 @@ class AuditedCalls:
         self.mapped_at = mapped_at
         self.record = record
         self.is_placed_here = True
+        self.with_fsdp = False
         # Input placement is part of the cache key of jax.jit, and not of pmapx.
         self.is_keyed_by_placement = record is None
         self.skipped: list[str] = []
@@ -66,7 +68,7 @@ class AuditedCalls:
             subject = make(args, kwargs)
             if subject is not None:
                 latest = self._order[-1] if self._order else None
-                signature = _Signature(subject, key, latest)
+                signature = _Signature(subject, key, latest, self.with_fsdp)
                 self._seen[key] = signature
                 self._order.append(signature)
         known = self._seen[key]
@@ -122,14 +124,16 @@ class AuditedCalls:
 class _Signature:
     """One signature of a function: the audit of its program, and inputs transferred for it."""
 
-    def __init__(self, subject: Subject, key: Any, before: _Signature | None) -> None:
+    def __init__(
+        self, subject: Subject, key: Any, before: _Signature | None, with_fsdp: bool
+    ) -> None:
         self.key = key
         self.reason = "first call" if before is None else _difference(before.key, key, subject)
-        self.function = examine.examine(subject, History())
+        self.function = examine.examine(subject, History(), with_fsdp)
         self.assumptions = interconnect.fabric_of(subject.devices).assumptions()
         # The arrays of the call are not kept alive.
         self.subject = dataclasses.replace(
-            subject, values=(), arguments=((), {}), compiled=None, jaxpr=None
+            subject, values=(), arguments=((), {}), compiled=None, jaxpr=None, again=None
         )
         self.moved: tuple[MovedInput, ...] = ()
 

@@ -20,7 +20,15 @@ def main() -> None:
         where = request.topology or "the devices of this machine"
         progress(f"compiling {request.build} for {where}")
         report = examine.report_on(
-            None, (), {}, request.topology, request.scaling, build, request.scale, progress
+            None,
+            (),
+            {},
+            request.topology,
+            request.scaling,
+            build,
+            request.scale,
+            request.what_if,
+            progress,
         )
     except PmapxError as error:
         sys.exit(f"pmapx: {str(error).partition(chr(10) + '  code:')[0]}")

@@ -69,6 +69,7 @@ class AuditListener(Listener):
 
     def _note(self, function: AuditedCalls) -> None:
         function.is_placed_here = self._request.topology is None
+        function.with_fsdp = self._request.what_if is not None
         self._functions.append(function)
 
     def call(self, call: Call) -> Any:

@@ -24,12 +24,14 @@ class Request:
       scaling: the topologies of the table.
       scale: by the name of an argument, the dimension that grows, or None if it keeps its shape.
       build: a function as ``module:name`` that builds a function and its arguments for devices.
+      what_if: ``fsdp`` for the cost of each step with its state sharded.
     """
 
     topology: str | None = None
     scaling: tuple[str, ...] = ()
     scale: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
     build: str | None = None
+    what_if: str | None = None
 
     def in_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         return {**env, _VARIABLE: json.dumps(dataclasses.asdict(self))}

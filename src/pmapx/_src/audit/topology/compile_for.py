@@ -64,6 +64,7 @@ def compile_for(
     kwargs: Mapping[str, Any] | None = None,
     build: Build | None = None,
     scale: Scale | None = None,
+    reshard: Callable[[retrace_jit.Placed], retrace_jit.Placed] | None = None,
 ) -> CompiledForTopology:
     """Compiles a mapped function ahead of time for a target topology.
 
@@ -80,6 +81,7 @@ def compile_for(
         for them, in place of ``mapped`` and ``args``.
       scale: by the name of an argument, the dimension that grows, or None if it keeps its shape;
         others are inferred from the program.
+      reshard: replaces the shardings of a jitted function.
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -90,8 +92,13 @@ def compile_for(
     devices = devices_of(topology) if isinstance(topology, str) else tuple(topology)
     start = time.perf_counter()
     if build is not None:
-        mapped, positional, named = built(build, devices)
-        there = _as_it_is(mapped, positional, named)
+        mapped, args, kwargs = built(build, devices)
+    if reshard is not None:
+        there = retrace_jit.traced_on(
+            mapped, tuple(args), dict(kwargs or {}), devices, scale, reshard
+        )
+    elif build is not None:
+        there = _as_it_is(mapped, tuple(args), dict(kwargs or {}))
     elif (programs := remap_pmap.programs_of(mapped)) is not None:
         there = remap_pmap.traced_on(programs, tuple(args), dict(kwargs or {}), devices, scale)
     elif hasattr(mapped, "trace") and hasattr(mapped, "__wrapped__"):
@@ -102,20 +109,26 @@ def compile_for(
             "JAX 0.10 on, or under pmapx.install())"
         )
         raise errors.CannotRebuild(describe.function_name(mapped), problem)
-    compiled, needed = None, None
     with jax.set_mesh(there.mesh):
         lowered = there.traced.lower()
-        try:
-            compiled = lowered.compile()
-        except RuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            needed = str(error)
+        compiled, needed = compiled_or_needed(lowered)
     seconds = time.perf_counter() - start
     return CompiledForTopology(
         mapped, devices, there.args, there.kwargs, there.mesh, there.traced, lowered, compiled,
         seconds, needed, there.grown,
     )  # fmt: skip
+
+
+def compiled_or_needed(
+    lowered: jax.stages.Lowered,
+) -> tuple[jax.stages.Compiled | None, str | None]:
+    """Compiles a program; if it needs more memory than a device has, returns that message."""
+    try:
+        return lowered.compile(), None
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return None, str(error)
 
 
 def built(

@@ -39,6 +39,7 @@ class Exponents:
 
     def __init__(self) -> None:
         self._parents: list[Dimension] = [(_CONSTANT, 0)]
+        self.conflicts = 0
 
     def unknown(self) -> Dimension:
         self._parents.append((len(self._parents), 0))
@@ -60,9 +61,10 @@ class Exponents:
         return offset if root == _CONSTANT else None
 
     def equate(self, one: Dimension, other: Dimension) -> None:
-        """Notes that two exponents are equal; what is known already is kept."""
+        """Notes that two exponents are equal; what is known already is kept, as a conflict."""
         (first, a), (second, b) = self.find(one), self.find(other)
         if first == second:
+            self.conflicts += a != b
             return
         if first == _CONSTANT:
             first, a, second, b = second, b, first, a

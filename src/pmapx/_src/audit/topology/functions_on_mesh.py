@@ -16,6 +16,8 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
+from pmapx._src.watch.transforms import Watched
+
 _JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
 
 
@@ -136,6 +138,8 @@ def _are_devices(value: Any) -> bool:
 
 
 def _is_jitted(value: Any) -> bool:
+    if isinstance(value, Watched):  # In a program that is audited while it runs.
+        return value.made_function.kind == "jit"
     return callable(getattr(type(value), "lower", None)) and hasattr(value, "__wrapped__")
 
 

@@ -48,6 +48,26 @@ def exponents_of(
       scale: what the user gives.
     """
     given = [_as_named(leaf, scale or {}) for leaf in given]
+    walk, inputs = _walked(jaxpr, axis, given, carried)
+    if walk.exponents.conflicts and not scale:
+        # A body may need a dimension that is not sharded to be as large as the axis.
+        free = [dataclasses.replace(leaf, exponents=_with_open(leaf)) for leaf in given]
+        looser, their_inputs = _walked(jaxpr, axis, free, carried)
+        if looser.exponents.conflicts < walk.exponents.conflicts:
+            walk, inputs = looser, their_inputs
+    if size is not None:
+        _decide_by_use(walk, size, given, inputs, {argument for argument, _ in carried})
+    return [tuple(walk.exponents.value(each) or 0 for each in leaf) for leaf in inputs]
+
+
+def _with_open(leaf: Given) -> tuple[int | None, ...]:
+    return tuple(None if exponent == 0 else exponent for exponent in leaf.exponents)
+
+
+def _walked(
+    jaxpr: ClosedJaxpr, axis: Any, given: Sequence[Given], carried: Sequence[tuple[int, int]]
+) -> tuple[Walk, list[list[Dimension]]]:
+    """Relates the dimensions of the arguments by a walk through the program."""
     walk = Walk(axis)
     unknown, known = walk.exponents.unknown, walk.exponents.known
     inputs = [
@@ -60,9 +80,7 @@ def exponents_of(
     outputs = walk.jaxpr(jaxpr.jaxpr, [*constants, *inputs])
     for argument, output in carried:
         walk.equate(inputs[argument], outputs[output])
-    if size is not None:
-        _decide_by_use(walk, size, given, inputs, {argument for argument, _ in carried})
-    return [tuple(walk.exponents.value(each) or 0 for each in leaf) for leaf in inputs]
+    return walk, inputs
 
 
 def _as_named(leaf: Given, scale: Scale) -> Given:
@@ -111,6 +129,8 @@ def _decide_by_use(
         for k, dimension in enumerate(leaf):
             root, _ = exponents.find(dimension)
             exponent = exponents.value(dimension)
+            if given[index].exponents[k] is not None:
+                continue  # It is not sharded.
             if exponent is None:
                 together.setdefault(root, []).append((index, k))
             elif exponent == 1 and index not in carried:

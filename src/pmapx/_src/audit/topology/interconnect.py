@@ -16,34 +16,37 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """The interconnect of devices of one kind.
+    """What is published of devices of one kind: interconnect and memory.
 
     Attributes:
       pattern: a pattern of JAX's name for the kind.
       name: the name of the link.
-      bytes_a_second: the bandwidth of a device along one ring, both directions together.
-      reach: how many devices it connects; None if there is no limit.
-      hop_seconds: the latency of a hop, if it is published.
+      bytes_a_second: the bandwidth of a chip along one ring, both directions together.
       figure: the published figure that this comes from.
       source: where it is published.
-      dcn_bytes_a_second: a device's share of its host's bandwidth on the data center network (DCN),
-        which connects slices; None if that is not published.
-      memory: the bytes of memory (HBM) of a device.
-      wraps: the axes of a slice that have wraparound links: those of a length that this divides;
-        if ``wraps_together``, only in a slice of cubes of this length.
+      memory: the bytes of memory (HBM) of a device; None: the device reports it.
+      wraps: an axis of a slice has wraparound links if this divides its length; None: it has.
+      wraps_together: whether it has them only in a slice of full cubes of this length.
+      dcn_bits_a_second: a device's share of the data center network (DCN), which connects slices;
+        None if that is not published.
+      reach: how many devices the link connects; None if there is no limit.
     """
 
     pattern: str
     name: str
     bytes_a_second: float
-    reach: int | None
-    hop_seconds: float
     figure: str
     source: str
-    dcn_bytes_a_second: float | None = None
     memory: int | None = None
     wraps: int | None = None
     wraps_together: bool = False
+    dcn_bits_a_second: float | None = None
+    reach: int | None = None
+
+    @property
+    def hop_seconds(self) -> float:
+        """The latency of a hop; 0 if none is published."""
+        return ICI_HOP_SECONDS if self.name == "ICI" else 0.0
 
     def has_wraparound(self, length: int, torus: Sequence[int]) -> bool:
         """Tells whether an axis of a slice is a ring.
@@ -63,46 +66,50 @@ class Link:
 
 
 _TPU = "https://cloud.google.com/tpu/docs"
+_BOOK = "https://jax-ml.github.io/scaling-book"
 _CACM = "https://doi.org/10.1145/3360307"
-_HOP = 1e-6  # "about 1us per hop": https://jax-ml.github.io/scaling-book/sharding/
-
+_NVIDIA = "https://www.nvidia.com/en-us/data-center"
 _GIB = 2**30
 
+# An ICI ring uses two links of a chip, one each way. A device of JAX is a chip, but half of one on
+# v2, v3 and tpu7x: memory and DCN are those of a half.
+# Wraparound: a slice of full 4x4x4 cubes, or an axis of 16 on a v5e and v6e (_BOOK/tpus); a v2 and
+# v3 only along the full length of a pod, 16x16 and 32x32 chips.
+# DCN per pod of 256 chips: 6.4 Tbit/s for v5e, 25.6 for v6e; per chip: 50 Gbit/s for v5p, 100 for
+# tpu7x (the pages in the table); 25 GB/s for a host of 4 v4 chips (_BOOK/tpus).
+# A v5p has 96 GiB, of which libtpu reserves one (_TPU/v5p).
 LINKS = (
-    Link(r"TPU v2", "ICI", 2 * 62e9, None, _HOP, "496 Gbit/s a link and direction", _CACM,
-         memory=8 * _GIB, wraps=16),
-    Link(r"TPU v3", "ICI", 2 * 82e9, None, _HOP, "656 Gbit/s a link and direction", _CACM,
-         memory=16 * _GIB, wraps=32),
-    Link(r"TPU v4", "ICI", 2 * 50e9, None, _HOP, "2400 Gbit/s a chip, 6 links", f"{_TPU}/v4",
-         memory=32 * _GIB, wraps=4, wraps_together=True),
-    Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, None, _HOP,
-         "400 GB/s a chip, both directions, 4 links", f"{_TPU}/v5e", 25e9 / 8,
-         memory=16 * _GIB, wraps=16),
-    Link(r"TPU v5p?$", "ICI", 2 * 100e9, None, _HOP, "4800 Gbit/s a chip, 6 links",
-         f"{_TPU}/v5p", 50e9 / 8, memory=95 * _GIB, wraps=4, wraps_together=True),
-    Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, None, _HOP,
-         "800 GB/s a chip, both directions, 4 links", f"{_TPU}/v6e", 100e9 / 8,
-         memory=32 * _GIB, wraps=16),
-    Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, None, _HOP,
-         "1200 GB/s a chip, both directions, 6 links", f"{_TPU}/tpu7x",
-         memory=96 * _GIB, wraps=4, wraps_together=True),
-    Link(r"V100-SXM", "NVLink 2", 150e9, 8, 0.0, "300 GB/s a GPU, both directions",
-         "https://www.nvidia.com/en-us/data-center/v100/"),
-    Link(r"A100-SXM", "NVLink 3", 300e9, 8, 0.0, "600 GB/s a GPU, both directions",
-         "https://www.nvidia.com/en-us/data-center/a100/"),
-    Link(r"H100(?!.*PCIe)", "NVLink 4", 450e9, 8, 0.0, "900 GB/s a GPU, both directions",
-         "https://www.nvidia.com/en-us/data-center/h100/"),
-    Link(r"H200(?!.*NVL)", "NVLink 4", 450e9, 8, 0.0, "900 GB/s a GPU, both directions",
-         "https://www.nvidia.com/en-us/data-center/h200/"),
-    Link(r"B200", "NVLink 5", 900e9, 8, 0.0, "1800 GB/s a GPU, both directions",
-         "https://www.nvidia.com/en-us/data-center/dgx-b200/"),
+    Link(r"TPU v2", "ICI", 2 * 62e9, "496 Gbit/s a link and direction", _CACM, 8 * _GIB, 16),
+    Link(r"TPU v3", "ICI", 2 * 82e9, "656 Gbit/s a link and direction", _CACM, 16 * _GIB, 32),
+    Link(r"TPU v4", "ICI", 2 * 50e9, "50 GB/s a link and direction, 6 links",
+         "https://arxiv.org/abs/2304.01433", 32 * _GIB, 4, True, 50e9),
+    Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, "400 GB/s a chip, both directions, 4 links",
+         f"{_TPU}/v5e", 16 * _GIB, 16, dcn_bits_a_second=25e9),
+    Link(r"TPU v5p?$", "ICI", 2 * 100e9, "1200 GB/s a chip, both directions, 6 links",
+         f"{_TPU}/v5p", 95 * _GIB, 4, True, 50e9),
+    Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, "800 GB/s a chip, both directions, 4 links",
+         f"{_TPU}/v6e", 32 * _GIB, 16, dcn_bits_a_second=100e9),
+    Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, "1200 GB/s a chip, both directions, 6 links",
+         f"{_TPU}/tpu7x", 96 * _GIB, 4, True, 50e9),
+    Link(r"V100-SXM", "NVLink 2", 150e9, "300 GB/s a GPU, both directions", f"{_NVIDIA}/v100/",
+         reach=8),
+    Link(r"A100-SXM", "NVLink 3", 300e9, "600 GB/s a GPU, both directions", f"{_NVIDIA}/a100/",
+         reach=8),
+    Link(r"H100(?!.*PCIe)", "NVLink 4", 450e9, "900 GB/s a GPU, both directions",
+         f"{_NVIDIA}/h100/", reach=8),
+    Link(r"H200(?!.*NVL)", "NVLink 4", 450e9, "900 GB/s a GPU, both directions",
+         f"{_NVIDIA}/h200/", reach=8),
+    Link(r"GB200", "NVLink 5", 900e9, "1800 GB/s a GPU, both directions",
+         f"{_NVIDIA}/gb200-nvl72/", reach=72),
+    Link(r"B200", "NVLink 5", 900e9, "1800 GB/s a GPU, both directions", f"{_NVIDIA}/dgx-b200/",
+         reach=8),
 )  # fmt: skip
-"""On a TPU a ring uses two of a chip's links, one for each direction of travel; through an NVSwitch
-a GPU sends to any other with all it has. The memory of a GPU is asked of the GPU itself."""
+"""Through an NVSwitch a GPU sends to any other with all of its links."""
 
+ICI_HOP_SECONDS = 1e-6  # "typically around 1us": _BOOK/sharding
+# The tail latency of a short message in Google's data centers at full load, under 50 us and three
+# times the least (https://research.google/pubs/pub49448/). An all-reduce sends two.
 DCN_SECONDS = 50e-6
-"""The latency of a message over DCN, twice for an all-reduce: the tail latency of short messages in
-Google's data centers (https://doi.org/10.1145/3387514.3406591)."""
 
 
 def link_of(device_kind: str) -> Link | None:
@@ -164,10 +171,10 @@ class Fabric:
         within = self._seconds_within(link, kind, sent - between, group_size // slices)
         if slices == 1:
             return within
-        if link.dcn_bytes_a_second is None:
+        if link.dcn_bits_a_second is None:
             return None
         rounds = 2 if kind == "all-reduce" else 1
-        return max(within, between / link.dcn_bytes_a_second + rounds * DCN_SECONDS)
+        return max(within, 8 * between / link.dcn_bits_a_second + rounds * DCN_SECONDS)
 
     def _seconds_within(self, link: Link, kind: str, sent: int, members: int) -> float:
         if members <= 1:
@@ -237,9 +244,9 @@ class Fabric:
         return assumed
 
     def _assumptions_between(self, link: Link) -> list[str]:
-        if link.dcn_bytes_a_second is None:
+        if link.dcn_bits_a_second is None:
             return [f"The {self.slices} slices are connected by DCN, of unknown rate: no estimate."]
-        rate = f"{link.dcn_bytes_a_second / 1e9:.3g} GB/s"
+        rate = f"{link.dcn_bits_a_second / 8e9:.3g} GB/s"
         return [
             f"The {self.slices} slices are connected by DCN, {rate} per device (its share of its "
             f"host's network cards: {link.source}), {DCN_SECONDS * 1e6:.0f} us a message.",

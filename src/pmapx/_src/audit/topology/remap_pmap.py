@@ -17,7 +17,13 @@ from pmapx._src.audit.topology.growing_arguments import (
     exponents_of,
     is_part,
 )
-from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names
+from pmapx._src.audit.topology.retraced import (
+    Retraced,
+    divided,
+    explained,
+    grown_names,
+    grown_size,
+)
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.pmap import PmapImpl
@@ -120,11 +126,14 @@ def _shapes(
         exponents = (1 if k == axis else other for k in range(len(shape)))
         given.append(Given(path, shape, tuple(exponents)))
     found = exponents_of(traced.jaxpr, program.mesh.axis_names[0], None, given, carried)
+
+    def there(path: str, n: int, exponent: int) -> int:
+        if exponent < 0:
+            return divided(programs.function, path, sizes[0] * n, sizes[1])
+        return grown_size(n, *sizes, exponent)
+
     return [
-        tuple(
-            divided(programs.function, path, sizes[0] * n, sizes[1]) if e < 0 and k != axis else n
-            for k, (n, e) in enumerate(zip(shape, exponents, strict=True))
-        )
+        tuple(n if k == axis else there(path, n, exponents[k]) for k, n in enumerate(shape))
         for path, shape, axis, exponents in zip(paths, kept, in_axes, found, strict=True)
     ]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,10 +21,25 @@ from pmapx._src.audit import donation
 from pmapx._src.audit.topology import jit_shardings
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
-from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names
+from pmapx._src.audit.topology.retraced import (
+    Retraced,
+    divided,
+    explained,
+    grown_names,
+    grown_size,
+)
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
 from pmapx._src.trees import names as describe
+
+
+class Placed(NamedTuple):
+    """Arguments and outputs on a mesh, and which outputs take the place of which arguments."""
+
+    mesh: Mesh
+    leaves: Sequence[jax.ShapeDtypeStruct]
+    outputs: Sequence[NamedSharding | None]
+    carried: Mapping[int, int]
 
 
 def traced_on(
@@ -33,8 +48,9 @@ def traced_on(
     kwargs: dict[str, Any],
     devices: Sequence[jax.Device],
     scale: Scale | None = None,
+    reshard: Callable[[Placed], Placed] = lambda placed: placed,
 ) -> Retraced:
-    """Traces a jitted function for other devices."""
+    """Traces a jitted function for other devices, and with other shardings if asked to."""
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
@@ -63,7 +79,11 @@ def traced_on(
             leaves, given, exponents, own_specs, taken_specs, strict=True
         )
     ]
-    dynamic_args, named = jax.tree.unflatten(tree, there)
+    outputs = [
+        None if wanted is None else _on(mesh, wanted.spec, function) for wanted in asked.outputs
+    ]
+    placed = reshard(Placed(mesh, there, outputs, dict(carried)))
+    dynamic_args, named = jax.tree.unflatten(tree, placed.leaves)
     fun = on_mesh(jitted.__wrapped__, mesh)
 
     def with_static(*dynamic_args: Any, **kwargs: Any) -> Any:
@@ -78,14 +98,11 @@ def traced_on(
         for index, info in enumerate(infos)
         if any(leaf.donated for leaf in jax.tree.leaves(info))
     ]
-    outputs = [
-        None if wanted is None else _on(mesh, wanted.spec, function) for wanted in asked.outputs
-    ]
     out_tree = jax.tree.structure(here.out_info)
     again = jax.jit(
         with_static,
         donate_argnums=tuple(donated),
-        out_shardings=jax.tree.unflatten(out_tree, outputs) if any(outputs) else None,
+        out_shardings=jax.tree.unflatten(out_tree, placed.outputs) if any(placed.outputs) else None,
     )
     larger = grown_names(paths, [each.shape for each in given], [leaf.shape for leaf in there])
     with (
@@ -241,8 +258,8 @@ def _leaf_there(
     count = mesh.shape[mesh.axis_names[0]]
     shape = list(aval.shape)
     for k, is_sharded in enumerate(exponent is None for exponent in given.exponents):
-        if is_sharded and exponents[k] > 0:
-            shape[k] = shape[k] // size * count
+        if exponents[k] > 0:
+            shape[k] = grown_size(shape[k], size, count, exponents[k])
         elif is_sharded:
             divided(function, given.path, shape[k], count)
     return jax.ShapeDtypeStruct(

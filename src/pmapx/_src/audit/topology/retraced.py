@@ -56,3 +56,12 @@ def divided(function: str, path: str, size: int, count: int) -> int:
     if size % count:
         raise errors.UndividedState(function, path, size, count)
     return size // count
+
+
+def grown_size(size: int, before: int, after: int, exponent: int) -> int:
+    """Returns the size of a dimension that grows like a power of the number of devices.
+
+    >>> grown_size(24, 8, 16, 1), grown_size(64, 8, 16, 2)
+    (48, 256)
+    """
+    return size * after**exponent // before**exponent

@@ -1,0 +1,104 @@
+"""What a step costs now, and what it would cost with its state sharded.
+
+Nothing here needs JAX, like the rest of a report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from pmapx._src.audit.report.formatting import arrays, in_bytes, in_seconds, table
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a device holds and sends in a call.
+
+    Attributes:
+      arguments: the bytes of its shards, by part of the arguments.
+      outputs: the bytes of outputs that reuse no argument.
+      temporaries: what the compiler needs in between.
+      memory: what a device needs in all, as the compiler counts it.
+      collectives: how many run in a call, by kind.
+      sent: the bytes that a device sends.
+      seconds: an estimate of the time of the collectives; None if there is none.
+    """
+
+    arguments: Mapping[str, int]
+    outputs: int
+    temporaries: int
+    memory: int
+    collectives: Mapping[str, int]
+    sent: int
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class WhatIf:
+    """A step as it is, and with parameters and optimizer state sharded over the data axis (FSDP).
+
+    Attributes:
+      axis: the mesh axis of the batch.
+      devices: its size.
+      reason: why it cannot be computed; ``before`` and ``after`` are None then.
+      before: the cost of the step as it is; None if it does not fit.
+      after: the cost with FSDP; None if that does not fit either.
+      sharded: the arrays that are sharded, each with its new spec.
+      kept: the arrays that stay replicated: no dimension is divisible by the number of devices.
+      assumed: the arrays that are taken as equal on all devices, without a proof.
+    """
+
+    axis: str | None = None
+    devices: int = 0
+    reason: str | None = None
+    before: Cost | None = None
+    after: Cost | None = None
+    sharded: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    def heads(self) -> list[str]:
+        return ["per device", "now", f"FSDP over {self.axis}={self.devices}"]
+
+    def rows(self) -> list[list[str]]:
+        """The table: what, its figure now and with FSDP."""
+        costs = [self.before, self.after]
+        known = [cost for cost in costs if cost is not None]
+        groups = dict.fromkeys(name for cost in known for name in cost.arguments)
+        kinds = dict.fromkeys(name for cost in known for name in cost.collectives)
+        figures: list[tuple[str, Callable[[Cost], str]]] = [
+            *((name, lambda cost, of=name: in_bytes(cost.arguments.get(of, 0))) for name in groups),
+            ("outputs", lambda cost: in_bytes(cost.outputs)),
+            ("temporaries", lambda cost: in_bytes(cost.temporaries)),
+            ("memory", lambda cost: in_bytes(cost.memory)),
+            *(
+                (f"{kind}s", lambda cost, of=kind: str(cost.collectives.get(of, 0)))
+                for kind in kinds
+            ),
+            ("sent", lambda cost: in_bytes(cost.sent)),
+        ]
+        if any(each.seconds is not None for each in known):
+            figures.append(("time of collectives", lambda cost: in_seconds(cost.seconds)))
+        return [
+            [what, *("does not fit" if cost is None else shown(cost) for cost in costs)]
+            for what, shown in figures
+        ]
+
+    def notes(self) -> list[str]:
+        """What the table does not show."""
+        return [
+            f"{what}: {arrays(paths)}"
+            for what, paths in (
+                ("sharded", self.sharded),
+                ("stay replicated, no dimension divides", self.kept),
+                ("assumed to be equal on all devices", self.assumed),
+            )
+            if paths
+        ]
+
+    def lines(self) -> list[str]:
+        """The table as text."""
+        if self.reason is not None:
+            return [f"with FSDP: {self.reason}"]
+        return [*table(self.heads(), self.rows(), right=(1, 2)), *self.notes()]
