@@ -22,7 +22,7 @@ OPAQUE = "opaque"
 Step = str | tuple[int, int]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Definition:
     """One binding of a name or an attribute.
 

@@ -19,7 +19,7 @@ from pmapx._src.analysis.values import (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Reference:
     """A place where an outside object is named; ``by`` is import, attribute or name."""
 

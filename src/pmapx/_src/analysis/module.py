@@ -7,7 +7,7 @@ import bisect
 import functools
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import definitions, known_calls, known_names
+from pmapx._src.analysis import definitions, known_calls, known_names, syntax
 from pmapx._src.analysis.facts import Facts
 from pmapx._src.analysis.interpreter import calls, expressions, statements
 from pmapx._src.analysis.interpreter import frame as interpreter
@@ -175,43 +175,43 @@ class Module:
 
     def parent(self, node: ast.AST) -> ast.AST:
         """Returns the parent of a node; only the statement of the module around it is walked."""
+        if node in self._parents:
+            return self._parents[node]
         line = getattr(node, "lineno", 0)
         around = bisect.bisect_right(self._starts, line) - 1
         # Several statements may begin on one line.
         while node not in self._parents and around >= 0:
             if around not in self._walked:
-                self._walked.add(around)
-                self._walk(self.source.tree.body[around])
+                self._walk(around, line)
             if self._starts[around] < line:
                 break
             around -= 1
         return self._parents.get(node, self.source.tree)
 
-    def _walk(self, statement: ast.stmt) -> None:
-        parents = self._parents
+    def _walk(self, around: int, line: int) -> None:
+        """Notes the parents in a statement; a rule asks for few, and only its line is walked."""
+        parents, is_partial = self._parents, self.project.is_partial
+        statement = self.source.tree.body[around]
         parents[statement] = self.source.tree
+        if not is_partial:
+            self._walked.add(around)
         todo: list[ast.AST] = [statement]
         while todo:
             parent = todo.pop()
-            # As ast.walk and ast.iter_child_nodes together, at a third of the cost.
-            for part in vars(parent).values():
-                for child in part if type(part) is list else (part,):
-                    if isinstance(child, ast.AST):
-                        parents[child] = parent
-                        todo.append(child)
+            for child in syntax.children(parent):
+                parents[child] = parent
+                if not is_partial or _is_on(child, line):
+                    todo.append(child)
 
     @functools.cached_property
     def _starts(self) -> list[int]:
         """The first line of each statement of the module, its decorators included."""
-        return [
-            min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-            for statement in self.source.tree.body
-        ]
+        return [_first_line(statement) for statement in self.source.tree.body]
 
     @functools.cached_property
     def bound_names(self) -> frozenset[str]:
         """Every name that anything but an import binds, in whatever scope."""
-        return frozenset(definitions.bound(ast.walk(self.source.tree)))
+        return frozenset(definitions.bound(syntax.walk(self.source.tree)))
 
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
         """Returns the functions around a node, innermost first."""
@@ -222,6 +222,17 @@ class Module:
                 around.append(parent)
             parent = self._parents[parent]
         return around
+
+
+def _first_line(node: ast.AST) -> int:
+    decorators = getattr(node, "decorator_list", None)
+    return decorators[0].lineno if decorators else node.lineno  # type: ignore[attr-defined]
+
+
+def _is_on(node: ast.AST, line: int) -> bool:
+    """Tells whether a node, or what it has if it has no place of its own, may be on a line."""
+    end = getattr(node, "end_lineno", None)
+    return end is None or _first_line(node) <= line <= end
 
 
 def _leads_to_pmap(fact: Fact) -> bool:

@@ -210,7 +210,7 @@ class Project:
     def imported(self, importer: str, name: str) -> Value:
         """Returns what ``import name as x`` binds."""
         path = self.module_path(importer, name, 0)
-        return value(Exported(path, "")) if path is not None else value(Named(name))
+        return value(Exported(path, "")) if path is not None else _outside(name)
 
     def imported_from(self, importer: str, module: str, level: int, name: str) -> Value:
         """Returns what ``from module import name`` binds."""
@@ -223,7 +223,7 @@ class Project:
             return value(Exported(below, "")) if below is not None else UNKNOWN
         dotted = f"{module}.{name}"
         path = self.module_path(importer, dotted, 0)
-        return value(Exported(path, "")) if path is not None else value(Named(dotted))
+        return value(Exported(path, "")) if path is not None else _outside(dotted)
 
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
@@ -301,6 +301,11 @@ class Project:
                 for start in range(len(parts)):
                     self._suffixes.setdefault(".".join(parts[start:]), []).append(path)
         return self._suffixes
+
+
+@functools.cache
+def _outside(name: str) -> Value:
+    return value(Named(name))
 
 
 def _is_in_package(path: str, top: str = "") -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter import functions
 from pmapx._src.analysis.interpreter.indexing import index_taken
 from pmapx._src.analysis.values import (
@@ -33,6 +34,7 @@ from pmapx._src.analysis.values import (
     Result,
     Value,
 )
+from pmapx._src.source.files import Source
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
@@ -49,6 +51,9 @@ _PAIRS = (_TREE_MAP | _TAKES_FIRST, _MODULE | _NAME_IN_MODULE)
 _IS_RELEVANT = [
     bool(found & _NAME) or any(found & pair == pair for pair in _PAIRS) for found in range(32)
 ]
+
+_PLAIN = frozenset({Const, NotATuple})
+_FOLLOWED = frozenset({Function, Class, Instance, Exported})
 
 _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _STRING_OR_COMMENT = re.compile(
@@ -75,6 +80,7 @@ class Text:
     paths: dict[str, list[Attributes]]
     words: frozenset[str]
     takes_first: bool
+    names_mesh: bool
     imports: tuple[Import, ...]
 
 
@@ -93,6 +99,8 @@ class Relevance:
         self._attributes: dict[str, set[str]] = {}
         # What functions lead to, at most, elsewhere than in themselves.
         self._known: dict[Function, int] = {}
+        # What the text of a function leads to elsewhere than in itself, and what its names hold.
+        self._uses: dict[Function, tuple[int, list[Use]]] = {}
         self._texts: dict[ast.AST, Text] = {}
 
     def for_another(self, project: Project) -> Relevance:
@@ -108,6 +116,7 @@ class Relevance:
         if is_relevant and name not in found:
             found.add(name)
             self._known.clear()
+            self._uses.clear()
         # Without names to look for, it matters whose method is called.
         return is_relevant or not self._names
 
@@ -134,13 +143,13 @@ class Relevance:
     def _reached(self, todo: list[Use], seen: set[Use], found: int = 0) -> int:
         while todo and not _IS_RELEVANT[found]:
             fact, attributes, is_here = use = todo.pop()
-            if isinstance(fact, (Const, NotATuple)):
+            if type(fact) in _PLAIN:
                 continue
             if isinstance(fact, Named):
                 found |= self._named(".".join((fact.name, *attributes)), is_here)
             elif isinstance(fact, Result):
                 found |= self._named(fact.of, False)
-            elif isinstance(fact, (Function, Class, Instance, Exported)):
+            elif type(fact) in _FOLLOWED:
                 if use not in seen:
                     seen.add(use)
                     more, uses = self._behind(fact, attributes, is_here)
@@ -175,9 +184,12 @@ class Relevance:
             first = _TAKES_FIRST if is_here and index_taken(fact.node) == 0 else 0
             known, uses = self._known.get(fact), list[Use]()
             if known is None:
-                known, uses = self._in_text(fact, is_here=False)
-                if _IS_RELEVANT[known] and _is_settled(fact):
-                    self._known[fact] = known
+                if fact not in self._uses:
+                    found = self._in_text(fact, is_here=False)
+                    if not _is_settled(fact):
+                        return first | found[0], found[1]
+                    self._uses[fact] = found
+                known, uses = self._uses[fact]
             return first | known, uses
         if isinstance(fact, Exported):
             return self._exported(fact, attributes, is_here)
@@ -211,11 +223,7 @@ class Relevance:
         if not text.words.isdisjoint(self._attributes.get(module.path, ())):
             return _NAME, []
         # A mesh that a with statement enters may be known by its name alone.
-        if (
-            is_here
-            and "mesh" in self._names
-            and any(word.lower().endswith("mesh") for word in text.words)
-        ):
+        if is_here and text.names_mesh and "mesh" in self._names:
             return _NAME, []
         if is_here and any(self._is_below(name, self._names) for name in _imported(text.imports)):
             return _NAME, []
@@ -283,7 +291,8 @@ class Relevance:
                 paths.setdefault(first, []).append(tuple(rest))
             words = frozenset(paths).union(*(rest for found in paths.values() for rest in found))
             takes_first = _FIRST.search(code) is not None
-            self._texts[node] = Text(paths, words, takes_first, imports)
+            names_mesh = any(word.lower().endswith("mesh") for word in words)
+            self._texts[node] = Text(paths, words, takes_first, names_mesh, imports)
         return self._texts[node]
 
 
@@ -298,13 +307,19 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
         return f"lambda: {ast.unparse(node.body)}"
     first = node.body[0]
     start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
-    lines = function.module.source.lines[start - 1 : node.end_lineno]
+    lines = _lines_of_code(function.module.source)[start - 1 : node.end_lineno]
     for inner in imports:
         own = slice(inner.lineno - start, (inner.end_lineno or inner.lineno) - start + 1)
         if ";" not in "".join(lines[own]):
             lines[own] = [""] * len(lines[own])
-    text = _STRING_OR_COMMENT.sub(_code_in_string, "\n".join(lines))
-    return _FIRST_PARAMETER.sub(r"\1", text)
+    return "\n".join(lines)
+
+
+@functools.lru_cache(maxsize=8)
+def _lines_of_code(source: Source) -> list[str]:
+    """Returns a file's lines without strings and comments, and without the names of objects."""
+    text = _STRING_OR_COMMENT.sub(_code_in_string, "\n".join(source.lines))
+    return _FIRST_PARAMETER.sub(r"\1", text).split("\n")
 
 
 def _imports(function: Function) -> tuple[Import, ...]:
@@ -312,11 +327,13 @@ def _imports(function: Function) -> tuple[Import, ...]:
     lines = function.module.source.lines[node.lineno - 1 : node.end_lineno]
     if not any("import" in line for line in lines):
         return ()
-    return tuple(n for n in ast.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom)))
+    return tuple(n for n in syntax.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom)))
 
 
 def _code_in_string(found: re.Match[str]) -> str:
-    return found[0] if "f" in (found[1] or "").lower() else '""'
+    if "f" in (found[1] or "").lower():
+        return found[0]
+    return '""' + "\n" * found[0].count("\n")
 
 
 def _imported(imports: Iterable[Import]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import weakref
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.facts import Facts, Making
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Mapped, Partial, Place, functions_in
@@ -87,7 +87,7 @@ def _is_alias(module: Module, node: ast.AST) -> bool:
     around = list(module.functions_around(node))
     uses = [
         use
-        for use in ast.walk(around[0] if around else module.source.tree)
+        for use in syntax.walk(around[0] if around else module.source.tree)
         if isinstance(use, ast.Name) and use.id in given and isinstance(use.ctx, ast.Load)
         # What stood there before was something else.
         if use.lineno > parent.lineno or module.functions_around(use) != around

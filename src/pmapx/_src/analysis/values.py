@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fact:
-    """One thing that a value may be."""
+    """One thing that a value may be. None changes, but frozen dataclasses take long to make."""
 
     __slots__ = ()
 
@@ -37,21 +37,21 @@ def value(*facts: Fact) -> Value:
 
 def join(*values: Value) -> Value:
     """Returns what a value is that comes from any of several places."""
-    known = [held for held in values if held]
-    if not known:
-        return UNKNOWN
-    joined = known[0] if len(known) == 1 else known[0].union(*known[1:])
+    joined = UNKNOWN
+    for held in values:
+        if held:
+            joined = joined | held if joined else held
     return joined if len(joined) <= MOST_FACTS else UNKNOWN
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Named(Fact):
     """An object or module known by its full name, such as ``jax.pmap``."""
 
     name: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Exported(Fact):
     """A name of a module of the project, looked up when it is used; "" is the module itself."""
 
@@ -59,7 +59,7 @@ class Exported(Fact):
     name: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Const(Fact):
     """A literal number, string or None."""
 
@@ -77,7 +77,7 @@ class Const(Fact):
         return hash((type(self.value), self.value))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Items(Fact):
     """A tuple or list whose length is known."""
 
@@ -85,14 +85,14 @@ class Items(Fact):
     is_tuple: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Elements(Fact):
     """A list or iterator of unknown length with such elements."""
 
     element: Value
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Dict(Fact):
     """A dict with these string keys; ``is_open`` if it may have more."""
 
@@ -100,19 +100,19 @@ class Dict(Fact):
     is_open: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Result(Fact):
     """What a call of an outside function gave; only the function's name is known."""
 
     of: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class NotATuple(Fact):
     """An array, dict or object: an index into it is no choice from a tuple."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Function(Fact):
     """A ``def`` or ``lambda`` of the code that is read, with the names around it."""
 
@@ -127,7 +127,7 @@ class Function(Fact):
         return getattr(self.node, "name", "<lambda>")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Class(Fact):
     """A class of the code that is read; ``attributes`` holds what any method assigns to self."""
 
@@ -138,18 +138,18 @@ class Class(Fact):
     body: dict[str, Value]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Instance(Fact):
     cls: Class
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Bound(Fact):
     function: Function
     owner: Fact
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Method(Fact):
     """A method taken from something that is followed here, such as ``.lower`` of a pmap."""
 
@@ -157,7 +157,7 @@ class Method(Fact):
     name: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Partial(Fact):
     """``functools.partial(function, *args, **keywords)``."""
 
@@ -167,7 +167,7 @@ class Partial(Fact):
     place: Place
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Mapped(Fact):
     """A function that pmap returned; ``site`` is where ``jax.pmap`` is written."""
 
@@ -179,7 +179,7 @@ class Mapped(Fact):
     donated: tuple[int, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Stacked(Fact):
     """An array or tree whose leaves have a leading device axis.
 
@@ -194,21 +194,21 @@ class Stacked(Fact):
     from_map: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class OnDevice(Fact):
     """An array that ``jax.device_put`` committed to one device."""
 
     place: Place
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Lowered(Fact):
     """What ``.lower()`` of a pmapped function gave."""
 
     site: Place
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Donated(Fact):
     """Rides along with a value whose buffers a call took."""
 
@@ -217,7 +217,7 @@ class Donated(Fact):
     on_every_path: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Mesh(Fact):
     """A device mesh; ``has_axis_types`` when the call that made it gives them."""
 
@@ -226,14 +226,14 @@ class Mesh(Fact):
     has_axis_types: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Spec(Fact):
     """A PartitionSpec over these axes; None when they are not known."""
 
     axes: frozenset[str] | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Sharded(Fact):
     """A function that shard_map returned."""
 
@@ -241,7 +241,7 @@ class Sharded(Fact):
     function: Value
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Invariant(Fact):
     """An argument of a checked shard_map's body that is the same along all axes but these."""
 
@@ -249,7 +249,7 @@ class Invariant(Fact):
     shard_map: Place
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Derivative(Fact):
     """What ``jax.grad`` or a relative returned."""
 
@@ -259,7 +259,7 @@ class Derivative(Fact):
     has_aux: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Gradient(Fact):
     """A gradient with respect to an invariant argument: already summed over the axes."""
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from collections.abc import Mapping
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Fix
@@ -118,10 +118,10 @@ class MovedFunction:
 
 def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
     """Tells whether a name stands for nothing but the uses that were seen."""
-    seen = {part for use in uses for part in ast.walk(use) if isinstance(part, ast.Name)}
+    seen = {part for use in uses for part in syntax.walk(use) if isinstance(part, ast.Name)}
     return name not in module.bound_names and all(
         node in seen
-        for node in ast.walk(module.source.tree)
+        for node in syntax.walk(module.source.tree)
         if isinstance(node, ast.Name) and node.id == name
     )
 
@@ -133,5 +133,5 @@ def _is_free(module: Module, name: str) -> bool:
         or (isinstance(node, ast.arg) and node.arg == name)
         or (isinstance(node, ast.alias) and (node.asname or node.name) == name)
         or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
-        for node in ast.walk(module.source.tree)
+        for node in syntax.walk(module.source.tree)
     )

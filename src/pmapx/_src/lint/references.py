@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Iterator
 
-from pmapx._src.analysis.facts import Reference
+from pmapx._src.analysis import syntax
+from pmapx._src.analysis.facts import Facts, Reference
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Fix
@@ -18,14 +20,14 @@ def uses_of(module: Module, names: Collection[str]) -> Iterator[tuple[Reference,
     A name that is imported is reported at its import, not at each use. Code that first asks
     whether the name exists (``try``, ``hasattr``, a version) is left alone.
     """
+    if _names_above(module.facts).isdisjoint(names):
+        return
     references = module.facts.references.values()
     found = {
         name: entry
         for name in {reference.name for reference in references}
         if (entry := _entry(name, names)) is not None
     }
-    if not found:
-        return
     imported = {
         reference.name
         for reference in references
@@ -41,6 +43,17 @@ def uses_of(module: Module, names: Collection[str]) -> Iterator[tuple[Reference,
         )
         if reference.by == "import" or not is_below_import:
             yield reference, found[reference.name]
+
+
+@functools.lru_cache(maxsize=4)
+def _names_above(facts: Facts) -> frozenset[str]:
+    """Returns what a module refers to, and all modules and objects that this is in."""
+    found: set[str] = set()
+    for name in {reference.name for reference in facts.references.values()}:
+        while name and name not in found:
+            found.add(name)
+            name = name.rpartition(".")[0]
+    return frozenset(found)
 
 
 def _is_reported_before(module: Module, reference: Reference, names: Collection[str]) -> bool:
@@ -65,7 +78,7 @@ def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
     """Gives the string literals and attributes that name a flag; docstrings do not count."""
     if flag not in module.source.text.lower():
         return
-    for node in ast.walk(module.source.tree):
+    for node in syntax.walk(module.source.tree):
         if isinstance(node, ast.Attribute) and node.attr == flag:
             yield node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -19,7 +19,7 @@ class Confidence(enum.IntEnum):
         return self.name.lower()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Place:
     """A stretch of a file: lines from 1, columns in characters from 0."""
 

@@ -31,8 +31,10 @@ def assign(
     steps: tuple[Step, ...] = (),
 ) -> None:
     """Binds a target, which may be a name, an attribute, an item or a tuple of targets."""
-    if any(type(fact) is Donated for fact in held):
-        held = frozenset(fact for fact in held if not isinstance(fact, Donated))
+    for fact in held:
+        if type(fact) is Donated:
+            held = frozenset(fact for fact in held if type(fact) is not Donated)
+            break
     if isinstance(target, ast.Name):
         frame.bind(target.id, held, target, source, steps)
     elif isinstance(target, ast.Starred):

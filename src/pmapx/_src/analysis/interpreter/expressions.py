@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.definitions import EACH
 from pmapx._src.analysis.interpreter import mixed_devices
 from pmapx._src.analysis.interpreter.assignment import assign
@@ -40,12 +41,12 @@ _GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax
 
 def asks_for_a_version(test: ast.expr) -> bool:
     """Tells whether a condition asks which JAX is there, so that both sides are meant."""
-    known = vars(test)
+    known = test.__dict__
     if "asks_for_a_version" not in known:
         known["asks_for_a_version"] = any(
             (isinstance(part, ast.Name) and part.id in _GUARDING_WORDS)
             or (isinstance(part, ast.Attribute) and part.attr in _GUARDING_WORDS)
-            for part in ast.walk(test)
+            for part in syntax.walk(test)
         )
     return bool(known["asks_for_a_version"])
 
@@ -102,7 +103,7 @@ def _add_starred(arguments: Arguments, held: Value) -> None:
 
 def _constant(frame: Frame, node: ast.Constant) -> Value:
     # Asked for at every reading.
-    known = vars(node)
+    known = node.__dict__
     if "held" not in known:
         known["held"] = value(Const(node.value))
     held: Value = known["held"]

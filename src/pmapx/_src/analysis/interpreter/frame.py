@@ -158,8 +158,9 @@ def use(
 def execute(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
     """Reads statements in order; False if control never reaches their end."""
     falls_through = True
+    project = frame.module.project
     for statement in statements:
-        frame.module.project.statements_left -= 1
+        project.statements_left -= 1
         reader = _statements.get(type(statement))
         if reader is not None:
             falls_through &= reader(frame, statement) is not False
@@ -202,6 +203,8 @@ def note_holder(frame: Frame, node: ast.expr, held: Value) -> None:
 
 def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> Value:
     """Returns what calling a value gives; ``node`` is the call, or the decorator that calls."""
+    if not callee:
+        return UNKNOWN
     outside = [fact.name for fact in callee if type(fact) is Named]
     if outside:
         frame.module.facts.add_call(
@@ -212,4 +215,4 @@ def call(frame: Frame, callee: Value, arguments: Arguments, node: ast.expr) -> V
         for fact in callee
         if (caller := _callers.get(type(fact))) is not None
     ]
-    return join(*found) if found else UNKNOWN
+    return join(*found)

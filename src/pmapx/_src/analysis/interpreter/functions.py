@@ -87,8 +87,9 @@ def bind_self(function: Function, bound: dict[str, Value]) -> None:
 
 def _carried(held: Value) -> Value:
     """Drops what makes no difference inside, so that more calls share one reading."""
-    if any(type(fact) in _DROPPED for fact in held):
-        return frozenset(fact for fact in held if type(fact) not in _DROPPED)
+    for fact in held:
+        if type(fact) in _DROPPED:
+            return frozenset(fact for fact in held if type(fact) not in _DROPPED)
     return held
 
 

@@ -39,11 +39,11 @@ _BUILTINS = frozenset(dir(builtins))
 
 def dotted(node: ast.AST) -> str | None:
     """Returns ``a.b.c`` for such an expression, None for others."""
-    if isinstance(node, ast.Name):
+    if type(node) is ast.Name:
         return node.id
-    if isinstance(node, ast.Attribute):
+    if type(node) is ast.Attribute:
         # Asked for at every reading, and for each part of a chain.
-        known = vars(node)
+        known = node.__dict__
         if "dotted" not in known:
             base = dotted(node.value)
             known["dotted"] = None if base is None else f"{base}.{node.attr}"
@@ -55,7 +55,7 @@ def dotted(node: ast.AST) -> str | None:
 def looked_up(frame: Frame, held: Value) -> Value:
     """Replaces names of other modules by what they hold there."""
     for fact in held:
-        if isinstance(fact, Exported) and fact.name:
+        if type(fact) is Exported and fact.name:
             return _looked_up(frame, held)
     return held
 
@@ -89,20 +89,19 @@ def path_value(
     if not held:
         return held
     held = looked_up(frame, held)
-    is_outside = False
+    outside = ""
     for fact in held:
-        if isinstance(fact, Named):
-            is_outside = True
-        elif isinstance(fact, Donated) and not is_quiet:
+        if type(fact) is Named:
+            outside = min(outside or fact.name, fact.name)
+        elif type(fact) is Donated and not is_quiet:
             frame.module.facts.add_donated_use(node, fact)
     if is_part:
         note_holder(frame, node, held)
     # A parameter has no meaning of its own, whatever its default.
-    elif is_outside and not (isinstance(node, ast.Name) and frame.env.is_parameter(node.id)):
-        name = min(fact.name for fact in held if isinstance(fact, Named))
-        by = "name" if isinstance(node, ast.Name) else "attribute"
+    elif outside and not (type(node) is ast.Name and frame.env.is_parameter(node.id)):
+        by = "name" if type(node) is ast.Name else "attribute"
         frame.module.facts.references[node] = Reference(
-            node, name, by, frame.guards > 0, len(held) == 1
+            node, outside, by, frame.guards > 0, len(held) == 1
         )
     return held
 
@@ -124,7 +123,7 @@ def _evaluate_attribute(frame: Frame, node: ast.Attribute, is_quiet: bool) -> Va
         base = path_value(frame, node.value, is_quiet, is_part=True)
     else:
         base = evaluate(frame, node.value, is_quiet=is_quiet)
-    return join(*[attribute(frame, fact, node.attr) for fact in base])
+    return join(*[attribute(frame, fact, node.attr) for fact in base]) if base else base
 
 
 def attribute(frame: Frame, fact: Fact, name: str) -> Value:

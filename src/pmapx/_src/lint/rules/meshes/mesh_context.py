@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import UNKNOWN, Confidence, Mesh, Named, of_kind, value
@@ -98,7 +98,7 @@ def _called_mesh(module: Module) -> Iterator[ast.expr]:
         reference.name.startswith("jax.") for reference in module.facts.references.values()
     ):
         return
-    for statement in ast.walk(module.source.tree):
+    for statement in syntax.statements(module.source.tree):
         if isinstance(statement, ast.With):
             for item in statement.items:
                 name = (lookup.dotted(item.context_expr) or "").rpartition(".")[2]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.facts import Invocation
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Function
@@ -138,7 +138,7 @@ def _is_only_compared(module: Module, bound: ast.Assign) -> bool:
     after = (bound.end_lineno or bound.lineno, bound.end_col_offset or 0)
     return all(
         _is_in_a_check(module, node)
-        for node in ast.walk(around[0])
+        for node in syntax.walk(around[0])
         if isinstance(node, ast.Name)
         and node.id == name
         and isinstance(node.ctx, ast.Load)
