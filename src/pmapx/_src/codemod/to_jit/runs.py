@@ -1,0 +1,83 @@
+"""A run of the user's command on one version of the code, in a copy of its tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pmapx._src.codemod.evidence.proof_run import ProofError
+from pmapx._src.verify.runs import deterministic
+from pmapx._src.verify.tree_copies import copy_beside
+from pmapx._src.watch.command import run
+
+
+class Command:
+    """The user's command, and how it is run."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        root: Path,
+        *,
+        devices: int | None = None,
+        timeout: float | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.words = list(words)
+        self.root = Path(os.path.realpath(root))
+        self.devices = devices
+        self.timeout = timeout
+        self.progress = progress
+
+    @contextmanager
+    def ran(
+        self,
+        what: str,
+        listener: str,
+        changed: Mapping[Path, bytes],
+        settings: Mapping[str, Any],
+        records: Path,
+    ) -> Iterator[tuple[int | None, str, Path]]:
+        """Runs it on the tree with changed files; yields the status, its output and the tree."""
+        with tempfile.TemporaryDirectory(prefix="pmapx-", ignore_cleanup_errors=True) as kept:
+            try:
+                copy = copy_beside(self.root, Path(kept, "tree"), changed)
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise ProofError(f"cannot copy {self.root} to run the command in: {why}") from None
+            tree = Path(os.path.realpath(copy.path))
+            text = json.dumps({**settings, "root": str(tree)})
+            (records / "settings.json").write_text(text, encoding="utf-8")
+            log = records / "output"
+            here = os.path.relpath(os.path.realpath(os.curdir), self.root)
+            try:
+                status = run(
+                    self.words,
+                    [listener],
+                    records,
+                    devices=self.devices,
+                    cwd=tree / here,
+                    env=deterministic(os.environ),
+                    log=log,
+                    timeout=self.timeout,
+                    progress=None if self.progress is None else lambda s: self.progress(what, s),  # type: ignore[misc]
+                )
+            except FileNotFoundError as error:
+                raise ProofError(str(error)) from None
+            yield status, log.read_text(errors="replace"), tree
+
+    def failure(self, status: int | None, output: str) -> str:
+        """Says in a line why a run did not end well, empty if it did."""
+        if status is None:
+            return f"the command did not end within {self.timeout:g} seconds"
+        if not status:
+            return ""
+        lines = [line for line in output.splitlines() if line.strip()]
+        last = f": {lines[-1].strip()[:200]}" if lines else ""
+        return f"the command failed with status {status}{last} ({shlex.join(self.words)[:120]})"
