@@ -19,6 +19,7 @@ from pmapx._src.codemod.to_jit.decisions import COLLECTIVES
 from pmapx._src.watch import frames
 from pmapx._src.watch.frames import Span
 
+
 @dataclasses.dataclass(frozen=True)
 class CollectiveCall:
     """A call of a collective over the mapped axis, in the user's source or in a library's.

@@ -45,7 +45,8 @@ def _edit(
     ratio = _ratio(parent, found)
     if ratio is not None:
         numerator, denominator = ratio
-        editor.replace(module.place(parent), _operand(module, numerator, editor, parent))
+        is_bound = isinstance(module.parent(parent), _BINDING)
+        editor.replace(module.place(parent), _operand(module, numerator, editor, is_bound=is_bound))
         return {numerator, denominator}
     statement = module.parent(node)
     if each.power == 0 and _is_identity(statement, node) and _drop(module, statement, editor):
@@ -56,9 +57,7 @@ def _edit(
     return {node}
 
 
-def _ratio(
-    parent: ast.AST, found: Mapping[ast.Call, Replaced]
-) -> tuple[ast.Call, ast.Call] | None:
+def _ratio(parent: ast.AST, found: Mapping[ast.Call, Replaced]) -> tuple[ast.Call, ast.Call] | None:
     """Returns psum(x) and the number of devices that it is divided by: x, over the batch."""
     if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Div):
         return None
@@ -77,22 +76,24 @@ def _text(module: Module, node: ast.Call, each: Replaced, editor: Editor) -> str
         return COUNT
     parent = module.parent(node)
     if each.power == 0:
-        return _operand(module, node, editor, parent)
+        return _operand(module, node, editor, is_bound=isinstance(parent, _BINDING))
     factor = COUNT if abs(each.power) == 1 else f"{COUNT} ** {abs(each.power)}"
     if each.is_tree:
         scaled = f"{factor} * x" if each.power > 0 else f"x / {factor}"
         tree = editor.text(arguments(editor.source, node)[0][1])
         return f"jax.tree.map(lambda x: {scaled}, {tree})"
-    operand = _operand(module, node, editor, ast.UnaryOp())
+    operand = _operand(module, node, editor, is_bound=True)
     text = f"{factor} * {operand}" if each.power > 0 else f"{operand} / {factor}"
     return f"({text})" if isinstance(parent, _BINDING) else text
 
 
-def _operand(module: Module, node: ast.Call, editor: Editor, parent: ast.AST) -> str:
-    text = editor.text(arguments(editor.source, node)[0][1])
+def _operand(module: Module, node: ast.Call, editor: Editor, *, is_bound: bool) -> str:
+    """Returns the operand of a collective, in parentheses where it is part of an expression."""
+    place = arguments(editor.source, node)[0][1]
     operand = node.args[0] if node.args else node.keywords[0].value
-    needs = isinstance(parent, _BINDING) and not isinstance(operand, _ATOMS)
-    return f"({text})" if needs and not text.startswith("(") else text
+    is_bare = place == module.place(operand) and not isinstance(operand, _ATOMS)
+    text = editor.text(place)
+    return f"({text})" if is_bound and is_bare else text
 
 
 def _is_one(node: ast.expr) -> bool:
@@ -139,4 +140,6 @@ def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> N
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line = statement.lineno
-    editor.insert(line, 0, f"{editor.indent(line)}# {each.meaning[:1].upper()}{each.meaning[1:]}.\n")
+    editor.insert(
+        line, 0, f"{editor.indent(line)}# {each.meaning[:1].upper()}{each.meaning[1:]}.\n"
+    )

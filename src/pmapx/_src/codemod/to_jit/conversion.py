@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
+import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from pmapx._src.source import files as sources
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, Origins, applied, starts
+from pmapx._src.verify.uses import uses_below
 from pmapx._src.watch import record_files
 
 _MAPS = "pmapx._src.codemod.to_jit.map_listener:start"
@@ -54,7 +57,7 @@ class Form:
 
 
 def convert(
-    paths: Sequence[str], files: Sequence[Rewriting], command: Command
+    paths: Sequence[str], exclude: Sequence[str], files: Sequence[Rewriting], command: Command
 ) -> tuple[list[Rewriting], list[Form]]:
     """Returns files in the global form with the maps that are batch-parallel as jitted functions.
 
@@ -68,25 +71,31 @@ def convert(
         first = Path(kept, "maps")
         first.mkdir()
         changed = {Path(path): data for path, data in texts.items()}
-        with command.ran("shard_map", _MAPS, changed, {}, first) as (status, output, tree):
+        # A use of pmap that is left runs as it did.
+        _, has_removed = uses_below(command.root, exclude, changed)
+        is_legacy = has_removed or any(each.reason for file in files for each in file.outcomes)
+        run = functools.partial(command.ran, is_legacy=is_legacy)
+        with run("shard_map", _MAPS, changed, {}, first) as (status, output, tree):
             failure = command.failure(status, output)
             if failure:
                 raise ProofError(f"in the global form, {failure}")
             records = record_files.read(first, "maps")
-            import os as _o; _o.environ.get("TOJIT_DEBUG") and print(__import__("json").dumps(records, indent=1))
-        program = _Program(paths, texts)
+        program = _Program(paths, exclude, texts)
         found = [each for module in program.modules for each in candidates(module)]
         made = decisions(found, records, tree, command.root)
+        after: dict[str, bytes]
         while True:
             shared_code.refuse_conflicts(made, program.modules)
             chosen = [each for each in made if not each.reasons]
             if not chosen:
-                after, sites = {}, []
+                after = {}
                 break
             after, sites = program.written(chosen, command.root)
-            if after is None or _holds(command, chosen, {**texts, **after}, sites, first, kept):
+            if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
                 break
-    forms = [_form(each, program) for each in made]
+    origins = {os.path.realpath(file.path): file for file in files}
+    forms = [_form(each, origins) for each in made]
+    forms.sort(key=lambda form: (form.place.path, starts(form.place)))
     rewritten = [
         dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
         for file in files
@@ -102,6 +111,7 @@ def convert(
 
 def _holds(
     command: Command,
+    run: Callable[..., Any],
     chosen: Sequence[Decision],
     texts: Mapping[str, bytes],
     sites: Sequence[Mapping[str, Any]],
@@ -112,7 +122,7 @@ def _holds(
     with tempfile.TemporaryDirectory(prefix="jit-", dir=kept) as folder:
         changed = {Path(path): data for path, data in texts.items()}
         settings = {"sites": sites, "samples": str(first)}
-        with command.ran("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
+        with run("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
             failure = command.failure(status, output)
         records = record_files.read(folder, "compared")
     results: dict[str, list[Mapping[str, Any]]] = {}
@@ -133,19 +143,18 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
-def _form(decision: Decision, program: _Program) -> Form:
-    del program
+def _form(decision: Decision, files: Mapping[str, Rewriting]) -> Form:
     place, name = decision.candidate.place, decision.name
+    file = files.get(os.path.realpath(place.path))
+    place = place if file is None else _original(place, file)
     if decision.reasons:
         return Form(place, name, decision.reasons[0])
     compared = sum(each["compared"] for each in decision.compared)
     drawn = sum(each["drawn"] for each in decision.compared)
-    drift = max(
-        (each["drift"] for each in decision.compared), key=len, default=[]
-    )
-    detail = f"{compared} evaluations agree, {drawn} of them on random inputs"
-    if drift:
-        detail += f"; after {len(drift)} calls results differ by {drift[-1]:.1g} of their size"
+    drift: list[float] = max((r["drift"] for r in decision.compared), key=len, default=[])
+    detail = f"agrees on {compared} inputs, {drawn} of them random"
+    if len(drift) > 1:
+        detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
     replaced = tuple(
         f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}"
         for each in decision.replaced.values()
@@ -154,11 +163,29 @@ def _form(decision: Decision, program: _Program) -> Form:
     return Form(place, name, "", detail, replaced)
 
 
+def _original(place: Place, file: Rewriting) -> Place:
+    """Returns the use of pmap that became the map at a place, if it is found."""
+    before, after = (text.decode("utf-8", "replace").splitlines() for text in
+                     (file.before, file.after))  # fmt: skip
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for _, start, end, new_start, new_end in matcher.get_opcodes():
+        if new_start < place.line <= new_end:
+            inside = [each.place for each in file.outcomes if start < each.place.line <= end]
+            if inside:
+                return inside[0]
+            shift = min(place.line - new_start, max(end - start, 1))
+            return Place(place.path, start + shift, place.column, start + shift, place.column)
+    return place
+
+
 class _Program:
     """The files in the global form, and their versions with jitted functions."""
 
-    def __init__(self, paths: Sequence[str], texts: Mapping[str, bytes]) -> None:
-        given = [path for path in files_below(paths) if not isinstance(path, Unreadable)]
+    def __init__(
+        self, paths: Sequence[str], exclude: Sequence[str], texts: Mapping[str, bytes]
+    ) -> None:
+        found = files_below(paths, exclude=exclude)
+        given = [path for path in found if not isinstance(path, Unreadable)]
         self._paths = {os.path.realpath(path): path for path in given if path.endswith(".py")}
         project = Project(given)
         self.data: dict[str, bytes] = {}
@@ -201,9 +228,7 @@ class _Program:
         return after, [sites[each] for each in chosen]
 
 
-def _edits(
-    module: Module, here: Sequence[Decision], calls: Mapping[Span, Replaced]
-) -> list[Edit]:
+def _edits(module: Module, here: Sequence[Decision], calls: Mapping[Span, Replaced]) -> list[Edit]:
     editor = Editor(module.source)
     collective_edits.edit(module, calls, editor)
     writer = SiteEditor(module, editor)

@@ -179,9 +179,7 @@ def _meant(
     return powers.pop(), here[0]["meaning"]
 
 
-def _of_numbers(
-    name: str, calls: Sequence[Mapping[str, Any]], size: int
-) -> tuple[int, str] | str:
+def _of_numbers(name: str, calls: Sequence[Mapping[str, Any]], size: int) -> tuple[int, str] | str:
     """The same of a number, which no jaxpr has: it may be the batch size, or not depend on it."""
     if name == "pmean":
         return 0, ""

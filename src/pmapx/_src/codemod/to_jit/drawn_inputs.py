@@ -38,10 +38,10 @@ def _drawn(x: Array, is_sharded: bool, generator: np.random.Generator) -> Array:
     if not is_sharded:
         return x
     if x.dtype.kind == "b":
-        return generator.random(x.shape) < 0.5
+        return np.asarray(generator.random(x.shape) < 0.5)
     if x.dtype.kind in "iu":
         low, high = int(x.min()), int(x.max())
-        return generator.integers(low, high, x.shape, endpoint=True, dtype=x.dtype)
+        return np.asarray(generator.integers(low, high, x.shape, x.dtype, endpoint=True))
     return x
 
 

@@ -239,7 +239,14 @@ class _Map:
         self.is_sharded = [each is not None for each in axes]
         self.shardings = [jax.NamedSharding(mesh, spec) for spec in specs]
         self.length = max(
-            [1, *(int(np.prod(x.shape)) for x, a in zip(leaves, axes, strict=True) if a is not None)]
+            [
+                1,
+                *(
+                    int(np.prod(x.shape))
+                    for x, a in zip(leaves, axes, strict=True)
+                    if a is not None
+                ),
+            ]
         )
         local = [_local(leaf, a, mesh.size) for leaf, a in zip(leaves, axes, strict=True)]
         arguments = jax.tree.unflatten(tree, local)

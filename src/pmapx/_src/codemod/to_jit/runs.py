@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -11,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmapx._src.codemod.evidence.proof_run import ProofError
-from pmapx._src.verify.runs import deterministic
+from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.evidence.proof_run import ProofError, prove
+from pmapx._src.verify.runs import default_devices, deterministic
 from pmapx._src.verify.tree_copies import copy_beside
-from pmapx._src.watch.command import run
+from pmapx._src.watch.command import INSTALL, run
 
 
 class Command:
@@ -31,9 +33,16 @@ class Command:
     ) -> None:
         self.words = list(words)
         self.root = Path(os.path.realpath(root))
-        self.devices = devices
+        self.devices = default_devices(os.environ) if devices is None else devices
         self.timeout = timeout
         self.progress = progress
+
+    def prove(self) -> Evidence:
+        """Runs it on the code as it is; returns what its maps do."""
+        show = None if self.progress is None else functools.partial(self.progress, "as it is")
+        return prove(
+            self.words, devices=self.devices, timeout=self.timeout, root=self.root, progress=show
+        )
 
     @contextmanager
     def ran(
@@ -43,6 +52,8 @@ class Command:
         changed: Mapping[Path, bytes],
         settings: Mapping[str, Any],
         records: Path,
+        *,
+        is_legacy: bool,
     ) -> Iterator[tuple[int | None, str, Path]]:
         """Runs it on the tree with changed files; yields the status, its output and the tree."""
         with tempfile.TemporaryDirectory(prefix="pmapx-", ignore_cleanup_errors=True) as kept:
@@ -55,18 +66,19 @@ class Command:
             text = json.dumps({**settings, "root": str(tree)})
             (records / "settings.json").write_text(text, encoding="utf-8")
             log = records / "output"
+            show = None if self.progress is None else functools.partial(self.progress, what)
             here = os.path.relpath(os.path.realpath(os.curdir), self.root)
             try:
                 status = run(
                     self.words,
-                    [listener],
+                    [*([INSTALL] if is_legacy else []), listener],
                     records,
                     devices=self.devices,
                     cwd=tree / here,
                     env=deterministic(os.environ),
                     log=log,
                     timeout=self.timeout,
-                    progress=None if self.progress is None else lambda s: self.progress(what, s),  # type: ignore[misc]
+                    progress=show,
                 )
             except FileNotFoundError as error:
                 raise ProofError(str(error)) from None

@@ -103,9 +103,7 @@ def _is_gone(leaf: Any) -> bool:
 
 
 def _key(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        part.indices(size)[:2] for part, size in zip(index, shape, strict=True)
-    )
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
 def parts(data: Data) -> list[np.ndarray[Any, Any]]:

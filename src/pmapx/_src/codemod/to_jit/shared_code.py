@@ -84,7 +84,7 @@ def _used_elsewhere(
             continue
         for other in modules:
             for node in _references(other, module, function):
-                around = [each for each in other.functions_around(node)]
+                around = other.functions_around(node)
                 is_inside = any(
                     isinstance(each, _Function) and _is_reached(map_, other, each)
                     for each in around

@@ -132,7 +132,9 @@ class SiteEditor:
         """Returns the statement that makes the mesh of a map, in the scopes around it."""
         around = self.module.functions_around(candidate.jit)
         for scope in [*around, self.module.source.tree]:
-            for statement in getattr(scope, "body", []) if not isinstance(scope, ast.Lambda) else []:
+            for statement in (
+                getattr(scope, "body", []) if not isinstance(scope, ast.Lambda) else []
+            ):
                 if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
                     continue
                 is_made = (
