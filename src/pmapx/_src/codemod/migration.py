@@ -340,7 +340,9 @@ class Program:
                 after[path] = applied(data, edits) if edits else data
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
-            changed.add(path, after[path])
+            # All of them: what was edited may not have a word of pmap any more.
+            changed._texts[path] = after[path]
+            changed.project.module(path, data=after[path])
         changed.around = self.around
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():

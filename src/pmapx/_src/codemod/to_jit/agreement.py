@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pmapx._src.codemod.to_jit import samples
-from pmapx._src.codemod.to_jit.samples import Data
+from pmapx._src.codemod.to_jit.samples import Data, parts
 
 Array = np.ndarray[Any, Any]
 # A sum in another order has errors of about this many units in the last place, by its length.
@@ -71,16 +71,16 @@ def difference(
     return worst, words
 
 
-def relative(expected: Data, found: Data) -> float:
-    """Returns the largest difference of an output, relative to its largest value."""
-    worst = 0.0
-    for one, other in zip(samples.parts(expected), samples.parts(found), strict=False):
+def relative(expected: Sequence[Data], found: Sequence[Data]) -> float:
+    """Returns the difference of all outputs together, relative to their norm."""
+    gap = size = 0.0
+    pairs = zip(expected, found, strict=False)
+    for one, other in (p for e, f in pairs for p in zip(parts(e), parts(f), strict=False)):
         if one.shape != other.shape or not (one.dtype.kind in "fc" or "float" in one.dtype.name):
             continue
         kind = np.complex128 if one.dtype.kind == "c" else np.float64
         a, b = one.astype(kind), other.astype(kind)
         finite = np.isfinite(a) & np.isfinite(b)
-        size = float(np.abs(a[finite]).max()) if finite.any() else 0.0
-        gap = float(np.abs(a - b)[finite].max()) if finite.any() else 0.0
-        worst = max(worst, gap / size if size else float(gap > 0))
-    return worst
+        size += float(np.sum(np.abs(a[finite]) ** 2))
+        gap += float(np.sum(np.abs((a - b)[finite]) ** 2))
+    return math.sqrt(gap / size) if size else float(gap > 0)

@@ -39,6 +39,8 @@ class Candidate:
     def name(self) -> str:
         """The name of the mapped function."""
         function = self.function
+        if isinstance(function, ast.Lambda):
+            return "<lambda>"
         return function.name if isinstance(function, ast.FunctionDef) else ast.unparse(function)
 
     def option(self, name: str) -> ast.expr | None:
@@ -61,35 +63,36 @@ def candidates(module: Module) -> Iterator[Candidate]:
             continue
         parent = module.parent(node)
         if isinstance(parent, ast.FunctionDef) and node in parent.decorator_list:
-            yield from _decorator(module, node, parent)
-        elif isinstance(parent, ast.Call) and _is_jit(parent.func) and parent.args == [node]:
-            if node.args:
-                yield Candidate(module, node, parent, node.args[0])
+            yield _decorator(module, node, parent)
+        elif (
+            isinstance(parent, ast.Call)
+            and _is_jit(parent.func)
+            and [node] == parent.args
+            and node.args
+        ):
+            yield Candidate(module, node, parent, node.args[0])
         else:
-            yield from _lambda(module, node)
+            yield _other(module, node)
 
 
-def _decorator(module: Module, node: ast.Call, function: ast.FunctionDef) -> Iterator[Candidate]:
+def _decorator(module: Module, node: ast.Call, function: ast.FunctionDef) -> Candidate:
     above = function.decorator_list[: function.decorator_list.index(node)]
-    below = function.decorator_list[len(above) + 1 :]
-    if not above:
-        return
-    jit = above[-1]
+    jit = above[-1] if above else node
     is_partial = isinstance(jit, ast.Call) and bool(jit.args) and _is_jit(jit.args[0])
+    why = "another decorator is below the map" if function.decorator_list[-1] is not node else ""
     if not (_is_jit(jit) or is_partial):
-        return
-    why = "another decorator is below the map" if below else ""
-    yield Candidate(module, node, jit, function, why)
+        why = "it is not jax.jit of the map alone"
+    return Candidate(module, node, jit, function, why)
 
 
-def _lambda(module: Module, node: ast.Call) -> Iterator[Candidate]:
-    """A map that a lambda makes when it is traced, for static arguments or a late mesh."""
-    call = module.parent(node)
-    outer = module.parent(call) if isinstance(call, ast.Call) and call.func is node else None
-    jit = module.parent(outer) if isinstance(outer, ast.Lambda) else None
-    if isinstance(jit, ast.Call) and _is_jit(jit.func) and jit.args == [outer] and node.args:
-        why = "its mesh is made while it is traced, or it has static arguments"
-        yield Candidate(module, node, jit, node.args[0], why)
+def _other(module: Module, node: ast.Call) -> Candidate:
+    """A map in another form, as one that a lambda makes when it is traced."""
+    mesh = next((each.value for each in node.keywords if each.arg == "mesh"), None)
+    is_late = isinstance(mesh, ast.Call) and any(
+        isinstance(each, ast.Lambda) for each in module.functions_around(node)
+    )
+    why = "its mesh is made while it is traced" if is_late else "it is not jax.jit of the map alone"
+    return Candidate(module, node, node, node.args[0] if node.args else node.func, why)
 
 
 def _is_jit(node: ast.expr) -> bool:

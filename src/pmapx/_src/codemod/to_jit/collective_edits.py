@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Mapping
 
 from pmapx._src.analysis.module import Module
@@ -45,11 +46,14 @@ def _edit(
     ratio = _ratio(parent, found)
     if ratio is not None:
         numerator, denominator = ratio
-        is_bound = isinstance(module.parent(parent), _BINDING)
+        statement = module.parent(parent)
+        if _is_identity(statement, parent, numerator) and _drop(module, statement, editor):
+            return {numerator, denominator}
+        is_bound = isinstance(statement, _BINDING)
         editor.replace(module.place(parent), _operand(module, numerator, editor, is_bound=is_bound))
         return {numerator, denominator}
     statement = module.parent(node)
-    if each.power == 0 and _is_identity(statement, node) and _drop(module, statement, editor):
+    if each.power == 0 and _is_identity(statement, node, node) and _drop(module, statement, editor):
         return {node}
     editor.replace(module.place(node), _text(module, node, each, editor))
     if each.power and not each.is_number and each.meaning:
@@ -101,12 +105,12 @@ def _is_one(node: ast.expr) -> bool:
     return isinstance(first, ast.Constant) and first.value == 1
 
 
-def _is_identity(statement: ast.AST, node: ast.Call) -> bool:
-    if not isinstance(statement, ast.Assign) or statement.value is not node or not node.args:
+def _is_identity(statement: ast.AST, value: ast.AST, call: ast.Call) -> bool:
+    """Whether a statement gives the operand of a collective its own name."""
+    if not isinstance(statement, ast.Assign) or statement.value is not value or not call.args:
         return False
-    return len(statement.targets) == 1 and ast.unparse(statement.targets[0]) == ast.unparse(
-        node.args[0]
-    )
+    targets = [ast.unparse(target) for target in statement.targets]
+    return targets == [ast.unparse(call.args[0])]
 
 
 def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
@@ -140,6 +144,7 @@ def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> N
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line = statement.lineno
-    editor.insert(
-        line, 0, f"{editor.indent(line)}# {each.meaning[:1].upper()}{each.meaning[1:]}.\n"
-    )
+    text = f"The {each.meaning}.".replace("the device's own", "each device's own")
+    indent = editor.indent(line)
+    lines = textwrap.wrap(text, editor.width - len(indent) - 2)
+    editor.insert(line, 0, "".join(f"{indent}# {each}\n" for each in lines))

@@ -17,7 +17,7 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.to_jit import collective_edits, shared_code
+from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
 from pmapx._src.codemod.to_jit.candidates import candidates
 from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions
 from pmapx._src.codemod.to_jit.runs import Command
@@ -86,6 +86,7 @@ def convert(
         after: dict[str, bytes]
         while True:
             shared_code.refuse_conflicts(made, program.modules)
+            axis_arguments.refuse_unknown(made, program.modules)
             chosen = [each for each in made if not each.reasons]
             if not chosen:
                 after = {}
@@ -93,8 +94,13 @@ def convert(
             after, sites = program.written(chosen, command.root)
             if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
                 break
-    origins = {os.path.realpath(file.path): file for file in files}
-    forms = [_form(each, origins) for each in made]
+    by_path = {os.path.realpath(file.path): file for file in files}
+    forms = []
+    for each in made:
+        place = each.candidate.place
+        file = by_path.get(os.path.realpath(place.path))
+        maps = [d.candidate.place for d in made if d.candidate.place.path == place.path]
+        forms.append(_form(each, place if file is None else _original(place, file, maps)))
     forms.sort(key=lambda form: (form.place.path, starts(form.place)))
     rewritten = [
         dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
@@ -143,10 +149,8 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
-def _form(decision: Decision, files: Mapping[str, Rewriting]) -> Form:
-    place, name = decision.candidate.place, decision.name
-    file = files.get(os.path.realpath(place.path))
-    place = place if file is None else _original(place, file)
+def _form(decision: Decision, place: Place) -> Form:
+    name = decision.name
     if decision.reasons:
         return Form(place, name, decision.reasons[0])
     compared = sum(each["compared"] for each in decision.compared)
@@ -163,18 +167,23 @@ def _form(decision: Decision, files: Mapping[str, Rewriting]) -> Form:
     return Form(place, name, "", detail, replaced)
 
 
-def _original(place: Place, file: Rewriting) -> Place:
-    """Returns the use of pmap that became the map at a place, if it is found."""
-    before, after = (text.decode("utf-8", "replace").splitlines() for text in
-                     (file.before, file.after))  # fmt: skip
+def _original(place: Place, file: Rewriting, maps: Sequence[Place]) -> Place:
+    """Returns the use of pmap that became one of the maps of a file, if it is found."""
+    before, after = (
+        text.decode("utf-8", "replace").splitlines() for text in (file.before, file.after)
+    )
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for _, start, end, new_start, new_end in matcher.get_opcodes():
-        if new_start < place.line <= new_end:
-            inside = [each.place for each in file.outcomes if start < each.place.line <= end]
-            if inside:
-                return inside[0]
-            shift = min(place.line - new_start, max(end - start, 1))
-            return Place(place.path, start + shift, place.column, start + shift, place.column)
+        if not new_start < place.line <= new_end:
+            continue
+        uses = [each.place for each in file.outcomes if start < each.place.line <= end]
+        here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
+        if len(uses) == len(here):
+            return uses[here.index(place)]
+        if uses:
+            return uses[0]
+        line = min(start + place.line - new_start, max(end, start + 1))
+        return Place(place.path, line, place.column, line, place.column)
     return place
 
 
@@ -216,9 +225,10 @@ class _Program:
             real = os.path.realpath(module.path)
             here = [each for each in chosen if each.candidate.module is module]
             calls = {span: each for span, each in replaced.items() if span[0] == real}
-            if not here and not calls:
+            axes = [each.axis for each in chosen if each.libraries]
+            if not here and not calls and not any(axis_arguments.calls(module, axes)):
                 continue
-            edits = _edits(module, here, calls)
+            edits = _edits(module, here, calls, axes)
             after[real] = applied(self.data[real], edits)
             problem = broken(module, after[real])
             if problem:
@@ -228,8 +238,14 @@ class _Program:
         return after, [sites[each] for each in chosen]
 
 
-def _edits(module: Module, here: Sequence[Decision], calls: Mapping[Span, Replaced]) -> list[Edit]:
+def _edits(
+    module: Module,
+    here: Sequence[Decision],
+    calls: Mapping[Span, Replaced],
+    axes: Sequence[str],
+) -> list[Edit]:
     editor = Editor(module.source)
+    axis_arguments.edit(module, axes, editor)
     collective_edits.edit(module, calls, editor)
     writer = SiteEditor(module, editor)
     for each in sorted(here, key=lambda d: starts(d.candidate.place), reverse=True):

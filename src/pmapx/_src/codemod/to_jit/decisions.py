@@ -176,7 +176,10 @@ def _meant(
         powers |= {power + extra for power in each["powers"]}
     if len(powers) != 1:
         return "it is multiplied by factors that differ, " + "; ".join(e["meaning"] for e in here)
-    return powers.pop(), here[0]["meaning"]
+    meaning = here[0]["meaning"]
+    if name == "psum" and here[0]["name"] == "pmean":
+        meaning = meaning.replace("pmean", "psum", 1).replace(" is ", " is n times ", 1)
+    return powers.pop(), meaning
 
 
 def _of_numbers(name: str, calls: Sequence[Mapping[str, Any]], size: int) -> tuple[int, str] | str:

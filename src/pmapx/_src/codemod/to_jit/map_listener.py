@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pmapx._src.batch_parallel import verdict as verdicts
+from pmapx._src.batch_parallel.traces import PER_DEVICE
 from pmapx._src.codemod.to_jit import collective_calls, samples
 from pmapx._src.codemod.to_jit.drawn_inputs import drawn, rounded
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample
@@ -250,12 +251,19 @@ class _Map:
         )
         local = [_local(leaf, a, mesh.size) for leaf, a in zip(leaves, axes, strict=True)]
         arguments = jax.tree.unflatten(tree, local)
-        by_argument = jax.tree.unflatten(tree, [-1 if a is None else a for a in axes])
-        by_argument = jax.tree.map(lambda a: None if a == -1 else a, by_argument)
+        by_argument = jax.tree.unflatten(tree, axes)
+        sizes: dict[str, Any] = {"axis_name": axis, "axis_size": mesh.size}
         with collective_calls.watching(axis, root) as watch:
-            found = verdicts.decide(
-                self._function.fun, arguments, by_argument, axis_name=axis, axis_size=mesh.size
-            )
+            found = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
+        if not found.is_batch_parallel:
+            # One shard for each device is rather a key than an example.
+            kinds = [
+                PER_DEVICE if a is not None and x.shape[a] == 1 else a
+                for x, a in zip(local, axes, strict=True)
+            ]
+            by_argument = jax.tree.unflatten(tree, kinds)
+            other = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
+            found = other if other.reasons else found
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
             self._check_outputs(options["out_specs"], found, axis)

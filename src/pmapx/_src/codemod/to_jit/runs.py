@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,5 +92,6 @@ class Command:
         if not status:
             return ""
         lines = [line for line in output.splitlines() if line.strip()]
-        last = f": {lines[-1].strip()[:200]}" if lines else ""
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        last = f": {(errors or lines)[-1].strip()[:200]}" if lines else ""
         return f"the command failed with status {status}{last} ({shlex.join(self.words)[:120]})"
