@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr
 
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.replication import whole_program
-from pmapx._src.replication.nested_shard_map import entry_axes
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.trees.signature import Signature
 
 

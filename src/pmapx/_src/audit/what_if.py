@@ -32,7 +32,7 @@ from pmapx._src.batch_parallel.global_function import global_function
 from pmapx._src.batch_parallel.traces import PER_DEVICE, BatchAxis
 from pmapx._src.batch_parallel.verdict import decide
 from pmapx._src.replication import whole_program
-from pmapx._src.replication.nested_shard_map import entry_axes
+from pmapx._src.mesh.partition_specs import entry_axes
 
 MOST_GROUPS = 6
 

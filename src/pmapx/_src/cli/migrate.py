@@ -46,11 +46,12 @@ _LISTED = 20
 )
 @click.option(
     "--to",
-    type=click.Choice(["shard_map", "pmapx"]),
+    type=click.Choice(["shard_map", "jit", "pmapx"]),
     default="shard_map",
     show_default=True,
-    help="shard_map writes plain JAX; pmapx is the smaller step: the same code with pmapx's "
-    "functions.",
+    help="shard_map writes plain JAX; jit too, without shard_map and collectives for each step "
+    "that COMMAND shows to be one of the global batch; pmapx is the smaller step: the same code "
+    "with pmapx's functions.",
 )
 @click.option(
     "--style",
@@ -118,11 +119,17 @@ def command(
       pmapx migrate src --write --to pmapx
       pmapx migrate . --write --verify -- python train.py --steps 3
       pmapx migrate . -- python train.py --steps 3
+      pmapx migrate . --to jit -- python train.py --steps 3
       pmapx migrate . --replicated train_step:state
       pmapx migrate . --style stacked
     """
     from pmapx._src.source.rewriting.change import diff
 
+    if to == "jit" and not ctx.obj:
+        fail(ctx, "--to jit needs a command, which shows what each step computes: "
+             "--to jit -- python train.py --steps 3")  # fmt: skip
+    if to == "jit" and style != "global":
+        fail(ctx, "--to jit needs --style global, where batches are global arrays")
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -140,14 +147,20 @@ def command(
     is_proven = ctx.obj and not is_stacked and _has_maps(paths, excluded)
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
-    done = _migrate(ctx, paths, exclude=excluded, **options)
+    if to == "jit":
+        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, **options)
+    else:
+        done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
             echo(colored_diff(diff(file)), color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
-        verdicts, code = _verify(ctx, done, options, (rtol, atol), strict, color)
+        # What is in the jit form was compared with the global form already.
+        verdicts, code = _verify(
+            ctx, done.global_form or done, options, (rtol, atol), strict, color
+        )
     elif is_verified:
         echo("Nothing to verify: no file would change.", color)
     is_written = is_written and not code
@@ -167,6 +180,33 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
         with Bar("Reading and rewriting", is_ticking=True) as bar:
             return migrate(paths, progress=bar.advance, **options)
     except NamingError as error:
+        fail(ctx, str(error))
+
+
+def _to_jit(
+    ctx: click.Context,
+    paths: Sequence[str],
+    devices: int | None,
+    timeout: float,
+    *,
+    evidence: Evidence | None,
+    **options: Any,
+) -> Migration:
+    """Runs the user's command on copies of the code in the global form and in the jit form."""
+    from pmapx._src.codemod.evidence.evidence import Evidence
+    from pmapx._src.codemod.evidence.proof_run import ProofError
+    from pmapx._src.codemod.migration import migrate
+    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.to_jit.runs import Command
+    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+
+    limits: dict[str, Any] = {"devices": devices, "timeout": timeout}
+    try:
+        with Seconds("Running the program ({})") as seconds:
+            root = tree_around_paths(paths)
+            running = Command(ctx.obj, root, progress=seconds.show, **limits)
+            return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
+    except (CannotRunError, NamingError, ProofError) as error:
         fail(ctx, str(error))
 
 
@@ -203,13 +243,10 @@ def _has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
 
 def _tree(paths: Sequence[str]) -> Path | None:
     """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
-    from pmapx._src.codemod.verified import tree_around
-    from pmapx._src.verify.runs import CannotRunError
+    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
 
-    given = [Path(os.path.realpath(path)) for path in paths]
-    files = [path / "_" if path.is_dir() else path for path in given]
     try:
-        return tree_around(Path(os.path.realpath(os.curdir)), files)
+        return tree_around_paths(paths)
     except CannotRunError:
         return None
 
@@ -284,6 +321,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     for stay in done.stays:
         where = f"{stay.place.path}:{stay.place.line}:{stay.place.column + 1}"
         lines.append(f"{where}: stays stacked: {stay.what}: {stay.reason}")
+    lines += _forms(done)
     if done.gains or done.stays:
         stacked = len({stay.place for stay in done.stays})
         lines.append(
@@ -305,6 +343,22 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     if done.changed and not is_written:
         lines.append("Nothing was changed; pass --write to rewrite the files.")
     return "\n".join(lines)
+
+
+def _forms(done: Migration) -> list[str]:
+    """Returns a line for each map that is a jitted function, or keeps shard_map."""
+    lines = []
+    for form in done.forms:
+        where = f"{form.place.path}:{form.place.line}:{form.place.column + 1}"
+        if form.reason:
+            lines.append(f"{where}: keeps shard_map: {form.function}: {form.reason}")
+        else:
+            lines.append(f"{where}: jit: {form.function}: {form.detail}")
+            lines += [f"  {each}" for each in form.replaced]
+    if done.forms:
+        kept = sum(bool(form.reason) for form in done.forms)
+        lines.append(f"{len(done.forms) - kept} as jax.jit, {kept} with shard_map")
+    return lines
 
 
 def _warn_before_writing(paths: list[str]) -> None:

@@ -21,6 +21,8 @@ from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.replicated.maps import SiteKey
 from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.to_jit.conversion import Form, convert
+from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
@@ -29,10 +31,15 @@ from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Origins, applied
+from pmapx._src.verify.runs import tree_around_paths
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
 Progress = Callable[[int, int], None]
+NEEDS_COMMAND = (
+    "to='jit' needs a command that runs the program for some steps, as "
+    "command=['python', 'train.py', '--steps', '3']: a run shows what each step computes"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +54,9 @@ class Migration:
     stays: tuple[replicated.Stay, ...] = ()
     # How many names that JAX removed are replaced.
     renamed: int = 0
+    # With ``to="jit"``: what became of each map, and the migration to the global form before that.
+    forms: tuple[Form, ...] = ()
+    global_form: Migration | None = None
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
@@ -65,9 +75,12 @@ def migrate(
     style: str = "global",
     evidence: Evidence | None = None,
     named: Sequence[str] = (),
+    command: Command | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Migration:
-    r"""Returns every file below the paths as it would be; nothing is imported, run or written.
+    r"""Returns every file below the paths as it would be; nothing is written.
+
+    Nothing is imported or run either, but for a ``command``, in copies of the tree.
 
     Examples:
       >>> import pathlib, tempfile, pmapx
@@ -80,21 +93,40 @@ def migrate(
     Args:
       paths: files and folders.
       exclude: patterns of files and folders to leave out.
-      to: ``shard_map``, plain JAX, or ``pmapx``, the same code with pmapx's functions.
+      to: ``shard_map``, plain JAX; ``pmapx``, the same code with pmapx's functions; or ``jit``,
+        ``jax.jit`` over the global batch for each map that is proven to be batch-parallel, and
+        ``shard_map`` for the others.
       style: ``global`` drops the leading device axis from what is proven equal on all devices, and
         merges batches into global ones; ``replicated`` does the first alone; ``stacked`` neither.
       evidence: what a run of the program showed.
       named: what the user calls replicated, as ``function:argument``.
+      command: the program and its arguments, as ``["python", "train.py"]``, which ``jit`` needs.
       progress: called with the number of files read, and of all.
 
     Raises:
       NamingError: if a name in ``named`` leads to nothing.
+      ProofError: if the command fails.
+      ValueError: if ``to`` is ``jit`` and there is no command.
     """
+    running = command if isinstance(command, Command) else None
+    if to == "jit":
+        if command is None:
+            raise ValueError(NEEDS_COMMAND)
+        if not isinstance(command, Command):
+            running = Command(command, tree_around_paths(paths))
+        assert running is not None
+        evidence = running.prove() if evidence is None else evidence
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
-        done = _migrated(program, to, style, evidence or Evidence(), named)
+        form = "shard_map" if to == "jit" else to
+        done = _migrated(program, form, style, evidence or Evidence(), named)
         done = _renamed(program, done)
-        return done if to == "pmapx" else program.tidied(done)
+        done = done if to == "pmapx" else program.tidied(done)
+    if to != "jit" or running is None:
+        return done
+    files, forms = convert(paths, exclude, done.files, running)
+    found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
+    return program.tidied(found)
 
 
 def _migrated(
@@ -337,7 +369,9 @@ class Program:
                 after[path] = applied(data, edits) if edits else data
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
-            changed.add(path, after[path])
+            # All of them: what was edited may not have a word of pmap any more.
+            changed._texts[path] = after[path]
+            changed.project.module(path, data=after[path])
         changed.around = self.around
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():

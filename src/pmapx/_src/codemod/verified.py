@@ -10,7 +10,7 @@ from typing import Any
 from pmapx._src.codemod.migration import Migration
 from pmapx._src.codemod.report.page import State, Verdict
 from pmapx._src.verify.compare.result import Verification
-from pmapx._src.verify.runs import CannotRunError
+from pmapx._src.verify.runs import tree_around
 from pmapx._src.verify.verify import verify
 
 NO_MAP = "not a mapped function: its result is compared as the argument of one"
@@ -36,17 +36,6 @@ def verify_migration(
     only = {os.path.relpath(os.path.realpath(file.path), root) for file in done.files}
     found = verifying(command, root, root, below=below, changed=changed, only=only, **options)
     return found, _verdicts(done, found, root)
-
-
-def tree_around(here: Path, files: Sequence[Path]) -> Path:
-    """Returns the smallest folder with all files and the current folder."""
-    root = Path(os.path.commonpath([here, *(file.parent for file in files)]))
-    if root == Path(root.anchor) or root == Path.home():
-        raise CannotRunError(
-            f"verify copies the folder that contains the files and the current folder, which is "
-            f"{root}: run it in the project's folder"
-        )
-    return root
 
 
 def _verdicts(done: Migration, found: Verification, root: Path) -> dict[tuple[str, int], Verdict]:

@@ -35,7 +35,7 @@ def location_of(eqn: JaxprEqn) -> tuple[str, int] | tuple[None, None]:
 
 def library_of(eqn: JaxprEqn) -> str | None:
     """Returns the file of a library that the user's line called, if the equation is in one."""
-    frames = _frames(eqn)
+    frames = [frame for frame in _frames(eqn) if not frame[0].startswith(_PACKAGE)]
     return frames[0][0] if frames and _is_a_librarys(frames[0][0]) else None
 
 

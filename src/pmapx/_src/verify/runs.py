@@ -94,6 +94,24 @@ def run(
     return Run(status, seconds, reader.read(folder), _tail(log), first)
 
 
+def tree_around(here: Path, files: Sequence[Path]) -> Path:
+    """Returns the smallest folder with all files and the current folder."""
+    root = Path(os.path.commonpath([here, *(file.parent for file in files)]))
+    if root == Path(root.anchor) or root == Path.home():
+        raise CannotRunError(
+            f"it copies the folder that contains the files and the current folder, which is "
+            f"{root}: run it in the project's folder"
+        )
+    return root
+
+
+def tree_around_paths(paths: Sequence[str]) -> Path:
+    """Returns the smallest folder with some files and folders, and the current folder."""
+    given = [Path(os.path.realpath(path)) for path in paths]
+    files = [path / "_" if path.is_dir() else path for path in given]
+    return tree_around(Path(os.path.realpath(os.curdir)), files)
+
+
 def deterministic(env: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment in which two runs of a program are as deterministic as possible.
 

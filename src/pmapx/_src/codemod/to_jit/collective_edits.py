@@ -1,0 +1,150 @@
+"""Calls of collectives in the source, replaced by what they are over the global batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Mapping
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.call_tokens import arguments
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.to_jit.decisions import Replaced, Span
+from pmapx._src.source.rewriting.edits import between
+
+COUNT = "jax.device_count()"
+_ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List,
+          ast.Dict)  # fmt: skip
+_BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
+# What is said of a collective that is gone.
+_COMMENT = re.compile(
+    r"devices?\b|replicas?\b|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat", re.I
+)
+
+
+def edit(module: Module, replaced: Mapping[Span, Replaced], editor: Editor) -> None:
+    """Edits the calls of one file, the inner ones first."""
+    found = {}
+    for node in ast.walk(module.source.tree):
+        if isinstance(node, ast.Call):
+            at = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+            each = next((r for span, r in replaced.items() if span[1:] == at), None)
+            if each is not None:
+                found[node] = each
+    done: set[ast.AST] = set()
+    for node in sorted(found, key=lambda n: (-n.lineno, -n.col_offset, n.end_col_offset or 0)):
+        if node not in done:
+            done |= _edit(module, node, found, editor)
+
+
+def _edit(
+    module: Module, node: ast.Call, found: Mapping[ast.Call, Replaced], editor: Editor
+) -> set[ast.AST]:
+    """Edits a call; returns the nodes that are done with it."""
+    each, parent = found[node], module.parent(node)
+    ratio = _ratio(parent, found)
+    if ratio is not None:
+        numerator, denominator = ratio
+        statement = module.parent(parent)
+        if _is_identity(statement, parent, numerator) and _drop(module, statement, editor):
+            return {numerator, denominator}
+        is_bound = isinstance(statement, _BINDING)
+        editor.replace(module.place(parent), _operand(module, numerator, editor, is_bound=is_bound))
+        return {numerator, denominator}
+    statement = module.parent(node)
+    if each.power == 0 and _is_identity(statement, node, node) and _drop(module, statement, editor):
+        return {node}
+    editor.replace(module.place(node), _text(module, node, each, editor))
+    if each.power and not each.is_number and each.meaning:
+        _explain(module, node, each, editor)
+    return {node}
+
+
+def _ratio(parent: ast.AST, found: Mapping[ast.Call, Replaced]) -> tuple[ast.Call, ast.Call] | None:
+    """Returns psum(x) and the number of devices that it is divided by: x, over the batch."""
+    if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Div):
+        return None
+    left, right = parent.left, parent.right
+    if left not in found or right not in found:
+        return None
+    one, other = found[left], found[right]  # type: ignore[index]
+    is_count = other.power == 1 and (other.name == "axis_size" or _is_one(right))
+    if is_count and one.power == 1 and not one.is_number and not one.is_tree:
+        return left, right  # type: ignore[return-value]
+    return None
+
+
+def _text(module: Module, node: ast.Call, each: Replaced, editor: Editor) -> str:
+    if each.name == "axis_size" or (each.is_number and each.power == 1 and _is_one(node)):
+        return COUNT
+    parent = module.parent(node)
+    if each.power == 0:
+        return _operand(module, node, editor, is_bound=isinstance(parent, _BINDING))
+    factor = COUNT if abs(each.power) == 1 else f"{COUNT} ** {abs(each.power)}"
+    if each.is_tree:
+        scaled = f"{factor} * x" if each.power > 0 else f"x / {factor}"
+        tree = editor.text(arguments(editor.source, node)[0][1])
+        return f"jax.tree.map(lambda x: {scaled}, {tree})"
+    operand = _operand(module, node, editor, is_bound=True)
+    text = f"{factor} * {operand}" if each.power > 0 else f"{operand} / {factor}"
+    return f"({text})" if isinstance(parent, _BINDING) else text
+
+
+def _operand(module: Module, node: ast.Call, editor: Editor, *, is_bound: bool) -> str:
+    """Returns the operand of a collective, in parentheses where it is part of an expression."""
+    place = arguments(editor.source, node)[0][1]
+    operand = node.args[0] if node.args else node.keywords[0].value
+    is_bare = place == module.place(operand) and not isinstance(operand, _ATOMS)
+    text = editor.text(place)
+    return f"({text})" if is_bound and is_bare else text
+
+
+def _is_one(node: ast.expr) -> bool:
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return isinstance(first, ast.Constant) and first.value == 1
+
+
+def _is_identity(statement: ast.AST, value: ast.AST, call: ast.Call) -> bool:
+    """Whether a statement gives the operand of a collective its own name."""
+    if not isinstance(statement, ast.Assign) or statement.value is not value or not call.args:
+        return False
+    targets = [ast.unparse(target) for target in statement.targets]
+    return targets == [ast.unparse(call.args[0])]
+
+
+def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
+    """Drops ``x = pmean(x, ...)``, with the comment above it that describes it."""
+    place = module.place(statement)
+    parent = module.parent(statement)
+    block = next(
+        (
+            body
+            for name in ("body", "orelse", "finalbody")
+            if statement in (body := getattr(parent, name, []))
+        ),
+        [],
+    )
+    before = module.source.line(place.line)[: place.column]
+    after = module.source.line(place.end_line)[place.end_column :].strip()
+    if len(block) < 2 or before.strip() or (after and not after.startswith("#")):
+        return False
+    line = place.line
+    while line > 1 and module.source.line(line - 1).strip().startswith("#"):
+        if not _COMMENT.search(module.source.line(line - 1)):
+            break
+        line -= 1
+    editor.edits.append(between((line, 0), (place.end_line + 1, 0)))
+    return True
+
+
+def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> None:
+    """Says above the statement why it has a factor."""
+    statement = node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    line = statement.lineno
+    text = f"The {each.meaning}.".replace("the device's own", "each device's own")
+    indent = editor.indent(line)
+    lines = textwrap.wrap(text, editor.width - len(indent) - 2)
+    editor.insert(line, 0, "".join(f"{indent}# {each}\n" for each in lines))

@@ -1,0 +1,279 @@
+"""From the global form to plain ``jax.jit``: what is batch-parallel, proven by two runs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.codemod.evidence.proof_run import ProofError
+from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
+from pmapx._src.codemod.to_jit.candidates import candidates
+from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions
+from pmapx._src.codemod.to_jit.runs import Command
+from pmapx._src.codemod.to_jit.site_edits import SiteEditor
+from pmapx._src.codemod.to_jit.site_names import site_name
+from pmapx._src.codemod.write import file_head
+from pmapx._src.codemod.write.rewrite import Rewriting, broken
+from pmapx._src.emitted.functions import Manner
+from pmapx._src.source import files as sources
+from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import Edit, Origins, applied, starts
+from pmapx._src.verify.uses import uses_below
+from pmapx._src.watch import record_files
+
+_MAPS = "pmapx._src.codemod.to_jit.map_listener:start"
+_JITS = "pmapx._src.codemod.to_jit.jit_listener:start"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """What became of one map.
+
+    Attributes:
+      place: of the map in the file as it was written in the global form.
+      function: its name.
+      reason: why it keeps ``jax.shard_map``; empty: it is a jitted function.
+      detail: how it was compared.
+      replaced: what became of each collective that it reaches.
+    """
+
+    place: Place
+    function: str
+    reason: str = ""
+    detail: str = ""
+    replaced: tuple[str, ...] = ()
+
+
+def convert(
+    paths: Sequence[str], exclude: Sequence[str], files: Sequence[Rewriting], command: Command
+) -> tuple[list[Rewriting], list[Form]]:
+    """Returns files in the global form with the maps that are batch-parallel as jitted functions.
+
+    The command runs once on the files as they are, and again on each version that is tried.
+
+    Raises:
+      ProofError: if the command does not run to its end on the files as they are.
+    """
+    texts = {os.path.realpath(file.path): file.after for file in files}
+    with tempfile.TemporaryDirectory(prefix="pmapx-samples-") as kept:
+        first = Path(kept, "maps")
+        first.mkdir()
+        changed = {Path(path): data for path, data in texts.items()}
+        # A use of pmap that is left runs as it did.
+        _, has_removed = uses_below(command.root, exclude, changed)
+        is_legacy = has_removed or any(each.reason for file in files for each in file.outcomes)
+        run = functools.partial(command.ran, is_legacy=is_legacy)
+        with run("shard_map", _MAPS, changed, {}, first) as (status, output, tree):
+            failure = command.failure(status, output)
+            if failure:
+                raise ProofError(f"in the global form, {failure}")
+            records = record_files.read(first, "maps")
+        program = _Program(paths, exclude, texts)
+        found = [each for module in program.modules for each in candidates(module)]
+        made = decisions(found, records, tree, command.root)
+        after: dict[str, bytes]
+        while True:
+            shared_code.refuse_conflicts(made, program.modules)
+            axis_arguments.refuse_unknown(made, program.modules)
+            chosen = [each for each in made if not each.reasons]
+            if not chosen:
+                after = {}
+                break
+            after, sites = program.written(chosen, command.root)
+            if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
+                break
+    by_path = {os.path.realpath(file.path): file for file in files}
+    forms = []
+    for each in made:
+        place = each.candidate.place
+        file = by_path.get(os.path.realpath(place.path))
+        maps = [d.candidate.place for d in made if d.candidate.place.path == place.path]
+        forms.append(_form(each, place if file is None else _original(place, file, maps)))
+    forms.sort(key=lambda form: (form.place.path, starts(form.place)))
+    rewritten = [
+        dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
+        for file in files
+    ]
+    known = {os.path.realpath(file.path) for file in files}
+    rewritten += [
+        Rewriting(program.path_of(path), program.data[path], data, ())
+        for path, data in after.items()
+        if path not in known
+    ]
+    return rewritten, forms
+
+
+def _holds(
+    command: Command,
+    run: Callable[..., Any],
+    chosen: Sequence[Decision],
+    texts: Mapping[str, bytes],
+    sites: Sequence[Mapping[str, Any]],
+    first: Path,
+    kept: str,
+) -> bool:
+    """Runs a version; refuses the maps that differ in it, and returns whether there are none."""
+    with tempfile.TemporaryDirectory(prefix="jit-", dir=kept) as folder:
+        changed = {Path(path): data for path, data in texts.items()}
+        settings = {"sites": sites, "samples": str(first)}
+        with run("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
+            failure = command.failure(status, output)
+        records = record_files.read(folder, "compared")
+    results: dict[str, list[Mapping[str, Any]]] = {}
+    for process in records:
+        for site in process["sites"]:
+            results.setdefault(site["site"], []).append(site)
+    names = {site["name"]: decision for site, decision in zip(sites, chosen, strict=True)}
+    for name, decision in names.items():
+        for result in results.get(name, []):
+            if result["failure"]:
+                decision.refuse(f"it does not hold: {result['failure']}")
+        decision.compared = results.get(name, [])
+        if not decision.reasons and not any(r["compared"] for r in decision.compared):
+            decision.refuse(failure or "the run with jax.jit does not call it")
+    if failure and not any(decision.reasons for decision in chosen):
+        for decision in chosen:
+            decision.refuse(f"with jax.jit, {failure}")
+    return not any(decision.reasons for decision in chosen)
+
+
+def _form(decision: Decision, place: Place) -> Form:
+    name = decision.name
+    if decision.reasons:
+        return Form(place, name, decision.reasons[0])
+    compared = sum(each["compared"] for each in decision.compared)
+    drawn = sum(each["drawn"] for each in decision.compared)
+    drift: list[float] = max((r["drift"] for r in decision.compared), key=len, default=[])
+    detail = f"agrees on {compared} inputs, {drawn} of them random"
+    if len(drift) > 1:
+        detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
+    replaced = tuple(
+        f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}"
+        for each in decision.replaced.values()
+        if each.meaning
+    )
+    return Form(place, name, "", detail, replaced)
+
+
+def _original(place: Place, file: Rewriting, maps: Sequence[Place]) -> Place:
+    """Returns the use of pmap that became one of the maps of a file, if it is found."""
+    before, after = (
+        text.decode("utf-8", "replace").splitlines() for text in (file.before, file.after)
+    )
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for _, start, end, new_start, new_end in matcher.get_opcodes():
+        if not new_start < place.line <= new_end:
+            continue
+        uses = [each.place for each in file.outcomes if start < each.place.line <= end]
+        here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
+        if len(uses) == len(here):
+            return uses[here.index(place)]
+        if uses:
+            return uses[0]
+        line = min(start + place.line - new_start, max(end, start + 1))
+        return Place(place.path, line, place.column, line, place.column)
+    return place
+
+
+class _Program:
+    """The files in the global form, and their versions with jitted functions."""
+
+    def __init__(
+        self, paths: Sequence[str], exclude: Sequence[str], texts: Mapping[str, bytes]
+    ) -> None:
+        found = files_below(paths, exclude=exclude)
+        given = [path for path in found if not isinstance(path, Unreadable)]
+        self._paths = {os.path.realpath(path): path for path in given if path.endswith(".py")}
+        project = Project(given)
+        self.data: dict[str, bytes] = {}
+        self.modules: list[Module] = []
+        for real, path in self._paths.items():
+            data = texts.get(real) or sources.read_bytes(path)
+            if isinstance(data, bytes):
+                self.data[real] = data
+        project.texts = {os.path.normpath(self._paths[real]): d for real, d in self.data.items()}
+        for real, data in self.data.items():
+            module = project.module(self._paths[real], data=data) if b"jax" in data else None
+            if module is not None:
+                self.modules.append(module)
+
+    def path_of(self, real: str) -> str:
+        return self._paths[real]
+
+    def written(
+        self, chosen: Sequence[Decision], root: Path
+    ) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+        """Returns the files with some maps as jitted functions, and where these are made."""
+        after: dict[str, bytes] = {}
+        sites: dict[Decision, dict[str, Any]] = {}
+        replaced: dict[Span, Replaced] = {}
+        for each in chosen:
+            replaced |= each.replaced
+        for module in self.modules:
+            real = os.path.realpath(module.path)
+            here = [each for each in chosen if each.candidate.module is module]
+            calls = {span: each for span, each in replaced.items() if span[0] == real}
+            axes = [each.axis for each in chosen if each.libraries]
+            if not here and not calls and not any(axis_arguments.calls(module, axes)):
+                continue
+            edits = _edits(module, here, calls, axes)
+            after[real] = applied(self.data[real], edits)
+            problem = broken(module, after[real])
+            if problem:
+                raise ProofError(problem)
+            for each in here:
+                sites[each] = _site(each, self.data[real], after[real], edits, root)
+        return after, [sites[each] for each in chosen]
+
+
+def _edits(
+    module: Module,
+    here: Sequence[Decision],
+    calls: Mapping[Span, Replaced],
+    axes: Sequence[str],
+) -> list[Edit]:
+    editor = Editor(module.source)
+    axis_arguments.edit(module, axes, editor)
+    collective_edits.edit(module, calls, editor)
+    writer = SiteEditor(module, editor)
+    for each in sorted(here, key=lambda d: starts(d.candidate.place), reverse=True):
+        writer.edit(each)
+    writer.finish()
+    wanted = ["import functools"] if writer.needs_functools else []
+    return [
+        *editor.edits,
+        *imports.without_unused(module, editor.edits, set()),
+        *file_head.added(module, editor, set(), Manner.PLAIN, wanted),
+    ]
+
+
+def _site(
+    decision: Decision, before: bytes, after: bytes, edits: Sequence[Edit], root: Path
+) -> dict[str, Any]:
+    """Returns where the jitted function is made, and what its samples are kept by."""
+    path = decision.candidate.module.path
+    origins, parsed = Origins(before, edits), sources.parse(path, after)
+    wanted = starts(decision.candidate.place)
+    relative = os.path.relpath(os.path.realpath(path), root)
+    (span, *_) = sorted(decision.jit_spans)
+    name = site_name(relative, span[1], span[2])
+    for node in ast.walk(parsed.tree):  # type: ignore[union-attr]
+        if isinstance(node, ast.Call):
+            place = parsed.place(node)  # type: ignore[union-attr]
+            if starts(origins.place(place)) == wanted and "jax.jit" in ast.unparse(node):
+                return {
+                    "file": relative, "line": place.line, "end_line": place.end_line, "name": name,
+                }  # fmt: skip
+    raise ProofError(f"{decision.name} cannot be found in the rewritten file")

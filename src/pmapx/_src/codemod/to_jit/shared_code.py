@@ -1,0 +1,169 @@
+"""Functions of the source that several maps use: an edit of one is an edit for all of them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.to_jit.decisions import COLLECTIVES, Decision
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def refuse_conflicts(made: Sequence[Decision], modules: Sequence[Module]) -> None:
+    """Refuses maps whose collectives another use of the same code needs to be something else."""
+    functions = [
+        (module, node)
+        for module in modules
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, _Function)
+    ]
+    while True:
+        kept = [each for each in made if not each.reasons]
+        for one in kept:
+            why = _other_meaning(one, kept) or _not_reached(one, functions)
+            why = why or _used_elsewhere(one, kept, functions, modules)
+            if why:
+                one.refuse(why)
+        if len(kept) == sum(not each.reasons for each in made):
+            return
+
+
+def _other_meaning(one: Decision, kept: Iterable[Decision]) -> str:
+    for other in kept:
+        for span, each in one.replaced.items():
+            theirs = other.replaced.get(span)
+            if theirs is not None and theirs.power != each.power:
+                return f"`{each.name}` at {_line(span)} means something else in {other.name}"
+    return ""
+
+
+def _not_reached(one: Decision, functions: Sequence[tuple[Module, _Function]]) -> str:
+    """Names a collective in a function of the map that the run did not come to."""
+    for module, function in functions:
+        if not _is_reached(one, module, function):
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or not _is_collective(node, one.axis):
+                continue
+            path = os.path.realpath(module.path)
+            span = (path, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+            if span not in one.replaced and not _is_of_inner(one, module, function, node):
+                name = ast.unparse(node.func)
+                where = f"{os.path.basename(module.path)}:{node.lineno}"
+                return f"the run does not come to `{name}` at {where}"
+    return ""
+
+
+def _is_of_inner(one: Decision, module: Module, function: _Function, node: ast.AST) -> bool:
+    """Whether a call is in a function inside another one, which has an answer of its own."""
+    inner = [each for each in module.functions_around(node) if isinstance(each, _Function)]
+    return bool(inner) and inner[0] is not function
+
+
+def _is_collective(node: ast.Call, axis: str) -> bool:
+    name = ast.unparse(node.func).rpartition(".")[2]
+    given = [*node.args, *(each.value for each in node.keywords)]
+    return name in COLLECTIVES and any(
+        isinstance(each, ast.Constant) and each.value == axis for each in given
+    )
+
+
+def _used_elsewhere(
+    one: Decision,
+    kept: Sequence[Decision],
+    functions: Sequence[tuple[Module, _Function]],
+    modules: Sequence[Module],
+) -> str:
+    """Names a use of an edited function that is outside of the maps that are converted."""
+    maps = [map_.candidate.function for map_ in kept]
+    for module, function in _edited(one, functions):
+        if function in maps:  # Its name is that of the jitted function.
+            continue
+        for other in modules:
+            for node in _references(other, module, function):
+                around = other.functions_around(node)
+                is_inside = any(
+                    isinstance(each, _Function) and _is_reached(map_, other, each)
+                    for each in around
+                    for map_ in kept
+                )
+                path = os.path.realpath(other.path)
+                is_map = any(map_.candidate.covers(path, node.lineno) for map_ in kept)
+                if not is_inside and not is_map:
+                    where = f"{os.path.basename(path)}:{node.lineno}"
+                    return (
+                        f"`{function.name}`, which has a collective, is also used at {where}, "
+                        "outside of what becomes jax.jit"
+                    )
+    return ""
+
+
+def _edited(
+    one: Decision, functions: Sequence[tuple[Module, _Function]]
+) -> list[tuple[Module, _Function]]:
+    """Returns the functions that an edit changes the meaning of: with a collective, or a user."""
+    reached = [each for each in functions if _is_reached(one, *each)]
+    spans = one.replaced
+    found = [
+        (module, function)
+        for module, function in reached
+        if any(
+            span[0] == os.path.realpath(module.path)
+            and function.lineno <= span[1] <= (function.end_lineno or 0)
+            for span in spans
+        )
+    ]
+    while True:
+        names = {function.name for _, function in found}
+        more = [
+            (module, function)
+            for module, function in reached
+            if (module, function) not in found and names & set(_names(function))
+        ]
+        if not more:
+            return found
+        found += more
+
+
+def _references(other: Module, module: Module, function: _Function) -> Iterator[ast.expr]:
+    """Yields the uses of a function's name in a file."""
+    is_same = other is module
+    method = isinstance(module.parent(function), ast.ClassDef)
+    stem = os.path.splitext(os.path.basename(module.path))[0]
+    for node in ast.walk(other.source.tree):
+        if isinstance(node, ast.Name) and node.id == function.name and not method:
+            if isinstance(node.ctx, ast.Load) and (is_same or _imports(other, function.name)):
+                yield node
+        elif isinstance(node, ast.Attribute) and node.attr == function.name:
+            owner = ast.unparse(node.value)
+            if owner == "self" if method and is_same else owner.rpartition(".")[2] == stem:
+                yield node
+
+
+def _imports(module: Module, name: str) -> bool:
+    return any(
+        alias.name in (name, "*")
+        for node in ast.walk(module.source.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+
+
+def _names(function: _Function) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _is_reached(one: Decision, module: Module, function: _Function) -> bool:
+    first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+    return (os.path.realpath(module.path), first) in one.reached
+
+
+def _line(span: Sequence[object]) -> str:
+    return f"{os.path.basename(str(span[0]))}:{span[1]}"

@@ -1,0 +1,150 @@
+"""A map of the source, written as a jitted function over global arrays."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Collection
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.codemod.to_jit.candidates import Candidate
+from pmapx._src.codemod.to_jit.decisions import Decision
+from pmapx._src.source.rewriting.edits import between, ends, starts
+
+_MAKERS = ("jax.make_mesh", "jax.sharding.Mesh", "jax.Mesh")
+# The names of shardings, by how they place an array: the first that is free.
+_NAMES = {
+    False: ("replicated", "replicated_sharding", "on_all_devices"),
+    True: ("sharded", "batch_sharding", "over_batch"),
+}
+
+
+@dataclasses.dataclass(eq=False)
+class _Home:
+    """A statement that makes a mesh, and the shardings that are named after it."""
+
+    statement: ast.Assign
+    mesh: str
+    scope: ast.AST
+    named: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class SiteEditor:
+    """Edits the maps of one file."""
+
+    def __init__(self, module: Module, editor: Editor) -> None:
+        self.module, self.editor = module, editor
+        self.needs_functools = False
+        self._homes: list[_Home] = []
+
+    def edit(self, decision: Decision) -> None:
+        """Writes a map as a jitted function."""
+        candidate, editor = decision.candidate, self.editor
+        options = [
+            f"in_shardings={self._in_shardings(candidate, decision.elsewhere)}",
+            f"out_shardings={self._shardings(candidate, candidate.option('out_specs'))}",
+        ]
+        jit = candidate.jit
+        keywords = jit.keywords if isinstance(jit, ast.Call) else []
+        options += [f"{each.arg}={editor.text(self.module.place(each.value))}" for each in keywords]
+        place = self.module.place(jit)
+        indent = editor.indent(place.line)
+        used = place.column + len(editor.rest_of_line(place))
+        if isinstance(candidate.function, ast.FunctionDef):
+            partial = "functools.partial"
+            if isinstance(jit, ast.Call):
+                partial = editor.text(self.module.place(jit.func))
+            self.needs_functools |= partial == "functools.partial"
+            editor.replace(place, editor.folded_call(partial, ["jax.jit", *options], indent, used))
+            below = self.module.place(candidate.shard_map)
+            editor.edits.append(between(ends(place), ends(below)))
+            return
+        function = editor.text(self.module.place(candidate.function))
+        editor.replace(place, editor.folded_call("jax.jit", [function, *options], indent, used))
+
+    def finish(self) -> None:
+        """Names the shardings below their meshes, and uses the names elsewhere."""
+        for home in self._homes:
+            place = self.module.place(home.statement)
+            indent = self.editor.indent(place.line)
+            lines = [
+                f"\n{indent}{name} = jax.NamedSharding({home.mesh}, {spec})"
+                for spec, name in sorted(home.named.items(), key=lambda each: len(each[0]))
+            ]
+            end = (place.end_line, len(self.module.source.line(place.end_line)))
+            self.editor.edits.append(between(end, end, "".join(lines)))
+            self._use_names(home)
+
+    def _use_names(self, home: _Home) -> None:
+        done = [edit.place(self.module.path) for edit in self.editor.edits]
+        for node in ast.walk(home.scope):
+            if not isinstance(node, ast.Call) or node.lineno <= home.statement.lineno:
+                continue
+            for spec, name in home.named.items():
+                text = ast.unparse(ast.parse(f"jax.NamedSharding({home.mesh}, {spec})"))
+                place = self.module.place(node)
+                is_free = not any(starts(e) <= starts(place) < ends(e) for e in done)
+                if ast.unparse(node) == text and is_free:
+                    self.editor.replace(place, name)
+
+    def _in_shardings(self, candidate: Candidate, elsewhere: Collection[int]) -> str:
+        specs = candidate.option("in_specs")
+        if isinstance(specs, ast.Tuple):
+            texts = [
+                "None" if position in elsewhere else self._shardings(candidate, each)
+                for position, each in enumerate(specs.elts)
+            ]
+            return f"({', '.join(texts)}{',' * (len(texts) == 1)})"
+        return "None" if elsewhere else self._shardings(candidate, specs)
+
+    def _shardings(self, candidate: Candidate, specs: ast.expr | None) -> str:
+        """Returns the text of specs with a sharding in the place of each."""
+        assert specs is not None
+        mesh = candidate.option("mesh")
+        assert mesh is not None
+        text = ast.unparse(mesh)
+        home = self._home(candidate, mesh.id) if isinstance(mesh, ast.Name) else None
+
+        return self._with_specs(specs, home, text)
+
+    def _with_specs(self, specs: ast.expr, home: _Home | None, mesh: str) -> str:
+        changes = []
+        for node in ast.walk(specs):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("P"):
+                spec = self.editor.text(self.module.place(node))
+                new = f"jax.NamedSharding({mesh}, {spec})"
+                if home is not None:
+                    new = self._name(home, spec, bool(node.args))
+                changes.append((self.module.place(node), new))
+        return self.editor.with_changes(self.module.place(specs), changes)
+
+    def _name(self, home: _Home, spec: str, is_sharded: bool) -> str:
+        if spec not in home.named:
+            uses = name_uses(self.module)
+            taken = {*uses.bound, *uses.names, *home.named.values()}
+            wanted = [*_NAMES[is_sharded], *(f"sharding{i}" for i in range(2, 50))]
+            home.named[spec] = next(name for name in wanted if name not in taken)
+        return home.named[spec]
+
+    def _home(self, candidate: Candidate, mesh: str) -> _Home | None:
+        """Returns the statement that makes the mesh of a map, in the scopes around it."""
+        around = self.module.functions_around(candidate.jit)
+        for scope in [*around, self.module.source.tree]:
+            for statement in (
+                getattr(scope, "body", []) if not isinstance(scope, ast.Lambda) else []
+            ):
+                if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+                    continue
+                is_made = (
+                    isinstance(statement.value, ast.Call)
+                    and ast.unparse(statement.value.func) in _MAKERS
+                )
+                if ast.unparse(statement.targets[0]) == mesh and is_made:
+                    for home in self._homes:
+                        if home.statement is statement:
+                            return home
+                    self._homes.append(_Home(statement, mesh, scope))
+                    return self._homes[-1]
+        return None

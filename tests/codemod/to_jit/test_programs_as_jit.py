@@ -1,0 +1,105 @@
+"""Whole programs through ``pmapx migrate --to jit``, before and after.
+
+The first lines of a program in ``programs`` are what it must become: ``# jit: step`` for a jitted
+function, ``# shard_map: step: words`` for one that keeps ``jax.shard_map``, with words of the reason.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
+CliRunner = pytest.importorskip("click.testing", reason="needs pmapx[tools]").CliRunner
+
+import pmapx
+from pmapx._src.cli import migrate as cli
+
+PROGRAMS = Path(__file__).parent / "programs"
+QUICK = ("step_size_trap.py", "dropout_by_axis_index.py")
+EXPECTED = re.compile(r"# (jit|shard_map): ([^:\n]+)(?:: ([^\n]+))?\n")
+COLLECTIVE = re.compile(r"lax\.(psum|pmean|pmax|pmin|all_gather|axis_size)\(")
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+
+def copied(name, folder):
+    source = PROGRAMS / name
+    if source.is_dir():
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+    else:
+        shutil.copy(source, folder / "train.py")
+    return folder / "train.py"
+
+
+def expectations(program):
+    found = EXPECTED.findall(program.read_text())
+    assert found
+    return found
+
+
+def numbers(folder, *before):
+    """Returns all numbers that a program prints."""
+    done = subprocess.run(
+        [sys.executable, *before, "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    return [float(each) for each in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+", done.stdout)]
+
+
+def check_forms(forms, program):
+    for kind, names, words in expectations(program):
+        for name in names.split(", "):
+            [form] = [each for each in forms if each.function.endswith(name)]
+            assert (kind == "jit") == (not form.reason), form
+            if kind == "shard_map":
+                assert words in form.reason
+                assert re.search(r"\.py:\d+|argument|output", form.reason)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_step_becomes_jit_if_it_is_one_of_the_global_batch(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = copied(name, tmp_path)
+    before = program.read_bytes()
+    done = pmapx.migrate(["."], to="jit", command=[sys.executable, "train.py"])
+    check_forms(done.forms, program)
+    assert program.read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(os.listdir(PROGRAMS)))
+def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = copied(name, tmp_path)
+    expected = expectations(program)
+    before = numbers(tmp_path, "-m", "pmapx", "run")
+    command = ["--to", "jit", "--write", "--", sys.executable, "train.py"]
+    result = CliRunner().invoke(cli.command, [".", *command])
+    assert result.exit_code in (0, 1), result.output
+    after = program.read_text()
+    for kind, names, words in expected:
+        for function in names.split(", "):
+            pattern = rf"^.*: (?:jit|keeps shard_map): \S*{re.escape(function)}: .*$"
+            [line] = re.findall(pattern, result.output, re.M)
+            assert f": {kind}:" in line.replace("keeps shard_map", "shard_map")
+            assert words in line
+    if all(kind == "jit" for kind, _, _ in expected):
+        texts = [path.read_text() for path in tmp_path.rglob("*.py")]
+        assert not any("shard_map(" in text or COLLECTIVE.search(text) for text in texts)
+    assert "pmap(" not in after
+    np.testing.assert_allclose(numbers(tmp_path), before, rtol=2e-3, atol=1e-5)
