@@ -9,8 +9,8 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr
 
 from pmapx._src.map.program_builder import ProgramBuilder
-from pmapx._src.replication import whole_program
 from pmapx._src.mesh.partition_specs import entry_axes
+from pmapx._src.replication import whole_program
 from pmapx._src.trees.signature import Signature
 
 

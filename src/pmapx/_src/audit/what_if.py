@@ -31,8 +31,7 @@ from pmapx._src.audit.topology.scaling import memory_of
 from pmapx._src.batch_parallel.global_function import global_function
 from pmapx._src.batch_parallel.traces import PER_DEVICE, BatchAxis
 from pmapx._src.batch_parallel.verdict import decide
-from pmapx._src.replication import whole_program
-from pmapx._src.mesh.partition_specs import entry_axes
+from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
 
 MOST_GROUPS = 6
 
@@ -108,7 +107,7 @@ def _of_jit(step: Subject, known: Sequence[Leaf]) -> WhatIf:
         leaves, outputs = list(given.leaves), list(given.outputs)
         for index, leaf in enumerate(leaves):
             own = leaf.sharding.spec if leaf.sharding is not None else PartitionSpec()
-            if known[index].is_unused or axis in whole_program.axes_of_spec(own):
+            if known[index].is_unused or axis in spec_axes(own):
                 continue
             spec = sharded_spec(leaf.shape, own, axis, there)
             if spec is None:

@@ -15,7 +15,6 @@ from typing import Any
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
-from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
 from pmapx._src.codemod.to_jit.candidates import candidates
@@ -254,7 +253,6 @@ def _edits(
     wanted = ["import functools"] if writer.needs_functools else []
     return [
         *editor.edits,
-        *imports.without_unused(module, editor.edits, set()),
         *file_head.added(module, editor, set(), Manner.PLAIN, wanted),
     ]
 
