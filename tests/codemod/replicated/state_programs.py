@@ -356,6 +356,6 @@ for batch in ROWS:
 RESULT = jax.tree.map(norm, state), loss[0]
 STATE = state
 """,
-        "jax.tree.map(lambda x: jax.numpy.stack(",
+        "lambda x: jnp.stack([x] * jax.local_device_count()), state",
     ),
 }
