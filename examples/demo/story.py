@@ -81,9 +81,9 @@ def main() -> int:
     stage.chapter("The same program, side by side")
     table(rows)
     say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED[1]} steps, in turns.")
-    say("  The loss is read every 10 steps. compiles: in one run. gathers: x[0] of an array that is")
-    say("  sharded over all devices, a collective in today's JAX; pmapx and replicated state read")
-    say("  one shard.")
+    say("  The loss is read every 10 steps. compiles: in one run. gathers: x[0] of an array")
+    say("  that is sharded over all devices, a collective in today's JAX; pmapx and replicated state")
+    say("  read one shard.")
     say("\n  Pages to open:")
     for page in sorted(stage.folder.glob("*.html")):
         say(f"    {page}")
