@@ -82,8 +82,8 @@ def main() -> int:
     table(rows)
     say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED[1]} steps, in turns.")
     say("  The loss is read every 10 steps. compiles: in one run. gathers: x[0] of an array")
-    say("  that is sharded over all devices, a collective in today's JAX; pmapx and replicated state")
-    say("  read one shard.")
+    say("  that is sharded over all devices, a collective in today's JAX; pmapx and replicated")
+    say("  state read one shard.")
     say("\n  Pages to open:")
     for page in sorted(stage.folder.glob("*.html")):
         say(f"    {page}")
