@@ -1,4 +1,4 @@
-"""The pages use JAX's vocabulary: words of the first build, and sentences that nobody would say, stay away."""
+"""The pages use JAX's vocabulary, and none of the sentences that had to be read twice."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,8 @@ SENTENCES = [
 # A word of the first build, and the field's.
 WORDS = {
     r"one row a device|row (?:on|for) each(?: device)?": "a leading device axis; per-device shards",
-    r"\b(?:that|which|it|they|inputs|arrays|rows) lies?\b|\blies? (?:on|elsewhere|over|there)\b": "is placed on",
+    r"\b(?:that|which|it|they|inputs|arrays|rows) lies?\b": "is placed on",
+    r"\blies? (?:on|elsewhere|over|there)\b": "is placed on",
     r"\bmend(?:s|ed)?\b": "fix",
     r"\bunseen\b": "cache miss; unknown",
     r"\bis told\b|\bare told\b|\btells\b": "reports",

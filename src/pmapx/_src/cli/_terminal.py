@@ -1,4 +1,4 @@
-"""Colors, one-line errors and progress on a terminal."""
+"""Colors, one-line errors, next steps and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def echo(text: str, color: bool | None, *, err: bool = False) -> None:
     if text:
         shown = text.encode("utf-8", "replace").decode("utf-8")
         click.echo(shown, err=err, color=resolve_color(color))
+
+
+def next_step(text: str, color: bool | None = None, *, err: bool = False) -> None:
+    """Prints the last line of a command: what to do now."""
+    echo(click.style(f"Next: {text}", dim=True), color, err=err)
 
 
 def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from pmapx._src.audit.report.formatting import counted, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
-from pmapx._src.cli._terminal import fail
+from pmapx._src.cli._terminal import fail, next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import default_devices
@@ -179,13 +179,20 @@ def command(
     assert status is not None, "there is no timeout"
     if status == 0 and not report.functions:
         click.echo("pmapx: nothing was audited", err=True)
+        next_step("run a command that calls a pmapped or jitted function of yours.", err=True)
         ctx.exit(1)
     if compared is not None:
         click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
         if compared.worse and status == 0:
             worse = counted(len(compared.worse), "figure")
             click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
+            next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
+    elif not quiet:
+        explain = "pmapx explain CODE describes a finding" if report.findings else ""
+        gate = "" if save else "--save baseline.json, then --compare baseline.json in CI"
+        if steps := "; ".join(filter(None, (explain, gate))):
+            next_step(f"{steps}.", err=True)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
 

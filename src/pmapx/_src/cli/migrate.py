@@ -22,6 +22,7 @@ from pmapx._src.cli._terminal import (
     echo,
     exclude_option,
     fail,
+    next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.source.rewriting import atomic_write
@@ -168,6 +169,8 @@ def command(
     echo(_summary(done, is_written, failed), color)
     if page is not None:
         _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
+    if not code and (step := _next_step(done, is_written, is_verified)):
+        next_step(step, color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
@@ -260,7 +263,7 @@ def _verify(
     color: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Compares runs of the command; returns the verdicts for the report, and the exit code."""
-    from pmapx._src.cli._verification import as_text
+    from pmapx._src.cli._verification import after_verification, as_text
     from pmapx._src.codemod.verified import verify_migration
     from pmapx._src.verify.compare.tolerance import Tolerance
     from pmapx._src.verify.runs import CannotRunError
@@ -275,6 +278,7 @@ def _verify(
     code = found.exit_code(is_strict=is_strict)
     if code:
         echo("Nothing was written: the change is not verified.", color)
+        next_step(after_verification(found, is_strict=is_strict), color)
     return verdicts, code
 
 
@@ -341,7 +345,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
 
         lines.append(f"{page.counted(page.report(done))}.")
     if done.changed and not is_written:
-        lines.append("Nothing was changed; pass --write to rewrite the files.")
+        lines.append("Nothing was changed.")
     return "\n".join(lines)
 
 
@@ -359,6 +363,20 @@ def _forms(done: Migration) -> list[str]:
         kept = sum(bool(form.reason) for form in done.forms)
         lines.append(f"{len(done.forms) - kept} as jax.jit, {kept} with shard_map")
     return lines
+
+
+def _next_step(done: Migration, is_written: bool, is_verified: bool) -> str:
+    """Returns what to do now, if there is something."""
+    if done.changed and not is_written:
+        verified = "" if is_verified else ", and --verify -- COMMAND to compare both versions first"
+        return f"pass --write to rewrite the files{verified}."
+    by_hand = " Then change by hand what is left: pmapx explain PMX501." if done.left else ""
+    if done.changed and is_verified:
+        return f"review the change with git diff, and commit it.{by_hand}"
+    if done.changed:
+        command = "pmapx verify --before OLD --after . -- COMMAND"
+        return f"compare both versions: {command}.{by_hand}"
+    return by_hand.removeprefix(" Then ")
 
 
 def _warn_before_writing(paths: list[str]) -> None:

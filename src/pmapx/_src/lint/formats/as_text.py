@@ -95,7 +95,11 @@ def _summary(report: Report) -> str:
         unsafe = f", {len(safe) - sum(safe):,} more with --unsafe-fixes" * (not all(safe))
         lines.append(f"{sum(safe):,} fixable with --fix{unsafe}.")
     lines += baseline
-    return "\n".join([*lines, _dim("pmapx explain CODE describes each.")])
+    steps = ["--fix applies the safe fixes"] if any(safe) else []
+    if any(code.startswith("PMX50") for code in counts):
+        steps.append("pmapx migrate shows the rewritten code")
+    steps.append("pmapx explain CODE describes a finding")
+    return "\n".join([*lines, _dim(f"Next: {'; '.join(steps)}.")])
 
 
 def _count(number: int, thing: str) -> str:
