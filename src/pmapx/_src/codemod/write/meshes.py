@@ -197,7 +197,7 @@ def _is_run(module: Module) -> bool:
 
 def _imported(module: Module) -> set[str]:
     found = set()
-    for node in ast.walk(module.source.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
