@@ -178,6 +178,9 @@ class StackedValues(abc.ABC):
 
     def _all_defined(self, found: Iterable[Definition], module: Module, node: ast.AST) -> Abstract:
         """Returns what a name or attribute is that any of these bindings may have set."""
+        found = tuple(found)
+        if len(found) == 1:
+            return self.defined(found[0])
         ordered = sorted(found, key=lambda each: (each.module.path, *_position(each.node)))
         return self._merged((self.defined(each) for each in ordered), module, node)
 

@@ -171,6 +171,9 @@ class Meshes:
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
     decorators = getattr(top, "decorator_list", ())
+    first = decorators[0] if decorators else top
+    if not first.lineno <= getattr(node, "lineno", 0) <= (top.end_lineno or 0):
+        return False
     place, whole = module.place(node), module.place(top)
     return place.is_inside(whole) or any(place.is_inside(module.place(d)) for d in decorators)
 
