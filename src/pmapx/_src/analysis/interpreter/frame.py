@@ -169,11 +169,12 @@ def execute(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
 
 def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     """Returns what is known of an expression; quietly if its value is not really used."""
-    reader = _paths.get(type(node))
+    kind = type(node)
+    reader = _paths.get(kind)
     if reader is not None:
         held = reader(frame, node, is_quiet)
     else:
-        held = _expressions.get(type(node), evaluate_parts)(frame, node)
+        held = _expressions.get(kind, evaluate_parts)(frame, node)
     for fact in held:
         if type(fact) in _NOTED:
             results = frozenset([fact.of for fact in held if type(fact) is Result])

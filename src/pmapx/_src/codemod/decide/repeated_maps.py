@@ -86,7 +86,7 @@ def _uses(project: Project) -> dict[str, list[_Use]]:
     if project not in _USES:
         found: dict[str, list[_Use]] = {}
         for module in project.modules.values():
-            for node in ast.walk(module.source.tree) if module is not None else ():
+            for node in module.nodes if module is not None else ():
                 assert module is not None
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                     found.setdefault(node.id, []).append((module, node))

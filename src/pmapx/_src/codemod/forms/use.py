@@ -191,7 +191,7 @@ class Use:
             ast.dump(part.value)
             for other in self.module.project.modules.values()
             if other is not None
-            for part in ast.walk(other.source.tree)
+            for part in other.nodes
             if isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None
             for target in (part.targets if isinstance(part, ast.Assign) else [part.target])
             if name in (getattr(target, "id", ""), getattr(target, "attr", ""))

@@ -156,7 +156,7 @@ class Maps:
         self._classes = {
             node.name: node
             for module in self.modules
-            for node in ast.walk(module.source.tree)
+            for node in module.nodes
             if isinstance(node, ast.ClassDef)
         }
 

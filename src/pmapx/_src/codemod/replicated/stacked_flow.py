@@ -149,7 +149,9 @@ class Flow(StackedCalls):
                 self._statement(module, part)
 
     def _statement(self, module: Module, node: ast.AST) -> None:
-        for field, held in ast.iter_fields(node):
+        for field, held in node.__dict__.items():
+            if not isinstance(held, (list, ast.AST)):
+                continue
             why = _USES.get((type(node), field))  # type: ignore[arg-type]
             if why is None and field in _PASSED_OVER:
                 continue

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence, Instance, Named, Place
@@ -53,6 +53,9 @@ class StackedValues(abc.ABC):
         # Of the round before: what a value is that depends on itself.
         self._before: dict[object, Abstract] = {}
         self._attributes, self._set_somewhere = self._find_attributes()
+        self._attributes_named: dict[str, list[Definition]] = {}
+        for (_, name), definitions in self._attributes.items():
+            self._attributes_named.setdefault(name, []).extend(definitions)
 
     def _find_attributes(self) -> tuple[dict[tuple[str, str], list[Definition]], set[str]]:
         """Returns what sets the attributes of each class, and attributes set of unknown objects."""
@@ -77,7 +80,7 @@ class StackedValues(abc.ABC):
 
     def is_traced(self, module: Module, node: ast.AST) -> bool:
         """Tells whether a node is in a function that is traced, where no device axis is seen."""
-        return any(function in self._traced for function in module.functions_around(node))
+        return not self._traced.isdisjoint(module.functions_around(node))
 
     def escape(self, held: Abstract, module: Module, node: ast.AST, why: str) -> None:
         """Notes that a value goes where it is not followed, so that its group stays stacked."""
@@ -175,6 +178,9 @@ class StackedValues(abc.ABC):
 
     def _all_defined(self, found: Iterable[Definition], module: Module, node: ast.AST) -> Abstract:
         """Returns what a name or attribute is that any of these bindings may have set."""
+        found = tuple(found)
+        if len(found) == 1:
+            return self.defined(found[0])
         ordered = sorted(found, key=lambda each: (each.module.path, *_position(each.node)))
         return self._merged((self.defined(each) for each in ordered), module, node)
 
@@ -257,14 +263,13 @@ class StackedValues(abc.ABC):
     def _of_object(self, module: Module, node: ast.Attribute) -> Abstract:
         families = self._families_of(module, node.value)
         if families:
-            found = [self._attribute_of(each, node.attr, module, node) for each in families]
-            return self._merged(found, module, node)
+            held = [self._attribute_of(each, node.attr, module, node) for each in families]
+            return self._merged(held, module, node)
         # Whose attribute it is, is not known: it may be any object's.
-        for (_, name), definitions in self._attributes.items():
-            if name == node.attr and not self._is_library(module, node.value):
-                for each in definitions:
-                    why = "it may be read here, through an object"
-                    self.escape(self.defined(each), module, node, why)
+        found = self._attributes_named.get(node.attr, ())
+        for each in found if found and not self._is_library(module, node.value) else ():
+            why = "it may be read here, through an object"
+            self.escape(self.defined(each), module, node, why)
         return OTHER
 
     def _is_library(self, module: Module, node: ast.expr) -> bool:
@@ -359,7 +364,7 @@ class StackedValues(abc.ABC):
     def read_traced(self, module: Module, function: Function) -> None:
         """Looks for values of the program around that a traced function takes in."""
         if function not in self._nodes_of:
-            self._nodes_of[function] = set(ast.walk(function))
+            self._nodes_of[function] = set(syntax.walk(function))
         inside = self._nodes_of[function]
         why = "a function that is traced takes it in from around it"
         for part in inside:

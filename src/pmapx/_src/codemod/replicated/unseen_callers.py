@@ -34,7 +34,7 @@ def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 found = [(scope, ref.element) for one in bound for ref in refs(flow.defined(one))]
                 held.setdefault(name, []).extend(found)
     for module in flow.modules:
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes:
             name = ""
             if isinstance(node, ast.alias):
                 name = node.name
@@ -105,7 +105,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
         concerned.setdefault(function, []).extend(found)
     for module in flow.modules:
-        for function in ast.walk(module.source.tree):
+        for function in module.nodes:
             is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
             if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
@@ -120,7 +120,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         if elements:
             by_name.setdefault(getattr(function, "name", ""), []).extend(elements)
     for module in flow.modules:
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes:
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name not in by_name or node in flow.resolved or _is_bound_here(node):
                 continue
@@ -144,7 +144,7 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
     uses = [
         (home, node)
         for home in flow.modules
-        for node in ast.walk(home.source.tree)
+        for node in home.nodes
         if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
         and not _is_bound_here(node)
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterable, Set
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Exported, Function
 from pmapx._src.source import files
@@ -48,8 +49,11 @@ class Differing:
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
                     trees.append((source.tree, None))
-        self._names = _reaching(trees, mapped)
-        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees)
+        is_named = len(trees) > len(several) or any(
+            _PATTERN.search(module.source.text.encode("utf-8", "replace")) for module in several
+        )
+        self._names = _reaching(trees, mapped) if is_named else set()
+        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if self._names)
 
     @property
     def is_any(self) -> bool:
@@ -63,8 +67,8 @@ class Differing:
 def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
     """Returns the names of all definitions that lead to such a function, but through a map."""
     mentioned: dict[str, set[str]] = {}
-    for tree, _ in trees:
-        for node in ast.walk(tree):
+    for tree in trees:
+        for node in _nodes(tree):
             if isinstance(node, _DEFINITIONS) and node.name not in mapped:
                 names = _names_in(node)
                 # What makes or calls maps is not called in a body.
@@ -78,16 +82,20 @@ def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
     return found
 
 
+def _nodes(tree: Tree) -> list[ast.AST]:
+    return syntax.walk(tree[0]) if tree[1] is None else tree[1].nodes
+
+
 def _names_in(definition: ast.AST) -> set[str]:
     """Returns the names that a definition uses itself; functions in it are definitions, too."""
     found = set()
     is_class = isinstance(definition, ast.ClassDef)
-    waiting = list(ast.iter_child_nodes(definition))
+    waiting = list(syntax.children(definition))
     while waiting:
         node = waiting.pop()
         found.add(_name(node))
         if is_class or not isinstance(node, _DEFINITIONS):
-            waiting += ast.iter_child_nodes(node)
+            waiting += syntax.children(node)
     return found - {""}
 
 
@@ -100,7 +108,7 @@ def _name(node: ast.AST) -> str:
 def _is_value(tree: Tree, names: Set[str]) -> bool:
     """Tells whether any of the functions is used other than by a call or a transformation."""
     followed: set[int] = set()
-    for node in ast.walk(tree[0]):
+    for node in _nodes(tree):
         if isinstance(node, ast.Call):
             followed.add(id(node.func))
             callees = tree[1].facts.callees.get(node) if tree[1] is not None else None
@@ -112,7 +120,7 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
         and id(node) not in followed
         and isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
         and _may_be_function(node, tree[1])
-        for node in ast.walk(tree[0])
+        for node in _nodes(tree)
     )
 
 

@@ -178,6 +178,9 @@ def _is_main(node: ast.If) -> bool:
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
     decorators = getattr(top, "decorator_list", ())
+    first = decorators[0] if decorators else top
+    if not first.lineno <= getattr(node, "lineno", 0) <= (top.end_lineno or 0):
+        return False
     place, whole = module.place(node), module.place(top)
     return place.is_inside(whole) or any(place.is_inside(module.place(d)) for d in decorators)
 
@@ -204,7 +207,7 @@ def _is_run(module: Module) -> bool:
 
 def _imported(module: Module) -> set[str]:
     found = set()
-    for node in ast.walk(module.source.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -251,7 +251,7 @@ def _replicating(module: Module) -> list[ast.Call]:
         return []
     return [
         node
-        for node in ast.walk(module.source.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == REPLICATED
     ]
 
