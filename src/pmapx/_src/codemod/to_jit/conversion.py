@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import os
 import tempfile
@@ -19,10 +18,10 @@ from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
 from pmapx._src.codemod.to_jit.candidates import candidates
-from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions
+from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
+from pmapx._src.codemod.to_jit.original_lines import OriginalLines
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
-from pmapx._src.codemod.to_jit.site_names import site_name
 from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.rewrite import Rewriting, broken
 from pmapx._src.emitted.functions import Manner
@@ -94,13 +93,8 @@ def convert(
             after, sites = program.written(chosen, command.root)
             if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
                 break
-    by_path = {os.path.realpath(file.path): file for file in files}
-    forms = []
-    for each in made:
-        place = each.candidate.place
-        file = by_path.get(os.path.realpath(place.path))
-        maps = [d.candidate.place for d in made if d.candidate.place.path == place.path]
-        forms.append(_form(each, place if file is None else _original(place, file, maps)))
+    lines = OriginalLines(files, [each.candidate.place for each in made])
+    forms = [_form(each, lines) for each in made]
     forms.sort(key=lambda form: (form.place.path, starts(form.place)))
     rewritten = [
         dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
@@ -149,10 +143,10 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
-def _form(decision: Decision, place: Place) -> Form:
-    name = decision.name
+def _form(decision: Decision, lines: OriginalLines) -> Form:
+    place, name = lines.place(decision.candidate.place), decision.name
     if decision.reasons:
-        return Form(place, name, decision.reasons[0])
+        return Form(place, name, lines.text(decision.reasons[0]))
     compared = sum(each["compared"] for each in decision.compared)
     drawn = sum(each["drawn"] for each in decision.compared)
     drift: list[float] = max((r["drift"] for r in decision.compared), key=len, default=[])
@@ -160,31 +154,11 @@ def _form(decision: Decision, place: Place) -> Form:
     if len(drift) > 1:
         detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
     replaced = tuple(
-        f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}"
-        for each in decision.replaced.values()
+        lines.text(f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}")
+        for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
     return Form(place, name, "", detail, replaced)
-
-
-def _original(place: Place, file: Rewriting, maps: Sequence[Place]) -> Place:
-    """Returns the use of pmap that became one of the maps of a file, if it is found."""
-    before, after = (
-        text.decode("utf-8", "replace").splitlines() for text in (file.before, file.after)
-    )
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for _, start, end, new_start, new_end in matcher.get_opcodes():
-        if not new_start < place.line <= new_end:
-            continue
-        uses = [each.place for each in file.outcomes if start < each.place.line <= end]
-        here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
-        if len(uses) == len(here):
-            return uses[here.index(place)]
-        if uses:
-            return uses[0]
-        line = min(start + place.line - new_start, max(end, start + 1))
-        return Place(place.path, line, place.column, line, place.column)
-    return place
 
 
 class _Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,6 +73,11 @@ class Decision:
     def refuse(self, why: str) -> None:
         if why not in self.reasons:
             self.reasons.append(why)
+
+
+def site_name(file: str, line: int, column: int) -> str:
+    """Returns what the samples of a place in the tree are kept by."""
+    return hashlib.blake2b(f"{file}:{line}:{column}".encode(), digest_size=8).hexdigest()
 
 
 def decisions(

@@ -19,9 +19,9 @@ import numpy as np
 from pmapx._src.batch_parallel import verdict as verdicts
 from pmapx._src.batch_parallel.traces import PER_DEVICE
 from pmapx._src.codemod.to_jit import collective_calls, samples
+from pmapx._src.codemod.to_jit.decisions import site_name
 from pmapx._src.codemod.to_jit.drawn_inputs import drawn, rounded
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample
-from pmapx._src.codemod.to_jit.site_names import site_name
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
