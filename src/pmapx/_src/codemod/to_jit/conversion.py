@@ -16,7 +16,7 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
+from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, costs, shared_code
 from pmapx._src.codemod.to_jit.candidates import candidates
 from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
 from pmapx._src.codemod.to_jit.original_lines import OriginalLines
@@ -46,6 +46,7 @@ class Form:
       reason: why it keeps ``jax.shard_map``; empty: it is a jitted function.
       detail: how it was compared.
       replaced: what became of each collective that it reaches.
+      costs: what a call costs in both forms.
     """
 
     place: Place
@@ -53,6 +54,7 @@ class Form:
     reason: str = ""
     detail: str = ""
     replaced: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
 
 
 def convert(
@@ -158,7 +160,8 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    return Form(place, name, "", detail, replaced)
+    cost: Mapping[str, Any] = next((r["cost"] for r in decision.compared if r["cost"]), {})
+    return Form(place, name, "", detail, replaced, costs.in_words(cost, decision.cost))
 
 
 class _Program:

@@ -51,8 +51,10 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       elsewhere: positions of arguments that come with another sharding.
-      sample_sites: what its samples are kept by.
+      jit_spans: where the jitted function around it is made.
       calls: how many calls gave samples.
+      compared: what was compared in the run with ``jax.jit``, by process.
+      cost: what a call costs with ``jax.shard_map``.
     """
 
     candidate: Candidate
@@ -65,6 +67,7 @@ class Decision:
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
     calls: int = 0
     compared: Sequence[Mapping[str, Any]] = ()
+    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -125,6 +128,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
         decision.jit_spans.add((local(file), *jit["span"][1:]))
         decision.elsewhere |= set(jit["elsewhere"])
         decision.calls = max(decision.calls, jit["calls"])
+        decision.cost = jit["cost"]
 
 
 def _read_collectives(decision: Decision, record: Mapping[str, Any], local: Any) -> None:
