@@ -16,7 +16,13 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, costs, shared_code
+from pmapx._src.codemod.to_jit import (
+    axis_arguments,
+    collective_edits,
+    costs,
+    shared_code,
+    site_edits,
+)
 from pmapx._src.codemod.to_jit.candidates import candidates
 from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
 from pmapx._src.codemod.to_jit.original_lines import OriginalLines
@@ -84,6 +90,11 @@ def convert(
         program = _Program(paths, exclude, texts)
         found = [each for module in program.modules for each in candidates(module)]
         made = decisions(found, records, tree, command.root)
+        for each in made:
+            is_inside = each.candidate.is_late or each.has_keywords
+            why = site_edits.obstacle(each.candidate) if is_inside and not each.reasons else ""
+            if why:
+                each.refuse(f"its arguments cannot be sharded where it is defined: {why}")
         after: dict[str, bytes]
         while True:
             shared_code.refuse_conflicts(made, program.modules)
@@ -247,7 +258,7 @@ def _site(
     (span, *_) = sorted(decision.jit_spans)
     name = site_name(relative, span[1], span[2])
     for node in ast.walk(parsed.tree):  # type: ignore[union-attr]
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call | ast.Attribute):
             place = parsed.place(node)  # type: ignore[union-attr]
             if starts(origins.place(place)) == wanted and "jax.jit" in ast.unparse(node):
                 return {

@@ -53,6 +53,7 @@ class Decision:
       elsewhere: positions of arguments that come with another sharding.
       jit_spans: where the jitted function around it is made.
       calls: how many calls gave samples.
+      has_keywords: whether a call passes arguments by keyword, for which jit has no shardings.
       compared: what was compared in the run with ``jax.jit``, by process.
       cost: what a call costs with ``jax.shard_map``.
     """
@@ -66,6 +67,7 @@ class Decision:
     elsewhere: set[int] = dataclasses.field(default_factory=set)
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
     calls: int = 0
+    has_keywords: bool = False
     compared: Sequence[Mapping[str, Any]] = ()
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -123,8 +125,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             decision.refuse("another map is inside the same jitted function")
         if jit["problem"]:
             decision.refuse(jit["problem"])
-        if jit["has_keywords"]:
-            decision.refuse("it is called with keywords, for which jit has no in_shardings")
+        decision.has_keywords |= jit["has_keywords"]
         decision.jit_spans.add((local(file), *jit["span"][1:]))
         decision.elsewhere |= set(jit["elsewhere"])
         decision.calls = max(decision.calls, jit["calls"])

@@ -67,6 +67,9 @@ class JitListener(Listener):
             self.end()
         with self._costs[state["site"]].counted():
             result = call.run()
+        where = [leaf.is_fully_replicated for leaf in jax.tree.leaves(result)]
+        if where != kept.samples[0].is_replicated:
+            self._fail(state, "a result has another sharding than the map's")
         own = [samples.on_host(leaf) for leaf in jax.tree.leaves(result)]
         expected = kept.samples[0].outputs
         state["drift"].append(agreement.relative(expected, own))

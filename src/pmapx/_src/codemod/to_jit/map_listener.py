@@ -185,6 +185,7 @@ class _Jit:
             return Sample(known is None, data, made, noise)
 
         found = [sample(inputs, [samples.on_host(x) for x in jax.tree.leaves(result)], 0)]
+        found[0].is_replicated = [x.is_fully_replicated for x in jax.tree.leaves(result)]
         if self.calls == 0:
             given = jax.tree.unflatten(tree, map(samples.placed, inputs, leaves))
             self.costs.audit(call.target, *with_static(call.args, given, static))

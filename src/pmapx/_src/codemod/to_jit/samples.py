@@ -29,12 +29,14 @@ class Sample:
       inputs: the leaves of the arguments.
       outputs: the leaves of the result.
       noise: for each, the largest difference that rounding errors in the inputs make.
+      is_replicated: for each, whether it is replicated.
     """
 
     is_drawn: bool
     inputs: list[Data]
     outputs: list[Data]
     noise: list[float]
+    is_replicated: list[bool] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
