@@ -1,6 +1,7 @@
 """Migrated programs: what they give, what their text is, and what is left alone."""
 
 import ast
+from pathlib import Path
 
 import jax
 import pytest
@@ -331,3 +332,25 @@ def test_the_shorter_function_of_an_earlier_run_is_not_asked_for_more(tmp_path):
 
     assert "one_row_each" in outcomes[-1].reason
     assert again == after + b"g = jax.pmap(abs, in_axes=1)\n"
+
+
+def test_a_file_that_has_no_word_of_pmap_after_its_edits_is_rewritten_too(tmp_path):
+    (tmp_path / "steps.py").write_text(
+        "import functools, jax\n"
+        "@functools.partial(jax.pmap, axis_name='batch')\n"
+        "def step(w, x):\n"
+        "    return w - jax.lax.pmean((x * w).mean(), 'batch')\n"
+    )  # fmt: skip
+    (tmp_path / "train.py").write_text(
+        "import jax, numpy as np, steps\n"
+        "def main():\n"
+        "    w = jax.device_put_replicated(np.ones(3), jax.local_devices())\n"
+        "    x = np.ones((16, 3)).reshape((jax.device_count(), -1, 3))\n"
+        "    w = steps.step(w, x)\n"
+        "    print(w[0])\n"
+        "main()\n"
+    )  # fmt: skip
+    done = migrate([str(tmp_path)])
+    after = {Path(file.path).name: file.after.decode() for file in done.files}
+    assert "device_put_replicated" not in after["train.py"]
+    assert "print(w)" in after["train.py"]

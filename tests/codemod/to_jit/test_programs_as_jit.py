@@ -1,7 +1,7 @@
 """Whole programs through ``pmapx migrate --to jit``, before and after.
 
 The first lines of a program in ``programs`` are what it must become: ``# jit: step`` for a jitted
-function, ``# shard_map: step: words`` for one that keeps ``jax.shard_map``, with words of the reason.
+function, ``# shard_map: step: words`` for one that keeps ``jax.shard_map``, with words of why.
 """
 
 import os
@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
-CliRunner = pytest.importorskip("click.testing", reason="needs pmapx[tools]").CliRunner
+pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+
+from click.testing import CliRunner
 
 import pmapx
 from pmapx._src.cli import migrate as cli
+from pmapx._src.codemod.to_jit import collective_edits
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUICK = ("step_size_trap.py", "dropout_by_axis_index.py")
@@ -79,6 +82,33 @@ def test_a_step_becomes_jit_if_it_is_one_of_the_global_batch(name, tmp_path, mon
     done = pmapx.migrate(["."], to="jit", command=[sys.executable, "train.py"])
     check_forms(done.forms, program)
     assert program.read_bytes() == before
+
+
+def test_a_step_that_does_not_hold_keeps_shard_map(tmp_path, monkeypatch):
+    # What JAX's own example did when it left pmap: the psum of its gradients became nothing.
+    monkeypatch.setattr(collective_edits, "_text", dropped)
+    monkeypatch.chdir(tmp_path)
+    program = copied("step_size_trap.py", tmp_path)
+    done = pmapx.migrate(["."], to="jit", command=[sys.executable, "train.py"])
+    [form] = done.forms
+    assert re.search(r"does not hold: on .* inputs, output.* differs by", form.reason)
+    [file] = done.files
+    assert b"jax.lax.psum(grads" in file.after
+    assert b"jax.shard_map(" in file.after
+    assert program.read_bytes() == file.before
+
+
+def dropped(module, node, each, editor):
+    return collective_edits._operand(module, node, editor, is_bound=False)
+
+
+def test_jit_needs_a_command(tmp_path):
+    (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
+    result = CliRunner().invoke(cli.command, [str(tmp_path), "--to", "jit"])
+    assert result.exit_code == 2
+    assert "--to jit -- python train.py" in result.output
+    with pytest.raises(ValueError, match="needs a command"):
+        pmapx.migrate([str(tmp_path)], to="jit")
 
 
 @pytest.mark.slow

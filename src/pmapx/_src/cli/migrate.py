@@ -358,7 +358,7 @@ def _forms(done: Migration) -> list[str]:
             lines.append(f"{where}: keeps shard_map: {form.function}: {form.reason}")
         else:
             lines.append(f"{where}: jit: {form.function}: {form.detail}")
-            lines += [f"  {each}" for each in form.replaced]
+            lines += [f"  {each}" for each in (*form.replaced, *form.costs)]
     if done.forms:
         kept = sum(bool(form.reason) for form in done.forms)
         lines.append(f"{len(done.forms) - kept} as jax.jit, {kept} with shard_map")

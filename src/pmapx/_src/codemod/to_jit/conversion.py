@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import os
 import tempfile
@@ -16,12 +15,18 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
+from pmapx._src.codemod.to_jit import (
+    axis_arguments,
+    collective_edits,
+    costs,
+    shared_code,
+    site_edits,
+)
 from pmapx._src.codemod.to_jit.candidates import candidates
-from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions
+from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
+from pmapx._src.codemod.to_jit.original_lines import OriginalLines
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
-from pmapx._src.codemod.to_jit.site_names import site_name
 from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.rewrite import Rewriting, broken
 from pmapx._src.emitted.functions import Manner
@@ -46,6 +51,7 @@ class Form:
       reason: why it keeps ``jax.shard_map``; empty: it is a jitted function.
       detail: how it was compared.
       replaced: what became of each collective that it reaches.
+      costs: what a call costs in both forms.
     """
 
     place: Place
@@ -53,6 +59,7 @@ class Form:
     reason: str = ""
     detail: str = ""
     replaced: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
 
 
 def convert(
@@ -82,6 +89,11 @@ def convert(
         program = _Program(paths, exclude, texts)
         found = [each for module in program.modules for each in candidates(module)]
         made = decisions(found, records, tree, command.root)
+        for each in made:
+            is_inside = each.candidate.is_late or each.has_keywords
+            why = site_edits.obstacle(each.candidate) if is_inside and not each.reasons else ""
+            if why:
+                each.refuse(f"its arguments cannot be sharded where it is defined: {why}")
         after: dict[str, bytes]
         while True:
             shared_code.refuse_conflicts(made, program.modules)
@@ -93,13 +105,8 @@ def convert(
             after, sites = program.written(chosen, command.root)
             if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
                 break
-    by_path = {os.path.realpath(file.path): file for file in files}
-    forms = []
-    for each in made:
-        place = each.candidate.place
-        file = by_path.get(os.path.realpath(place.path))
-        maps = [d.candidate.place for d in made if d.candidate.place.path == place.path]
-        forms.append(_form(each, place if file is None else _original(place, file, maps)))
+    lines = OriginalLines(files, [each.candidate.place for each in made])
+    forms = [_form(each, lines) for each in made]
     forms.sort(key=lambda form: (form.place.path, starts(form.place)))
     rewritten = [
         dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
@@ -148,10 +155,10 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
-def _form(decision: Decision, place: Place) -> Form:
-    name = decision.name
+def _form(decision: Decision, lines: OriginalLines) -> Form:
+    place, name = lines.place(decision.candidate.place), decision.name
     if decision.reasons:
-        return Form(place, name, decision.reasons[0])
+        return Form(place, name, lines.text(decision.reasons[0]))
     compared = sum(each["compared"] for each in decision.compared)
     drawn = sum(each["drawn"] for each in decision.compared)
     drift: list[float] = max((r["drift"] for r in decision.compared), key=len, default=[])
@@ -159,31 +166,12 @@ def _form(decision: Decision, place: Place) -> Form:
     if len(drift) > 1:
         detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
     replaced = tuple(
-        f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}"
-        for each in decision.replaced.values()
+        lines.text(f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}")
+        for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    return Form(place, name, "", detail, replaced)
-
-
-def _original(place: Place, file: Rewriting, maps: Sequence[Place]) -> Place:
-    """Returns the use of pmap that became one of the maps of a file, if it is found."""
-    before, after = (
-        text.decode("utf-8", "replace").splitlines() for text in (file.before, file.after)
-    )
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for _, start, end, new_start, new_end in matcher.get_opcodes():
-        if not new_start < place.line <= new_end:
-            continue
-        uses = [each.place for each in file.outcomes if start < each.place.line <= end]
-        here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
-        if len(uses) == len(here):
-            return uses[here.index(place)]
-        if uses:
-            return uses[0]
-        line = min(start + place.line - new_start, max(end, start + 1))
-        return Place(place.path, line, place.column, line, place.column)
-    return place
+    cost: Mapping[str, Any] = next((r["cost"] for r in decision.compared if r["cost"]), {})
+    return Form(place, name, "", detail, replaced, costs.in_words(cost, decision.cost))
 
 
 class _Program:
@@ -268,7 +256,7 @@ def _site(
     (span, *_) = sorted(decision.jit_spans)
     name = site_name(relative, span[1], span[2])
     for node in ast.walk(parsed.tree):  # type: ignore[union-attr]
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call | ast.Attribute):
             place = parsed.place(node)  # type: ignore[union-attr]
             if starts(origins.place(place)) == wanted and "jax.jit" in ast.unparse(node):
                 return {
