@@ -161,7 +161,7 @@ def command(
 
 def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.replicated.style import NamingError
 
     try:
         with Bar("Reading and rewriting", is_ticking=True) as bar:
