@@ -29,6 +29,16 @@ def step(state, batch):
     grads = mean({"w": jax.grad(loss)(state["w"], batch)})
     return jax.tree.map(lambda p, g: p - g, {"w": state["w"]}, grads), batch
 """, {1}),
+    "jax_is_imported_with_a_module_of_it": ("""
+import jax.profiler
+class Noise:
+    def update(self, x):
+        return x + lax.axis_index("batch")
+NOISE = [Noise().update]
+def step(state, batch):
+    key = jax.random.split(jax.random.key(0))[0]
+    return state["w"] + jax.random.normal(key), NOISE[0](batch)
+""", {1}),
     "not_reduced": ("""
 def step(state, batch):
     return state["w"] - jax.grad(loss)(state["w"], batch), state

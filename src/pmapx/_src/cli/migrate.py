@@ -177,7 +177,7 @@ def command(
 
 def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.replicated.style import NamingError
 
     try:
         with Bar("Reading and rewriting", is_ticking=True) as bar:
@@ -199,7 +199,7 @@ def _to_jit(
     from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.evidence.proof_run import ProofError
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.replicated.style import NamingError
     from pmapx._src.codemod.to_jit.runs import Command
     from pmapx._src.verify.runs import CannotRunError, tree_around_paths
 

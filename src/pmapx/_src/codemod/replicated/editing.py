@@ -56,7 +56,8 @@ def edits(
     for change in one_liners.in_makers(changes, maps.modules):
         made = _changed(change, is_donated.get(change.node, False), has_helper_function)
         found.setdefault(change.module, []).extend(made)
-        gone.setdefault(change.module, set()).add(change.node)
+        if change.kept is not change.node:
+            gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
             placing.add(change.module)
     for change in merged:

@@ -25,6 +25,11 @@ SEVERAL = "several functions are mapped here"
 CLASS_BODY = "it is mapped in the body of a class"
 
 
+_PLAIN_BASES = frozenset(
+    {"object", "ABC", "NamedTuple", "Protocol", "Generic", "Enum", "TypedDict"}
+)
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Map:
     """One use of pmap: ``node`` applies it, ``site`` is where ``jax.pmap`` is written."""
@@ -220,6 +225,35 @@ class Maps:
             seen.add(known[0])
             node = self._classes[known[0]]
 
+    def has_outside_base(self, node: ast.ClassDef) -> bool:
+        """Tells whether a class derives from one that is not of the program."""
+        waiting, seen = [node], {node.name}
+        while waiting:
+            for base in waiting.pop().bases:
+                name = getattr(base, "id", getattr(base, "attr", ""))
+                if name in self._classes and name not in seen:
+                    seen.add(name)
+                    waiting.append(self._classes[name])
+                elif name not in seen and name not in _PLAIN_BASES:
+                    return True
+        return False
+
+    def hands_on(self, node: ast.ClassDef) -> bool:
+        """Tells whether an object may have the attributes of another, by ``__getattr__``."""
+        waiting, seen = [node], {node.name}
+        while waiting:
+            each = waiting.pop()
+            if any(
+                isinstance(part, ast.FunctionDef)
+                and part.name in ("__getattr__", "__getattribute__")
+                for part in each.body
+            ):
+                return True
+            names = {getattr(base, "id", getattr(base, "attr", "")) for base in each.bases} - seen
+            seen |= names
+            waiting += [self._classes[name] for name in names if name in self._classes]
+        return False
+
     def family_of(self, cls: Class) -> str:
         """Returns the same for a class that was followed."""
         return self.family(cls.module, cls.node)
@@ -277,6 +311,23 @@ class Maps:
         elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
         return seen
+
+
+def hands_on_name(module: Module, node: ast.Call) -> bool:
+    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
+
+    The name is written where the attribute is read, and that is followed there.
+    """
+    function = next(iter(module.functions_around(node)), None)
+    if not isinstance(function, ast.FunctionDef) or len(node.args) < 2:
+        return False
+    names = [each.arg for each in function.args.args]
+    return (
+        function.name in ("__getattr__", "__getattribute__")
+        and isinstance(module.parent(function), ast.ClassDef)
+        and isinstance(node.args[1], ast.Name)
+        and names[1:2] == [node.args[1].id]
+    )
 
 
 def _make(

@@ -24,7 +24,7 @@ from pmapx._src.codemod.replicated.groups import (
     refs,
 )
 from pmapx._src.codemod.replicated.keywords import keywords_in_order
-from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
@@ -168,8 +168,10 @@ class StackedCalls(StackedValues):
         if called == {"builtins.dict"} and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
-        if called <= _BY_NAME and only is not None:
-            self.escape_attributes(module, only, node)
+        if called <= _BY_NAME and only is not None and not hands_on_name(module, node):
+            name = node.args[1] if len(node.args) > 1 else None
+            written = name.value if isinstance(name, ast.Constant) else None
+            self.escape_attributes(module, only, node, written)
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:

@@ -76,6 +76,7 @@ class Flow(StackedCalls):
             for module in self.modules:
                 self._statements(module, module.source.tree.body)
                 self._bindings(module)
+                self.escape_tables(module)
             is_new = self._connect()
             if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True

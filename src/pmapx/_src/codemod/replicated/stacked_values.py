@@ -220,6 +220,8 @@ class StackedValues(abc.ABC):
         """Returns the classes that an object may be of, none if that is not known."""
         holders = module.facts.holders.get(node, frozenset())
         objects = [fact for fact in holders if isinstance(fact, Instance)]
+        if any(self.maps.hands_on(fact.cls.node) for fact in objects):
+            return []
         return sorted({self.maps.family_of(fact.cls) for fact in objects})
 
     def _attribute_of(self, family: str, name: str, module: Module, node: ast.AST) -> Abstract:
@@ -230,17 +232,39 @@ class StackedValues(abc.ABC):
         # An object that is not known may be one of these.
         return self._merged([held, OTHER], module, node) if name in self._set_somewhere else held
 
-    def escape_attributes(self, module: Module, node: ast.expr, at: ast.AST) -> None:
-        """Notes that attributes of an object are read or set by names that are not followed."""
+    def escape_attributes(
+        self, module: Module, node: ast.expr, at: ast.AST, only: object = None
+    ) -> None:
+        """Notes that attributes of an object are read or set by names that are not followed.
+
+        ``only`` is the name, where that is written out.
+        """
         around = [module.parent(each) for each in module.functions_around(node)]
         classes = [each for each in around if isinstance(each, ast.ClassDef)]
         is_self = isinstance(node, ast.Name) and node.id == "self" and bool(classes)
         families = (
             [self.maps.family(module, classes[0])] if is_self else self._families_of(module, node)
         )
-        for (family, _), definitions in self._attributes.items():
-            for each in definitions if not families or family in families else ():
+        for (family, name), definitions in self._attributes.items():
+            is_meant = (not families or family in families) and only in (None, name)
+            for each in definitions if is_meant else ():
                 self.escape(self.defined(each), module, at, "it may be read here, by its name")
+
+    def escape_tables(self, module: Module) -> None:
+        """Notes attributes whose names are listed in a class that derives from one outside.
+
+        ``CHECKPOINT_ATTRS = {"_params": "params"}`` is for code that reads and sets them so.
+        """
+        for cls in ast.walk(module.source.tree):
+            if not isinstance(cls, ast.ClassDef) or not self.maps.has_outside_base(cls):
+                continue
+            tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+            family = self.maps.family(module, cls)
+            for part in (part for table in tables for part in ast.walk(table)):
+                name = part.value if isinstance(part, ast.Constant) else None
+                for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]
+                    why = "its name is in a table, for code that is not seen"
+                    self.escape(self.defined(each), module, part, why)
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
         if node.attr == "__dict__":
@@ -250,7 +274,10 @@ class StackedValues(abc.ABC):
             reaching = module.facts.definitions.reaching.get(node)
             if reaching:
                 return self._all_defined(reaching, module, node)
-            return self._attribute_of(self.maps.family(module, cls), node.attr, module, node)
+            family = self.maps.family(module, cls)
+            if (family, node.attr) not in self._attributes and self.maps.hands_on(cls):
+                return self._of_any(module, node)
+            return self._attribute_of(family, node.attr, module, node)
         base = self.value(module, node.value)
         if isinstance(base, Ref):
             if node.attr in _HARMLESS:
@@ -263,8 +290,11 @@ class StackedValues(abc.ABC):
     def _of_object(self, module: Module, node: ast.Attribute) -> Abstract:
         families = self._families_of(module, node.value)
         if families:
-            held = [self._attribute_of(each, node.attr, module, node) for each in families]
-            return self._merged(held, module, node)
+            found = [self._attribute_of(each, node.attr, module, node) for each in families]
+            return self._merged(found, module, node)
+        return self._of_any(module, node)
+
+    def _of_any(self, module: Module, node: ast.Attribute) -> Abstract:
         # Whose attribute it is, is not known: it may be any object's.
         found = self._attributes_named.get(node.attr, ())
         for each in found if found and not self._is_library(module, node.value) else ():
