@@ -21,6 +21,8 @@ class Editor:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.edits: list[Edit] = []
+        # Names that edits bind.
+        self.new_names: set[str] = set()
 
     def text(self, place: Place) -> str:
         r"""Returns the text at a place, as edited so far, with ``\n`` at the end of lines."""
@@ -76,6 +78,19 @@ class Editor:
         """Returns the white space at the beginning of a line."""
         text = self.source.line(line)
         return text[: len(text) - len(text.lstrip())]
+
+    def line_above(self, statement: ast.stmt) -> int:
+        """Returns the line of a statement, with the decorators and comments above it."""
+        decorators = getattr(statement, "decorator_list", ())
+        line = min([statement.lineno, *(each.lineno for each in decorators)])
+        indent = self.indent(line)
+        cell = self.source.cell_of(line)
+        while line > 1 and self.source.line(line - 1).startswith(f"{indent}#"):
+            if cell is not None and cell[1] == 1:
+                break
+            line -= 1
+            cell = self.source.cell_of(line)
+        return line
 
     def rest_of_line(self, place: Place) -> str:
         """Returns what follows a place on its last line, up to a comment."""

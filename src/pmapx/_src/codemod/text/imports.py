@@ -43,12 +43,19 @@ def edits(
     return found
 
 
-def without_unused(module: Module, edits: Iterable[Edit], used: Collection[str]) -> list[Edit]:
+def without_unused(
+    module: Module, edits: Iterable[Edit], used: Collection[str], kept: Collection[str]
+) -> list[Edit]:
     """Returns the edits that drop imports that were used and are not used now.
 
-    An import of a function that JAX removed goes in any case if ``used`` has another by its name.
+    An import of a function that JAX removed goes in any case if ``used`` has another by its name;
+    what is in ``kept`` stays.
     """
-    unused = _unused_after(module, list(edits))
+    unused = {
+        alias
+        for alias in _unused_after(module, list(edits))
+        if (alias.asname or alias.name) not in kept
+    }
     found: list[Edit] = []
     for line in module.source.tree.body:
         if isinstance(line, ast.Import) and len(line.names) == 1 and line.names[0] in unused:
