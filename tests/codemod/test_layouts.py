@@ -418,6 +418,24 @@ def test_a_mesh_has_as_many_devices_as_there_are_shards_where_these_may_be_fewer
     assert after.endswith(textwrap.dedent(expected.replace(COUNTED, "        " + COUNTED)))
 
 
+def test_calls_fill_their_lines_where_those_of_the_file_do(tmp_path):
+    own = "".join(f"def f{i}(x):\n  return call(\n      x,\n      {i})\n" for i in range(4))
+    text = f"import jax\n{COUNTED}{own}g = jax.pmap(f1, axis_name='i', donate_argnums=(0,))\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.endswith(
+        textwrap.dedent("""\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('i',), axis_types=(jax.sharding.AxisType.Auto,))
+        g = jax.jit(
+            jax.shard_map(
+                lambda *args: jax.tree.map(
+                    lambda x: x[None], f1(*jax.tree.map(lambda x: x[0], args))),
+                mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False),
+            donate_argnums=(0,))
+        """)
+    )
+
+
 WRITTEN = {
     "a part called at once": COUNTED + "y = jax.pmap(abs)(ROWS[:3])\n",
     "another size": COUNTED + "f = jax.pmap(abs, axis_size=4)\n",

@@ -142,7 +142,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     """Returns the parameters and the body of a function that converts for the jitted one."""
     mesh = use.mesh_text(editor, indent).removeprefix("mesh=")
     layout, names = use.known_layout, use.names
-    deeper = indent + editor.step
+    deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
         starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
         given = [
@@ -181,8 +181,8 @@ def _converted(
     used: int,
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
-    step = indent + editor.step
-    inside = step + editor.step if _is_wrapped(use) else step
+    step = indent + editor.hang
+    inside = step + editor.hang if _is_wrapped(use) else step
     specs = [_spec(use, position) for _, _, position in given]
     args: list[str] = []
     at = 0

@@ -186,7 +186,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
             else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
             for i, name in enumerate(names)
         ]
-    deeper = indent + editor.step
+    deeper = indent + editor.hang
     call = editor.folded_call(function, given, deeper, len(deeper) + 1)
     return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
 

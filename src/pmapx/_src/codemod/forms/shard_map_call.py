@@ -46,7 +46,7 @@ def write(use: Use, editor: Editor) -> None:
         used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
         replace_call(use, editor, _jitted(use, editor, indent, used))
         return
-    deeper = indent + editor.step
+    deeper = indent + editor.hang
     head, body = process_calls.at_site(use, editor, deeper)
     jitted = _jitted(use, editor, deeper, len(deeper) + 1)
     args = [f"lambda jitted, {head}: {body}", jitted]
@@ -80,11 +80,11 @@ def _jit(
     is_argument: bool = False,
 ) -> str:
     outer = spelled(options, FOR_JIT)
-    deeper = indent + editor.step
+    deeper = indent + editor.hang
     early = ""
     if is_wrapped(use) and not use.is_made_again and shard_body.is_read_early(use, function):
         early, function = f", function={function}", "function"
-    body = mapped_body(use, function, editor, deeper + editor.step)
+    body = mapped_body(use, function, editor, deeper + editor.hang)
     mapped = shard_map(use, body, editor, deeper, early)
     if is_argument:
         mapped = f"lambda {top_level.FUNCTION}, {mapped.removeprefix('lambda ')}"
@@ -146,7 +146,7 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
 def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") -> str:
     layout, count = use.known_layout, None if use.names is None else len(use.names)
     specs = [
-        use.mesh_text(editor, indent + editor.step, size),
+        use.mesh_text(editor, indent + editor.hang, size),
         f"in_specs={layout.in_specs(use.axis, count)}",
         f"out_specs={layout.out_specs(use.axis)}",
     ]
@@ -155,7 +155,7 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
     is_long = text.endswith(f"check_vma=False,\n{indent})")
     if is_long and use.function is not None and use.function.takes_gradients:
         last = f"check_vma=False,  # {GRADIENTS}"
-        if len(indent + editor.step) + len(last) <= editor.width:
+        if len(indent + editor.hang) + len(last) <= editor.width:
             return editor.call("jax.shard_map", args, indent, last)
     return text
 

@@ -35,7 +35,7 @@ def write(use: Use, editor: Editor) -> None:
         if outer:
             jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
     if not shard_body.is_edited(use) and shard_body.converts(use):
-        body = shard_body.lambda_around(use, "function", editor, indent + editor.step)
+        body = shard_body.lambda_around(use, "function", editor, indent + editor.hang)
         mapped = f"lambda function: {shard_map(use, body, editor, indent)}"
     elif not is_wrapped(use):
         mapped = written(use, "", editor, indent)
