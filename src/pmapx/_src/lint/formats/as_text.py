@@ -13,7 +13,7 @@ _WIDEST = 160
 
 
 def render(report: Report) -> str:
-    """Returns the report with terminal colours; whoever prints it may strip them."""
+    """Returns the report with terminal colors; whoever prints it may strip them."""
     parts = [_finding(finding) for finding in report.findings]
     parts.append(_summary(report))
     return "\n\n".join(parts)
