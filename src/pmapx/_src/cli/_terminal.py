@@ -55,7 +55,7 @@ def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
 
 
 def colored_diff(text: str) -> str:
-    """Returns a diff with colours for a terminal."""
+    """Returns a diff with colors for a terminal."""
     lines = []
     # Only \n ends a line of a diff; splitlines would split at more.
     for line in text.removesuffix("\n").split("\n"):
