@@ -292,7 +292,9 @@ class Relevance:
                 paths.setdefault(first, []).append(tuple(rest))
             words = frozenset(paths).union(*(rest for found in paths.values() for rest in found))
             takes_first = _FIRST.search(code) is not None
-            names_mesh = any(word.lower().endswith("mesh") for word in words)
+            names_mesh = "mesh" in code.lower() and any(
+                word.lower().endswith("mesh") for word in words
+            )
             self._texts[node] = Text(paths, words, takes_first, names_mesh, imports)
         return self._texts[node]
 

@@ -70,7 +70,12 @@ class Frame:
         if not self.module.project.has_definitions:
             return
         found = self.module.facts.definitions
-        definition = found.assigned[node] = Definition(node, self.module, source, steps)
+        # One that is read again, as in a loop, is the same.
+        known = found.assigned.get(node)
+        if known is not None and known.source is source and known.steps == steps:
+            definition = known
+        else:
+            definition = found.assigned[node] = Definition(node, self.module, source, steps)
         owner = self.env.declared.get(name)
         if owner is not None and owner.node is not None:
             found.rebound.add((owner.node, name))

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.replicated.groups import (
@@ -65,6 +66,8 @@ class Flow(StackedCalls):
         super().__init__(modules, maps)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
+        # The bindings of each module outside of traced functions.
+        self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
 
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""
@@ -166,9 +169,13 @@ class Flow(StackedCalls):
                     self._statements(module, [part])
 
     def _bindings(self, module: Module) -> None:
-        for target, definition in module.facts.definitions.assigned.items():
-            if self.is_traced(module, target) or isinstance(target, ast.arg):
-                continue
+        if module not in self._bound:
+            self._bound[module] = [
+                (target, definition)
+                for target, definition in module.facts.definitions.assigned.items()
+                if not isinstance(target, ast.arg) and not self.is_traced(module, target)
+            ]
+        for target, definition in self._bound[module]:
             held = self.defined(definition)
             if isinstance(target, ast.Attribute):
                 own = self._own_class(module, target)

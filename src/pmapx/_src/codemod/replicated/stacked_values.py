@@ -117,17 +117,19 @@ class StackedValues(abc.ABC):
     def value(self, module: Module, node: ast.expr) -> Abstract:
         """Returns what an expression is, and notes what is done in it."""
         reader = _READERS.get(type(node), StackedValues.use_all)
-        return self._once(node, lambda: reader(self, module, node))
+        return self._once(node, reader, self, module, node)
 
-    def _once(self, key: object, compute: Callable[[], Abstract]) -> Abstract:
-        if key not in self._values:
-            self._values[key] = self._before.get(key, NOTHING)
-            self._values[key] = compute()
-        return self._values[key]
+    def _once(self, key: object, compute: Callable[..., Abstract], *given: object) -> Abstract:
+        values = self._values
+        if key in values:
+            return values[key]
+        values[key] = self._before.get(key, NOTHING)
+        held = values[key] = compute(*given)
+        return held
 
     def defined(self, definition: Definition) -> Abstract:
         """Returns what a binding gives its target."""
-        return self._once(definition, lambda: self._define(definition))
+        return self._once(definition, self._define, definition)
 
     def _define(self, definition: Definition) -> Abstract:
         module, node, source = definition.module, definition.node, definition.source

@@ -120,7 +120,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         if elements:
             by_name.setdefault(getattr(function, "name", ""), []).extend(elements)
     for module in flow.modules:
-        for node in module.nodes:
+        for node in module.nodes if by_name else ():
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name not in by_name or node in flow.resolved or _is_bound_here(node):
                 continue
