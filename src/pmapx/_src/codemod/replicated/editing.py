@@ -28,6 +28,7 @@ def on_every_device(tree, devices=None, axis_name="rows"):
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
 '''
+LONGEST = 88
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
 _READING_OUTSIDE = ("jax.device_get", "numpy.")
@@ -54,7 +55,9 @@ def edits(
     changes = [change for change, _ in decisions.changes]
     for change in one_liners.in_makers(changes, maps.modules):
         made = _changed(change, is_donated.get(change.node, False), has_helper_function)
-        found.setdefault(change.module, []).extend(made)
+        of_file = found.setdefault(change.module, [])
+        # Two values that one statement takes stacked have one comment.
+        of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
         if change.kept is not change.node:
             gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
@@ -150,13 +153,21 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
 def _stacked_again(change: Change) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
     module, whole = change.module, change.module.place(change.node)
-    before = "jax.tree.map(lambda x: jax.numpy.stack([x] * jax.local_device_count()), "
-    found = [between(starts(whole), starts(whole), before), between(ends(whole), ends(whole), ")")]
     statement: ast.AST = change.node
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line, column = statement.lineno, statement.col_offset
     indent = module.source.line(line)[:column]
+    stacked = f"lambda x: {jax_numpy(module)}.stack([x] * jax.local_device_count()), "
+    before, after = f"jax.tree.map({stacked}", ")"
+    text = module.source.line(whole.line)
+    if len(text) + len(before) + len(after) > LONGEST:
+        outer = text[: len(text) - len(text.lstrip())]
+        before, after = f"jax.tree.map(\n{outer}    {stacked}", f"\n{outer})"
+    found = [
+        between(starts(whole), starts(whole), before),
+        between(ends(whole), ends(whole), after),
+    ]
     if not indent.strip():
         comment = f"{indent}# With a leading device axis, as {change.around} takes it.\n"
         found.append(between((line, 0), (line, 0), comment))
