@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class, Mapped, Place, Value, constant, integers
+from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
 from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity
@@ -213,6 +213,19 @@ class Maps:
             for held in found
         ]
         return [held for held in known if held] or [each.function]
+
+    def takes_shard(self, module: Module, node: ast.Subscript) -> bool:
+        """Tells whether an index surely takes a shard, and not an item of a tuple."""
+        if self.evidence.takes_shard(module, node):
+            return True
+        indexing = module.facts.indexings.get(node)
+        is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
+        if is_sure and isinstance(node.value, ast.Name):
+            return True
+        # float(x[0]) would fail if x were a tuple of stacked arrays.
+        parent = module.parent(node)
+        called = parent.func if isinstance(parent, ast.Call) else None
+        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
     def family(self, module: Module, node: ast.ClassDef) -> str:
         """Returns the name of the first class that a class derives from, as far as it is known."""

@@ -79,7 +79,7 @@ class Flow(StackedCalls):
             for module in self.modules:
                 self._statements(module, module.source.tree.body)
                 self._bindings(module)
-                self.escape_tables(module)
+                self._tables(module)
             is_new = self._connect()
             if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
@@ -167,6 +167,22 @@ class Flow(StackedCalls):
                         self.escape(value, module, part, reason)
                 elif isinstance(part, ast.AST):
                     self._statements(module, [part])
+
+    def _tables(self, module: Module) -> None:
+        """Notes attributes whose names are listed in a class that derives from one outside.
+
+        ``CHECKPOINT_ATTRS = {"_params": "params"}`` is for code that reads and sets them so.
+        """
+        for cls in ast.walk(module.source.tree):
+            if not isinstance(cls, ast.ClassDef) or not self.maps.has_outside_base(cls):
+                continue
+            tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+            family = self.maps.family(module, cls)
+            for part in (part for table in tables for part in ast.walk(table)):
+                name = part.value if isinstance(part, ast.Constant) else None
+                for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]
+                    why = "its name is in a table, for code that is not seen"
+                    self.escape(self.defined(each), module, part, why)
 
     def _bindings(self, module: Module) -> None:
         if module not in self._bound:

@@ -15,10 +15,13 @@ from typing import Any
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Instance, Named, Place
+from pmapx._src.analysis.values import Instance, Named, Place
+from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated.groups import (
+    MIXED,
     NOTHING,
     OTHER,
+    PLACED,
     Abstract,
     Change,
     Graph,
@@ -26,6 +29,7 @@ from pmapx._src.codemod.replicated.groups import (
     Pairs,
     Parts,
     Ref,
+    has_other,
     refs,
 )
 from pmapx._src.codemod.replicated.maps import Maps
@@ -45,8 +49,8 @@ class StackedValues(abc.ABC):
         self.modules = modules
         self.maps = maps
         self.graph = Graph()
-        project = modules[0].project if modules else None
-        self._traced = set() if project is None else {*project.mapped, *project.jitted}
+        projects = [module.project for module in modules[:1]]
+        self._traced = {node for each in projects for node in (*each.mapped, *each.jitted)}
         self._values: dict[object, Abstract] = {}
         # The nodes of functions that are traced.
         self._nodes_of: dict[ast.AST, set[ast.AST]] = {}
@@ -83,7 +87,13 @@ class StackedValues(abc.ABC):
         return not self._traced.isdisjoint(module.functions_around(node))
 
     def escape(self, held: Abstract, module: Module, node: ast.AST, why: str) -> None:
-        """Notes that a value goes where it is not followed, so that its group stays stacked."""
+        """Notes that a value goes where it is not followed: its group stays stacked.
+
+        Unless the node is the value, and nothing else: then it could be given a stacked copy.
+        """
+        if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
+            self._boundary(module, node, held, why, "the code here")  # type: ignore[arg-type]
+            return
         for ref in refs(held):
             ref.element.reasons.setdefault(module.place(node), why)
 
@@ -99,10 +109,23 @@ class StackedValues(abc.ABC):
             return
         inner = node.value if isinstance(node, ast.Starred) else node
         held = self.value(module, inner)
-        if not isinstance(held, Ref) or inner is not node or self.is_traced(module, node):
+        if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
+            self._boundary(module, node, held, why, taker)
+        else:
             self.escape(held, module, node, why)
-            return
-        change = Change(module, "stack", node, around=taker)
+
+    def _may_be_stacked_again(self, module: Module, node: ast.AST, held: Ref) -> bool:
+        if self._values.get(node) is not held or self.is_traced(module, node):
+            return False
+        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return False
+        # In the text of an f-string, a lambda cannot be written.
+        while isinstance(node, (ast.expr, ast.keyword)) and not isinstance(node, ast.JoinedStr):
+            node = module.parent(node)
+        return not isinstance(node, ast.JoinedStr)
+
+    def _boundary(self, module: Module, node: ast.expr, held: Ref, why: str, taker: str) -> None:
+        change = Change(module, "stack", before_host(module, node), around=taker)
         held.element.boundaries[node] = (change, module.place(node), why)
 
     def use_all(self, module: Module, node: ast.AST) -> Abstract:
@@ -252,22 +275,6 @@ class StackedValues(abc.ABC):
             for each in definitions if is_meant else ():
                 self.escape(self.defined(each), module, at, "it may be read here, by its name")
 
-    def escape_tables(self, module: Module) -> None:
-        """Notes attributes whose names are listed in a class that derives from one outside.
-
-        ``CHECKPOINT_ATTRS = {"_params": "params"}`` is for code that reads and sets them so.
-        """
-        for cls in ast.walk(module.source.tree):
-            if not isinstance(cls, ast.ClassDef) or not self.maps.has_outside_base(cls):
-                continue
-            tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
-            family = self.maps.family(module, cls)
-            for part in (part for table in tables for part in ast.walk(table)):
-                name = part.value if isinstance(part, ast.Constant) else None
-                for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]
-                    why = "its name is in a table, for code that is not seen"
-                    self.escape(self.defined(each), module, part, why)
-
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
         if node.attr == "__dict__":
             self.escape_attributes(module, node.value, node)
@@ -286,7 +293,8 @@ class StackedValues(abc.ABC):
                 return OTHER
             if node.attr not in _OF_ARRAYS:
                 return self._part_of(base)
-        self.escape(base, module, node, f"its {node.attr} is read")
+        at = node if node.attr in PLACED else node.value
+        self.escape(base, module, at, f"its {node.attr} is read")
         return OTHER if isinstance(base, Ref) else self._of_object(module, node)
 
     def _of_object(self, module: Module, node: ast.Attribute) -> Abstract:
@@ -325,27 +333,15 @@ class StackedValues(abc.ABC):
             return self._part_of(base)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
-        elif not self._takes_shard(module, node, base):
+        elif not base.is_leaf and not self.maps.takes_shard(module, node):
             why = "the index may choose from a tuple: the run did not get here"
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:
             base.element.changes[node] = Change(module, "index", node)
             return OTHER
-        self.escape(base, module, node, why)
+        self.escape(base, module, node.value, why)
         return OTHER
-
-    def _takes_shard(self, module: Module, node: ast.Subscript, base: Ref) -> bool:
-        if base.is_leaf or self.maps.evidence.takes_shard(module, node):
-            return True
-        indexing = module.facts.indexings.get(node)
-        is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
-        if is_sure and isinstance(node.value, ast.Name):
-            return True
-        # float(x[0]) would fail if x were a tuple of stacked arrays.
-        parent = module.parent(node)
-        called = parent.func if isinstance(parent, ast.Call) else None
-        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
     def _constant(self, module: Module, node: ast.Constant) -> Abstract:
         return NOTHING if node.value is None else OTHER
@@ -361,6 +357,10 @@ class StackedValues(abc.ABC):
             if key is not None:
                 self.escape(self.value(module, key), module, key, "it is a key")
         held = [self.value(module, item) for item in node.values]
+        if any(map(has_other, held)):
+            for item in node.values:
+                self.hand_over(module, item, MIXED, "the dict")
+            return OTHER
         return self.graph.joined(held, module.place(node)) or OTHER
 
     def condition(self, module: Module, node: ast.expr) -> None:
@@ -380,7 +380,7 @@ class StackedValues(abc.ABC):
         for part in (node.left, *node.comparators):
             held = self.value(module, part)
             if not is_identity:
-                self.escape(held, module, node, "it is compared")
+                self.escape(held, module, part, "it is compared")
         return OTHER
 
     def _namedexpr(self, module: Module, node: ast.NamedExpr) -> Abstract:

@@ -99,7 +99,7 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
 
 
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
-    """A function that is passed on may be called with anything."""
+    """A function that is passed on may be called with anything; what it returns is stacked."""
     concerned: dict[ast.AST, list[Element]] = {}
     for (function, _), passed in flow.passed.items():
         found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
@@ -110,11 +110,13 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
             for held, statement in flow.returned(module, function):
-                found = [ref.element for ref in refs(held)]
-                concerned.setdefault(function, []).extend(found)
-                if function not in flow.called:
-                    reason = (module.place(statement), "it is returned to code that is not seen")
-                    yield from ((element, reason) for element in found)
+                if function in flow.called or statement.value is None:
+                    found = [ref.element for ref in refs(held)]
+                    concerned.setdefault(function, []).extend(found)
+                else:
+                    name = function.name  # type: ignore[attr-defined]
+                    why = "it is returned to code that is not seen"
+                    flow.hand_over(module, statement.value, why, f"what calls {name}")
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():
         if elements:
