@@ -74,6 +74,7 @@ def migrate(
     evidence: Evidence | None = None,
     named: Sequence[str] = (),
     command: Command | Sequence[str] | None = None,
+    mesh: str = "auto",
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -99,6 +100,8 @@ def migrate(
       evidence: what a run of the program showed.
       named: what the user calls replicated, as ``function:argument``.
       command: the program and its arguments, as ``["python", "train.py"]``, which ``jit`` needs.
+      mesh: with ``jit``: the type of the mesh's axes, ``auto``, or ``explicit`` where JAX accepts
+        all steps with it.
       progress: called with the number of files read, and of all.
 
     Raises:
@@ -121,7 +124,7 @@ def migrate(
         done = _renamed(program, done)
     if to != "jit" or running is None:
         return done
-    files, forms = convert(paths, exclude, done.files, running)
+    files, forms = convert(paths, exclude, done.files, running, mesh)
     return dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
 
 
