@@ -140,7 +140,8 @@ def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
     expected = expectations(program)
     words = command_of(program)
     before = numbers(tmp_path, *([] if "pmapx" in words else ["-m", "pmapx", "run"]), *words)
-    command = ["--to", "jit", "--write", "--", sys.executable, *words]
+    options = ["--to", "jit", "--write", "--report", "report.html"]
+    command = [*options, "--", sys.executable, *words]
     result = CliRunner().invoke(cli.command, [".", *command])
     assert result.exit_code in (0, 1), result.output
     after = program.read_text()
@@ -150,6 +151,7 @@ def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
             [line] = re.findall(pattern, result.output, re.M)
             assert f": {kind}:" in line.replace("keeps shard_map", "shard_map")
             assert reason in line
+            assert f"{line.split(': ')[1]}: " in (tmp_path / "report.html").read_text()
     if all(kind == "jit" for kind, _, _ in expected):
         texts = [path.read_text() for path in tmp_path.rglob("*.py")]
         assert not any("shard_map(" in text or COLLECTIVE.search(text) for text in texts)

@@ -63,6 +63,11 @@ class Form:
     replaced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def in_words(self) -> str:
+        """The form, and why it has it."""
+        return f"keeps shard_map: {self.reason}" if self.reason else f"jit: {self.detail}"
+
 
 def convert(
     paths: Sequence[str],
