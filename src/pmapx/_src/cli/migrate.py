@@ -55,6 +55,13 @@ _LISTED = 20
     "with pmapx's functions.",
 )
 @click.option(
+    "--mesh",
+    type=click.Choice(["auto", "explicit"]),
+    default="auto",
+    show_default=True,
+    help="With --to jit: the type of the mesh's axes; explicit if JAX accepts all steps so.",
+)
+@click.option(
     "--style",
     type=click.Choice(["global", "replicated", "stacked"]),
     default="global",
@@ -93,6 +100,7 @@ def command(
     is_written: bool,
     is_shown: bool | None,
     to: str,
+    mesh: str,
     style: str,
     named: tuple[str, ...],
     page: str | None,
@@ -131,6 +139,8 @@ def command(
              "--to jit -- python train.py --steps 3")  # fmt: skip
     if to == "jit" and style != "global":
         fail(ctx, "--to jit needs --style global, where batches are global arrays")
+    if to != "jit" and mesh != "auto":
+        fail(ctx, "--mesh needs --to jit")
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -149,7 +159,7 @@ def command(
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     if to == "jit":
-        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, **options)
+        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, **options)
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -358,7 +368,7 @@ def _forms(done: Migration) -> list[str]:
             lines.append(f"{where}: keeps shard_map: {form.function}: {form.reason}")
         else:
             lines.append(f"{where}: jit: {form.function}: {form.detail}")
-            lines += [f"  {each}" for each in (*form.replaced, *form.costs)]
+            lines += [f"  {each}" for each in (*form.replaced, *form.notes)]
     if done.forms:
         kept = sum(bool(form.reason) for form in done.forms)
         lines.append(f"{len(done.forms) - kept} as jax.jit, {kept} with shard_map")

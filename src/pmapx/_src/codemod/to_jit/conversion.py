@@ -38,6 +38,7 @@ from pmapx._src.verify.uses import uses_below
 from pmapx._src.watch import record_files
 
 _MAPS = "pmapx._src.codemod.to_jit.map_listener:start"
+_AUTO, _EXPLICIT = b"jax.sharding.AxisType.Auto", b"jax.sharding.AxisType.Explicit"
 _JITS = "pmapx._src.codemod.to_jit.jit_listener:start"
 
 
@@ -51,7 +52,7 @@ class Form:
       reason: why it keeps ``jax.shard_map``; empty: it is a jitted function.
       detail: how it was compared.
       replaced: what became of each collective that it reaches.
-      costs: what a call costs in both forms.
+      notes: what a call costs in both forms, and why its mesh has no Explicit axes.
     """
 
     place: Place
@@ -59,11 +60,20 @@ class Form:
     reason: str = ""
     detail: str = ""
     replaced: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """The form, and why it has it."""
+        return f"keeps shard_map: {self.reason}" if self.reason else f"jit: {self.detail}"
 
 
 def convert(
-    paths: Sequence[str], exclude: Sequence[str], files: Sequence[Rewriting], command: Command
+    paths: Sequence[str],
+    exclude: Sequence[str],
+    files: Sequence[Rewriting],
+    command: Command,
+    mesh: str = "auto",
 ) -> tuple[list[Rewriting], list[Form]]:
     """Returns files in the global form with the maps that are batch-parallel as jitted functions.
 
@@ -90,21 +100,20 @@ def convert(
         found = [each for module in program.modules for each in candidates(module)]
         made = decisions(found, records, tree, command.root)
         for each in made:
-            is_inside = each.candidate.is_late or each.has_keywords
-            why = site_edits.obstacle(each.candidate) if is_inside and not each.reasons else ""
+            is_asked = each.is_constrained and not each.reasons
+            why = site_edits.obstacle(each.candidate) if is_asked else ""
             if why:
                 each.refuse(f"its arguments cannot be sharded where it is defined: {why}")
-        after: dict[str, bytes]
+        holds = functools.partial(_holds, command, run, texts, first, kept)
         while True:
             shared_code.refuse_conflicts(made, program.modules)
             axis_arguments.refuse_unknown(made, program.modules)
             chosen = [each for each in made if not each.reasons]
-            if not chosen:
-                after = {}
-                break
             after, sites = program.written(chosen, command.root)
-            if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
+            if not chosen or holds(chosen, sites, after):
                 break
+        if chosen and mesh == "explicit":
+            after = _explicit(made, sites, after, holds)
     lines = OriginalLines(files, [each.candidate.place for each in made])
     forms = [_form(each, lines) for each in made]
     forms.sort(key=lambda form: (form.place.path, starts(form.place)))
@@ -124,15 +133,16 @@ def convert(
 def _holds(
     command: Command,
     run: Callable[..., Any],
-    chosen: Sequence[Decision],
     texts: Mapping[str, bytes],
-    sites: Sequence[Mapping[str, Any]],
     first: Path,
     kept: str,
+    chosen: Sequence[Decision],
+    sites: Sequence[Mapping[str, Any]],
+    after: Mapping[str, bytes],
 ) -> bool:
     """Runs a version; refuses the maps that differ in it, and returns whether there are none."""
     with tempfile.TemporaryDirectory(prefix="jit-", dir=kept) as folder:
-        changed = {Path(path): data for path, data in texts.items()}
+        changed = {Path(path): data for path, data in {**texts, **after}.items()}
         settings = {"sites": sites, "samples": str(first)}
         with run("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
             failure = command.failure(status, output)
@@ -155,6 +165,44 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
+def _explicit(
+    made: Sequence[Decision],
+    sites: Sequence[Mapping[str, Any]],
+    after: dict[str, bytes],
+    holds: Callable[..., bool],
+) -> dict[str, bytes]:
+    """Returns the files with Explicit mesh axes if JAX accepts all steps with them, or as they are.
+
+    With such axes a step fails where JAX would have to choose a sharding.
+    """
+    kept = [each for each in made if each.reasons]
+    if kept:
+        note = f"its mesh has Auto axes: {kept[0].name} keeps jax.shard_map"
+    else:
+        new = {path: data.replace(_AUTO, _EXPLICIT) for path, data in after.items()}
+        before, ours = [each.compared for each in made], [_cost(each) for each in made]
+        note = "its mesh has Auto axes: with Explicit ones, "
+        if holds(made, sites, new):
+            if not any(
+                costs.is_worse(_cost(each), old) for each, old in zip(made, ours, strict=True)
+            ):
+                return new
+            note += "a step sends more, or needs more memory"
+        else:
+            refused = next((each for each in made if each.reasons), made[0])
+            note += f"{refused.name} fails: {'; '.join(refused.reasons[:1])}"
+        for each, compared in zip(made, before, strict=True):
+            each.reasons, each.compared = [], compared
+    for each in made:
+        each.notes.append(note)
+    return after
+
+
+def _cost(decision: Decision) -> Mapping[str, Any]:
+    """Returns what a call costs with ``jax.jit``."""
+    return next((each["cost"] for each in decision.compared if each["cost"]), {})
+
+
 def _form(decision: Decision, lines: OriginalLines) -> Form:
     place, name = lines.place(decision.candidate.place), decision.name
     if decision.reasons:
@@ -170,8 +218,8 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    cost: Mapping[str, Any] = next((r["cost"] for r in decision.compared if r["cost"]), {})
-    return Form(place, name, "", detail, replaced, costs.in_words(cost, decision.cost))
+    notes = (*costs.in_words(_cost(decision), decision.cost), *decision.notes)
+    return Form(place, name, "", detail, replaced, notes)
 
 
 class _Program:

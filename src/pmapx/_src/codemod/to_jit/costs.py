@@ -71,14 +71,21 @@ def in_words(jit: Mapping[str, Any], shard_map: Mapping[str, Any]) -> tuple[str,
     if "sent" not in jit or "sent" not in shard_map:
         return ()
     line = f"cost of a call: jax.jit {_shown(jit)}; jax.shard_map {_shown(shard_map)}"
-    worse = [
-        words
-        for name, words in (("sent", "sends less"), ("memory", "needs less memory"))
-        if jit[name] and shard_map[name] is not None and jit[name] > _MORE * shard_map[name]
-    ]
+    less = {"sent": "sends less", "memory": "needs less memory"}
+    worse = [words for name, words in less.items() if _is_more(jit, shard_map, name)]
     if not worse:
         return (line,)
     return line, f"jax.shard_map {' and '.join(worse)} here: prefer it if that limits the step"
+
+
+def is_worse(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a form costs more than another."""
+    return any(_is_more(one, other, name) for name in ("sent", "memory"))
+
+
+def _is_more(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> bool:
+    more, less = one.get(name), other.get(name)
+    return more is not None and less is not None and more > _MORE * less
 
 
 def _shown(cost: Mapping[str, Any]) -> str:

@@ -54,8 +54,10 @@ class Decision:
       jit_spans: where the jitted function around it is made.
       calls: how many calls gave samples.
       has_keywords: whether a call passes arguments by keyword, for which jit has no shardings.
+      is_placed: whether all arguments come with the sharding of the map.
       compared: what was compared in the run with ``jax.jit``, by process.
       cost: what a call costs with ``jax.shard_map``.
+      notes: what else is to be said of it.
     """
 
     candidate: Candidate
@@ -68,8 +70,15 @@ class Decision:
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
     calls: int = 0
     has_keywords: bool = False
+    is_placed: bool = True
     compared: Sequence[Mapping[str, Any]] = ()
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether its arguments are sharded inside of it: jit cannot do that where it is made."""
+        return (self.candidate.is_late and not self.is_placed) or self.has_keywords
 
     @property
     def name(self) -> str:
@@ -126,6 +135,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
         if jit["problem"]:
             decision.refuse(jit["problem"])
         decision.has_keywords |= jit["has_keywords"]
+        decision.is_placed &= jit["is_placed"]
         decision.jit_spans.add((local(file), *jit["span"][1:]))
         decision.elsewhere |= set(jit["elsewhere"])
         decision.calls = max(decision.calls, jit["calls"])

@@ -142,6 +142,8 @@ class _Jit:
         # Positions of arguments that come with another sharding than the map's.
         self.elsewhere: set[int] = set()
         self.has_keywords = False
+        # Whether all arguments come with the sharding of the map.
+        self.is_placed = True
         self.costs = Costs()
 
     @property
@@ -153,6 +155,7 @@ class _Jit:
             "problem": self.problem,
             "elsewhere": sorted(self.elsewhere),
             "has_keywords": self.has_keywords,
+            "is_placed": self.is_placed,
             "cost": self.costs.record,
         }
 
@@ -197,6 +200,7 @@ class _Jit:
 
     def _note_shardings(self, mapped: _Map, live: tuple[Any, Any]) -> None:
         if len(jax.tree.leaves(live[0])) != len(mapped.shardings):
+            self.is_placed = False
             return
         wanted = iter(mapped.shardings)
         for position, argument in enumerate(live[0]):
@@ -205,6 +209,7 @@ class _Jit:
                 is_placed = isinstance(leaf, jax.Array) and leaf.committed
                 if is_placed and not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                     self.elsewhere.add(position)
+                self.is_placed &= is_placed and position not in self.elsewhere
 
 
 class _Map:

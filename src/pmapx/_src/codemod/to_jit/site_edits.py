@@ -50,10 +50,10 @@ class SiteEditor:
         text = "" if isinstance(function, ast.FunctionDef) else editor.text(
             self.module.place(function)
         )  # fmt: skip
-        if candidate.is_late or decision.has_keywords:
+        if decision.is_constrained:
             self._constrain(candidate)
-            options = []
-        else:
+        options = []
+        if not (candidate.is_late or decision.is_constrained):
             options = [
                 f"in_shardings={self._in_shardings(candidate, decision.elsewhere)}",
                 f"out_shardings={self._shardings(candidate, candidate.option('out_specs'))}",
