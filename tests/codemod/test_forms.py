@@ -130,3 +130,10 @@ def test_a_definition_below_a_docstring_gets_a_blank_line(tmp_path):
     text = 'import jax\nN = jax.device_count()\n@jax.pmap\ndef f(x):\n    """D."""\n'
     done = rewritten(tmp_path, text + "    def g(y): pass\n    return x\n")[0].decode()
     assert '"""D."""\n    x = jax.tree.map(lambda x: x[0], x)\n\n    def g(y): pass\n' in done
+
+
+def test_a_map_inside_jit_gets_no_second_jit(tmp_path):
+    text = "import jax\nN = jax.device_count()\ndef main(f):\n    g = jax.jit(jax.pmap(f))\n"
+    done = rewritten(tmp_path, text)[0].decode()
+    assert done.count("jax.jit(") == 1
+    assert "jax.jit(jax.shard_map(" in done

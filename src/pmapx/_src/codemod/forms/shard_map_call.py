@@ -6,6 +6,7 @@ words show. Where it maps over fewer, the migrated program ends with an error of
 
 from __future__ import annotations
 
+import ast
 import re
 
 from pmapx._src.codemod.forms import body_edits, process_calls, shard_body
@@ -33,15 +34,27 @@ def write(use: Use, editor: Editor) -> None:
     indent = editor.indent(use.site.whole.line)
     function, options = use.parts(editor)
     outer = spelled(options, FOR_JIT)
-    deeper = indent + editor.step
-    body = mapped_body(use, function, editor, deeper + editor.step)
-    mapped = shard_map(use, body, editor, deeper)
+    is_in_jit = not outer and _is_in_jit(use)
+    own = indent if is_in_jit else indent + editor.step
+    mapped = shard_map(use, mapped_body(use, function, editor, own + editor.step), editor, own)
+    if is_in_jit:
+        replace_call(use, editor, mapped)
+        return
     used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
     if use.notes(editor) or used + len(f"jax.jit({', '.join([mapped, *outer])})") > editor.width:
         text = editor.call("jax.jit", [mapped, *outer], indent)
     else:
         text = f"jax.jit({', '.join([mapped, *outer])})"
     replace_call(use, editor, text)
+
+
+def _is_in_jit(use: Use) -> bool:
+    """Returns whether the site is written as the function of ``jax.jit``, which does for both."""
+    call = use.module.parent(use.whole)
+    if not isinstance(call, ast.Call) or use.whole not in call.args[:1]:
+        return False
+    made = use.module.facts.calls.get(call)
+    return made is not None and "jax.jit" in made.names
 
 
 def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
