@@ -106,3 +106,32 @@ def test_what_is_inside_an_f_string_is_written_at_its_place_or_left(tmp_path):
     changed = after.decode().replace("map_over_devices", "jax.pmap")
     changed = changed.replace("{device_put", "{jax.device_put")
     assert changed.endswith(text.partition("\nprint(")[2])
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ("", "\n    @jax.jit\n    def g(y): pass\n"),
+        ("", "    # Why.\n    y = 1\n"),
+        ('    """D."""\n\n', "    # Why.\n    y = 1\n"),
+    ],
+    ids=["blank line below the signature", "comment", "comment below a docstring"],
+)
+def test_what_takes_the_device_axis_off_separates_no_comment_or_blank_line(tmp_path, above, below):
+    head = "import jax\nN = jax.device_count()\n@jax.pmap\n"
+    text = f"{head}def f(x):\n{above}{below}    return x\n"
+    done = rewritten(tmp_path, text)[0].decode()
+    assert f"def f(x):\n{above}    x = jax.tree.map(lambda x: x[0], x)\n{below}    return" in done
+
+
+def test_a_definition_below_a_docstring_gets_a_blank_line(tmp_path):
+    text = 'import jax\nN = jax.device_count()\n@jax.pmap\ndef f(x):\n    """D."""\n'
+    done = rewritten(tmp_path, text + "    def g(y): pass\n    return x\n")[0].decode()
+    assert '"""D."""\n    x = jax.tree.map(lambda x: x[0], x)\n\n    def g(y): pass\n' in done
+
+
+def test_a_map_inside_jit_gets_no_second_jit(tmp_path):
+    text = "import jax\nN = jax.device_count()\ndef main(f):\n    g = jax.jit(jax.pmap(f))\n"
+    done = rewritten(tmp_path, text)[0].decode()
+    assert done.count("jax.jit(") == 1
+    assert "jax.jit(jax.shard_map(" in done

@@ -2,6 +2,16 @@
 
 # Programs with ``# here`` on each line that a rule marks, and on no other.
 MARKED = {
+    "PMX510 not another library's": (
+        "PMX510",
+        """
+        import jax, numpy as np
+        from jax import numpy as jnp
+        def perplexity(loss):
+            low = np.clip(loss, a_min=0, a_max=1)
+            return jnp.clip(loss, max=1e4) + jnp.clip(low, a_max=1e4)  # here
+        """,
+    ),
     "PMX514 environment": (
         "PMX514",
         """
@@ -141,6 +151,10 @@ LEFT_ALONE = {
 
 # Programs before and after the fix.
 FIXED = {
+    "PMX510": (
+        "import jax.numpy as jnp\ny = jnp.clip(x, a_min=0, a_max = 1)\n",
+        "import jax.numpy as jnp\ny = jnp.clip(x, min=0, max = 1)\n",
+    ),
     "PMX519 use_mesh in a with": (
         "import jax\nwith jax.sharding.use_mesh(m), open(f):\n    pass\n",
         "import jax\nwith jax.set_mesh(m), open(f):\n    pass\n",

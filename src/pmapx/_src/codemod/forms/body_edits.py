@@ -56,7 +56,15 @@ def _edit_arguments(
         return
     line = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", ()))])
     indent = editor.indent(line)
-    editor.insert(line, len(indent), "".join(f"{each}\n{indent}" for each in lines))
+    # Comments stay with the statement below them, and a blank line below the signature stays there.
+    blank = () if has_docstring else ("",)
+    while (above := editor.source.line(line - 1).strip()).startswith("#") or above in blank:
+        line -= 1
+    text = "".join(f"{indent}{each}\n" for each in lines)
+    is_definition = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    if is_definition and editor.source.line(line).strip():
+        text += "\n"
+    editor.insert(line, 0, text)
 
 
 def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Editor) -> None:

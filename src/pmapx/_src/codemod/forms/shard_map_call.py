@@ -7,6 +7,7 @@ In others the mesh is made when the function is traced, of as many devices as th
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 
@@ -80,18 +81,30 @@ def _jit(
     is_argument: bool = False,
 ) -> str:
     outer = spelled(options, FOR_JIT)
-    deeper = indent + editor.hang
+    is_in_jit = not outer and not is_argument and _is_in_jit(use)
+    deeper = indent if is_in_jit else indent + editor.hang
     early = ""
     if is_wrapped(use) and not use.is_made_again and shard_body.is_read_early(use, function):
         early, function = f", function={function}", "function"
     body = mapped_body(use, function, editor, deeper + editor.hang)
     mapped = shard_map(use, body, editor, deeper, early)
+    if is_in_jit:
+        return mapped
     if is_argument:
         mapped = f"lambda {top_level.FUNCTION}, {mapped.removeprefix('lambda ')}"
     text = f"jax.jit({', '.join([mapped, *outer])})"
     if use.notes(editor) or used + len(text) > editor.width:
         return editor.call("jax.jit", [mapped, *outer], indent)
     return text
+
+
+def _is_in_jit(use: Use) -> bool:
+    """Returns whether the site is written as the function of ``jax.jit``, which does for both."""
+    call = use.module.parent(use.whole)
+    if not isinstance(call, ast.Call) or use.whole not in call.args[:1]:
+        return False
+    made = use.module.facts.calls.get(call)
+    return made is not None and "jax.jit" in made.names
 
 
 def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
