@@ -47,6 +47,13 @@ class MappedFunction:
         return [name for name in names[self.taken :] if name not in self.given]
 
     @property
+    def by_position(self) -> int:
+        """How many of its arguments stand before those that it has already."""
+        arguments = self.node.args
+        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][self.taken :]
+        return next((i for i, name in enumerate(names) if name in self.given), len(names))
+
+    @property
     def required(self) -> int:
         """How many of them have no default."""
         names = self.parameters or []

@@ -88,7 +88,7 @@ def is_editable(use: Use) -> bool:
     node, layout = mapped.node, use.known_layout
     if not isinstance(node, ast.FunctionDef) or use.names is None:
         return False
-    if use.names != (mapped.parameters or [])[: len(use.names)]:
+    if not set(use.names) <= set(mapped.parameters or []):
         return False
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
@@ -186,9 +186,44 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
             else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
             for i, name in enumerate(names)
         ]
+        given = by_name(use, given)
     deeper = indent + editor.hang
-    call = editor.folded_call(function, given, deeper, len(deeper) + 1)
+    call = call_of(function, given, editor, deeper)
     return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
+
+
+def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
+    """Returns the call of a function by its text; of a partial, with the keywords that it has."""
+    try:
+        node = ast.parse(function, mode="eval").body
+    except SyntaxError:
+        node = None
+    is_partial = isinstance(node, ast.Call) and re.fullmatch(
+        r"(\w+\.)?partial", ast.unparse(node.func)
+    )
+    if is_partial and isinstance(node, ast.Call) and len(node.args) == 1 and "#" not in function:
+        parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
+        texts = [" ".join((part or "").split()) for part in parts]
+        if not any(text[:1] == "*" or '"""' in text or "'''" in text for text in texts):
+            by_keyword = [text for text in given if re.match(r"\w+=", text)]
+            first = [text for text in given if text not in by_keyword]
+            return editor.folded_call(
+                texts[0], [*first, *texts[1:], *by_keyword], indent, len(indent) + 1
+            )
+    return editor.folded_call(function, given, indent, len(indent) + 1)
+
+
+def by_name(use: Use, given: Sequence[str]) -> list[str]:
+    """Returns arguments for the function, by name where they are not at their position."""
+    if use.function is None or use.function.parameters is None or use.names is None:
+        return list(given)
+    own = use.function.parameters[: use.function.by_position]
+    count = next((i for i, n in enumerate(use.names) if own[i : i + 1] != [n]), len(given))
+    if not use.keywords:
+        # Names that are not the function's own.
+        count = max(count, len(own))
+    named = zip(use.names[count:], given[count:], strict=True)
+    return [*given[:count], *(f"{name}={text}" for name, text in named)]
 
 
 def is_read_early(use: Use, function: str) -> bool:
@@ -326,7 +361,7 @@ def _is_array_name(use: Use, node: ast.expr) -> bool:
     return is_parameter and mapped.is_array(node.id)
 
 
-def static_bound(use: Use, function: str, names: Sequence[str]) -> str:
+def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the function with its static arguments, which shard_map does not take."""
     layout = use.known_layout
     if layout.static == tuple(range(len(layout.static))) and use.module.env.find("functools"):
@@ -334,4 +369,4 @@ def static_bound(use: Use, function: str, names: Sequence[str]) -> str:
     head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
     if re.match(r"\s*lambda\b", function):
         function = f"({function})"
-    return f"lambda {head}: {function}({', '.join(names)})"
+    return f"lambda {head}: {call_of(function, by_name(use, names), editor, indent)}"
