@@ -94,10 +94,11 @@ def table(points: dict[str, list[Point]]) -> list[str]:
 
 
 def described() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import packages_distributions, version
 
+    compiler = f"libtpu {version('libtpu')}, " if "libtpu" in packages_distributions() else ""
     return (
-        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, libtpu {version('libtpu')}, "
+        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, {compiler}"
         f"{datetime.date.today():%d %B %Y}; {parameter_count():,} parameters in float32 with Adam, "
         f"{BATCH} sequences of {LENGTH} a chip."
     )
