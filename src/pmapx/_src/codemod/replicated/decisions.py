@@ -238,8 +238,9 @@ def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]
     A name that is used only so is stacked where it is assigned.
     """
     found = {node: one for each in group for node, one in each.boundaries.items()}
+    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
     for node, (change, _, why) in list(found.items()):
-        if not isinstance(node, ast.Name) or node not in found:
+        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
             continue
         module = change.module
         reaching = module.facts.definitions.reaching.get(node, ())
@@ -255,7 +256,7 @@ def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]
         above = module.parent(source) if source is not None else None
         is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
         if source is not None and is_plain and isinstance(above.targets[0], ast.Name) and all(  # type: ignore[union-attr]
-            use in found for use in uses
+            use in stacked for use in uses
         ):  # fmt: skip
             for use in uses:
                 del found[use]

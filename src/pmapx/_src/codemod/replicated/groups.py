@@ -52,8 +52,9 @@ class Change:
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays),
     ``place`` (the call puts its ``kept`` argument on all devices instead), ``stack`` (the value
-    gets its axis back for what takes it there) or ``merge`` (``edits`` take the split of a batch
-    off). What the call did besides is written ``around`` the argument; of ``stack``, what takes it.
+    gets its axis back for what takes it there), ``unstack`` (it loses it where it is made) or
+    ``merge`` (``edits`` take the split of a batch off). What the call did besides is written
+    ``around`` the argument; of ``stack``, what takes it.
     """
 
     module: Module

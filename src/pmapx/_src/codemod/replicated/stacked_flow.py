@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.replicated.groups import (
@@ -13,16 +14,18 @@ from pmapx._src.codemod.replicated.groups import (
     NOTHING,
     OTHER,
     Abstract,
+    Change,
     Element,
     Mixed,
     Other,
     Pairs,
     Parts,
+    Position,
     Ref,
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.maps import Maps
+from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
 
@@ -65,6 +68,8 @@ class Flow(StackedCalls):
         super().__init__(modules, maps)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
+        # What is assigned to state, and is an argument whose shards were equal in a run.
+        self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
 
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""
@@ -118,6 +123,39 @@ class Flow(StackedCalls):
         element.is_parameter = True
         self._parameters[element] = (found, any(map(has_other, given)), place)
         return Ref(element, all(isinstance(each, Ref) and each.is_leaf for each in given))
+
+    def _not_made(
+        self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
+    ) -> None:
+        """An argument that is not seen to be made equal, but was, in a run: its first shard is."""
+        record = each.record
+        unequal = () if record is None else {each.index_of(name) for name in record.unequal}
+        is_shown = record is not None and not record.problem and position.index not in unequal
+        if is_shown and module is each.module and not list(refs(held)):
+            self._take_first(module, arg, position, each.name)
+            return
+        if is_shown and module is each.module and isinstance(arg, ast.Name):
+            for definition in self.definitions_of(module, arg):
+                above = module.parent(definition.node)
+                is_plain = isinstance(above, ast.Assign) and above.targets == [definition.node]
+                is_other = self.defined(definition) == OTHER and not definition.steps
+                if is_plain and is_other and definition.source is not None:
+                    self._shown_equal[definition.source] = (position, each.name)
+        super()._not_made(module, each, position, held, arg)
+
+    def _define(self, definition: Definition) -> Abstract:
+        held = super()._define(definition)
+        source = definition.source
+        if source not in self._shown_equal or definition.steps or source is None:
+            return held
+        position, name = self._shown_equal[source]
+        self._take_first(definition.module, source, position, name)
+        return Ref(self.graph.element(position, position))
+
+    def _take_first(self, module: Module, node: ast.expr, position: Position, name: str) -> None:
+        change = Change(module, "unstack", node, around=name)
+        element = self.graph.element(position, position)
+        element.boundaries[node] = (change, module.place(node), self.not_made)
 
     def _connect(self) -> bool:
         """Joins parameters with what callers pass, where it matters; tells whether any was new."""
