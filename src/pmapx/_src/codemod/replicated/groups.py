@@ -25,6 +25,14 @@ PLACED = frozenset(
         "device_buffer", "device_buffers", "is_fully_replicated", "is_fully_addressable",
     }
 )  # fmt: skip
+# Methods of arrays that change nothing.
+READING = frozenset(
+    {
+        "all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "item",
+        "max", "mean", "min", "prod", "ravel", "reshape", "round", "squeeze", "std", "sum", "take",
+        "tobytes", "tolist", "transpose", "var",
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

@@ -12,7 +12,7 @@ from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped,
 from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
-    PLACED,
+    READING,
     WHOLE,
     Abstract,
     Change,
@@ -149,7 +149,8 @@ class StackedCalls(StackedValues):
         if function.attr in ("replace", "_replace") and not base.is_leaf:
             return self.graph.joined([base, *held], module.place(node)) or OTHER
         why = f"its {function.attr}(...) is called"
-        self.escape(base, module, node if function.attr in PLACED else function.value, why)
+        # Another method may change its object, which a copy is not.
+        self.escape(base, module, function.value if function.attr in READING else node, why)
         for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
             self.escape(self.value(module, arg), module, arg, why)
         return OTHER
@@ -369,7 +370,6 @@ class StackedCalls(StackedValues):
         return self._merged((self._from(module, node, each) for each in callees), module, node)
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
-        """Returns what one function of the program gives."""
         target = _target(callee)
         if target is None:
             return self._container(module, node)

@@ -9,6 +9,7 @@ from typing import Any
 from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.decide.assigned_values import LOOPS, block_of
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -128,20 +129,20 @@ class Flow(StackedCalls):
         self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
     ) -> None:
         """An argument that is not seen to be made equal, but was, in a run: its first shard is."""
-        record = each.record
-        unequal = () if record is None else {each.index_of(name) for name in record.unequal}
-        is_shown = record is not None and not record.problem and position.index not in unequal
-        if is_shown and module is each.module and not list(refs(held)):
-            self._take_first(module, arg, position, each.name)
-            return
-        if is_shown and module is each.module and isinstance(arg, ast.Name):
-            for definition in self.definitions_of(module, arg):
-                above = module.parent(definition.node)
-                is_plain = isinstance(above, ast.Assign) and above.targets == [definition.node]
-                is_other = self.defined(definition) == OTHER and not definition.steps
-                if is_plain and is_other and definition.source is not None:
-                    self._shown_equal[definition.source] = (position, each.name)
         super()._not_made(module, each, position, held, arg)
+        record = each.record
+        if record is None or record.problem or module is not each.module:
+            return
+        is_equal = position.index not in {each.index_of(name) for name in record.unequal}
+        if not is_equal or each.in_axis(position.index) != 0 or not isinstance(arg, ast.Name):
+            return
+        found = [d for d in self.definitions_of(module, arg) if self.defined(d) == OTHER]
+        source = found[0].source if len(found) == 1 and not found[0].steps else None
+        above = module.parent(source) if source is not None and list(refs(held)) else None
+        # The first calls are compared, so that what is assigned must be what these take.
+        is_once = isinstance(above, ast.Assign) and not _is_in_loop(module, above)
+        if source is not None and is_once and above.targets == [found[0].node]:  # type: ignore[union-attr]
+            self._shown_equal[source] = (position, each.name)
 
     def _define(self, definition: Definition) -> Abstract:
         held = super()._define(definition)
@@ -149,13 +150,11 @@ class Flow(StackedCalls):
         if source not in self._shown_equal or definition.steps or source is None:
             return held
         position, name = self._shown_equal[source]
-        self._take_first(definition.module, source, position, name)
-        return Ref(self.graph.element(position, position))
-
-    def _take_first(self, module: Module, node: ast.expr, position: Position, name: str) -> None:
-        change = Change(module, "unstack", node, around=name)
         element = self.graph.element(position, position)
-        element.boundaries[node] = (change, module.place(node), self.not_made)
+        change = Change(definition.module, "unstack", source, around=name)
+        place = definition.module.place(source)
+        element.boundaries[source] = (change, place, self.not_made)
+        return Ref(element)
 
     def _connect(self) -> bool:
         """Joins parameters with what callers pass, where it matters; tells whether any was new."""
@@ -233,6 +232,15 @@ class Flow(StackedCalls):
                     stored = self.value(module, part)
                     self.escape(stored, module, target, "something is stored in it")
             self.escape(held, module, target, "it is stored where it is not followed")
+
+
+def _is_in_loop(module: Module, statement: ast.AST) -> bool:
+    block, above = block_of(module, statement), module.parent(statement)
+    while above is not block:
+        if isinstance(above, LOOPS):
+            return True
+        above = module.parent(above)
+    return False
 
 
 def _shapes(values: dict[object, Abstract]) -> dict[object, Any]:
