@@ -89,13 +89,15 @@ def review(done, folder):
     changed = [file for file in done.changed if file.path.endswith(".py")]
     each = [len(functions(file.after) - functions(file.before)) for file in changed]
     training = [
-        plan.use.site
+        plan.use
         for plans in Program.read([folder], (), None).plans.values()
         for plan in plans
         if plan.use.function is not None and plan.use.function.takes_gradients
     ]
     gained = {(gain.site.path, gain.site.line) for gain in done.gains}
-    replicated = sum((site.name.path, site.name.line) in gained for site in training)
+    replicated = sum(
+        (use.site.name.path, use.site.name.line) in gained or is_replicated(use) for use in training
+    )
     return {
         "files": len(changed),
         "lines": sum(len(file.before.splitlines()) for file in changed),
@@ -107,6 +109,14 @@ def review(done, folder):
         "findings after": ruff(changed, "after"),
         "each": each,
     }
+
+
+def is_replicated(use):
+    """Tell whether a map has replicated state as it is written: in_axes and out_axes with None."""
+    if isinstance(use.layout, str):
+        return False
+    axes = [use.layout.in_axes, use.layout.out_axes]
+    return all(None in (each if isinstance(each, tuple) else (each,)) for each in axes)
 
 
 def added(file):

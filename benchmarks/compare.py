@@ -40,15 +40,18 @@ def table() -> str:
         "| | `jax.pmap` today | `pmapx.pmap` | `jit(shard_map)` by hand |",
         "|---|---|---|---|",
         "| the code you have | fails on removed functions | runs unchanged | has to be rewritten |",
-        "| an input committed to another device | `ValueError` | resharded, and reported | `ValueError` |",
+        "| an input committed to another device | `ValueError` | resharded, and reported | "
+        "`ValueError` |",
         "| a pmap in a pmap | `ValueError` | one program on a 2-D mesh | the same, by hand |",
-        "| gradient, then `pmean` | correct | correct | N times too large unless `check_vma=False` |",
+        "| gradient, then `pmean` | correct | correct | "
+        "N times too large unless `check_vma=False` |",
         measured("a call: 1 device, 1 leaf", one),
         measured("a call: 8 devices, 10 leaves", ten),
         measured("a step in 2 processes, 100 leaves", many),
         f"| reading one 4 KB shard | {shown(row['x[0]'])} (`x[0]`) | {shown(row['unreplicate'])} | "
         f"{shown(row['x[0]'])} (`x[0]`) |",
-        f"| 64 MB replicated to 8 devices | removed; {shown(put['drop-in'])} with the guide's drop-in | "
+        f"| 64 MB replicated to 8 devices | removed; {shown(put['drop-in'])} with the guide's "
+        "drop-in | "
         f"{shown(put['pmapx'])} | {shown(put['np.stack'])} with `np.stack` |",
         "",
         f"Measured on {dispatch['date']} with {dispatch['machine']}.",

@@ -14,6 +14,7 @@ class DoctestsAsCode(griffe.Extension):
     """Fences doctests outside of ``Examples:``, and writes RST's literals as Markdown's."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Rewrites all docstrings of a package once it is loaded."""
         seen: set[int] = set()
         pending: list[Any] = [pkg]
         while pending:

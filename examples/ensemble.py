@@ -1,9 +1,8 @@
 """An ensemble: networks that share nothing but the code, trained side by side.
 
-Each network starts from its own seed and sees its own sample of the data. Nothing is communicated
-while they train, so N devices train N of them in the time of one; with more networks than devices,
-each device trains several. At the end they are asked together, and how far they disagree tells
-where they know nothing.
+Each network has its own seed and its own sample of the data. Training needs no communication, so N
+devices train N networks in the time of one; with more networks than devices, each device trains
+several. At the end their predictions are combined, and their spread is the uncertainty.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Parallel MCMC: Hamiltonian chains, several on each device, that share one step size.
 
-While they warm up, the step size is adapted to the acceptance of all chains on all devices, which
-is a mean over them in each step. The draws then stay where they were made, and the diagnostics
-(means, and R-hat, which is 1 where chains agree) are reductions over the devices.
+During warmup, the step size adapts to the mean acceptance of all chains, a collective in each step.
+The draws then stay on their devices. The diagnostics (means, and R-hat, which is 1 if the chains
+agree) are reductions over the devices.
 """
 
 import argparse

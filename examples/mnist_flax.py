@@ -1,9 +1,9 @@
-"""Handwritten digits, or nearly: a Flax network with BatchNorm, trained over all devices.
+"""Synthetic handwritten digits: a Flax network with BatchNorm, trained on all devices.
 
-The loop is that of many published programs: a TrainState stacked once a device, batches that are
-prefetched to the devices, gradients and batch statistics averaged over them, and a checkpoint and
-metrics read from the first copy. The images are drawn by the program: each digit is a few strokes
-on a small grid, moved about and made noisy.
+The loop is that of many published programs: a stacked TrainState, one copy per device, batches that
+are prefetched to the devices, gradients and batch statistics averaged over them, and a checkpoint
+and metrics read from the first copy. The program draws the images: each digit is a few strokes on a
+small grid, shifted and with noise.
 
 Needs flax and optax.
 """

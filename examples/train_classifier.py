@@ -1,9 +1,9 @@
 """Train a small classifier with a plain pmap loop, three ways side by side.
 
-The loop is the one that pmap is known for: the train state is stacked once per device, each device
-takes its rows of the batch, gradients are averaged with `lax.pmean`, and the old state is donated.
-It runs with `pmapx.pmap`, with `jax.pmap` and with hand-written `jax.jit(jax.shard_map(...))`, from
-the same seed and on the same batches, so that losses and speed can be compared.
+The loop is the usual one: the train state is stacked, one copy per device, each device gets a
+shard of the batch, gradients are averaged with `lax.pmean`, and the old state is donated. It runs
+with `pmapx.pmap`, with `jax.pmap` and with hand-written `jax.jit(jax.shard_map(...))`, from the
+same seed and on the same batches, so that losses and speed can be compared.
 """
 
 import argparse

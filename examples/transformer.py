@@ -1,9 +1,9 @@
 """A small transformer on two axes: batches over "data", heads and hidden units over "model".
 
-A pmap over "data" of a pmap over "model" is one program on a mesh of both. The attention heads and
-the feed-forward layer are cut along "model", so each device holds a part of the weights and their
-partial results are summed; the rest of the weights is the same everywhere. Gradients are averaged
-over "data". The loss of the first steps is compared with the same model on one device.
+A pmap over "data" of a pmap over "model" is one program on a mesh with both axes. The attention
+heads and the feed-forward layer are sharded along "model": each device holds a part of the weights,
+and partial results are summed. The other weights are replicated. Gradients are averaged over
+"data". The loss of the first steps is compared with the same model on one device.
 """
 
 import argparse

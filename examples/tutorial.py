@@ -1,7 +1,7 @@
-"""A tutorial of pmap: a first map, axes, several arguments, collectives, and vmap beside it.
+"""A tutorial of pmap: a first map, axes, several arguments, collectives, and pmap with vmap.
 
-Run it with any number of devices; without an accelerator it asks for 8 virtual ones. The same
-program runs on one device, where `oversubscribe=True` lets that one take all the rows.
+Run it on any number of devices. Without an accelerator it uses 8 virtual CPU devices. On one
+device, `oversubscribe=True` runs all indices of the mapped axis there.
 """
 
 import os
@@ -18,7 +18,7 @@ from jax import lax
 import pmapx
 
 DEVICES = jax.device_count()
-N = 8  # rows of every map below
+N = 8  # the size of every mapped axis below
 pmap = partial(pmapx.pmap, oversubscribe=N > DEVICES)
 
 
@@ -32,19 +32,19 @@ def main() -> None:
 
 
 def first_map() -> None:
-    """The leading axis is split: one row on each device, and the function sees a row."""
+    """The leading axis is sharded. Each device runs the function on one slice."""
     x = jnp.arange(N * 3).reshape(N, 3)
-    doubled = pmap(lambda row: row * 2)(x)
+    doubled = pmap(lambda x: x * 2)(x)
     assert np.array_equal(doubled, x * 2)
     print(f"first map: {x.shape} -> {doubled.shape} on {len(doubled.devices())} device(s)")
 
 
 def axes() -> None:
-    """in_axes says which axis is split, and out_axes where it comes back; None: not at all."""
+    """in_axes selects the mapped axis. out_axes places it in the result. None: no mapped axis."""
     images = np.ones((28, 28, N), np.float32)  # the batch is the last axis
     means = pmap(jnp.mean, in_axes=2)(images)
     turned = pmap(jnp.transpose, in_axes=2, out_axes=-1)(images)
-    # One value in place of N equal ones, for what the devices agree on.
+    # One value instead of N copies, since it is equal on all devices.
     biggest = pmap(lambda i: lax.pmax(i.max(), "i"), axis_name="i", in_axes=2, out_axes=None)(
         images
     )
@@ -55,7 +55,7 @@ def axes() -> None:
 
 
 def several_arguments() -> None:
-    """Each argument has an entry in in_axes; trees may have one for each of their parts."""
+    """in_axes has one entry per argument. The entry of a pytree may be a pytree."""
 
     def predict(params: dict[str, jax.Array], x: jax.Array, power: int) -> jax.Array:
         return (params["w"] @ x + params["b"]) ** power
@@ -64,8 +64,8 @@ def several_arguments() -> None:
     x = np.ones((N, 3), np.float32)
     mapped = pmap(
         predict,
-        in_axes=({"w": None, "b": 0}, 0),  # the weights whole on every device, a bias for each
-        static_broadcasted_argnums=2,  # a Python number that the program is compiled for
+        in_axes=({"w": None, "b": 0}, 0),  # weights replicated, one bias per device
+        static_broadcasted_argnums=2,  # a compile-time constant
     )
     out = mapped(params, x, 2)
     assert np.array_equal(out[:, 0], (3 + np.arange(N)) ** 2)
@@ -73,7 +73,7 @@ def several_arguments() -> None:
 
 
 def collectives() -> None:
-    """With axis_name the rows can talk: sums, means, neighbours, everybody's."""
+    """With axis_name, devices communicate: sums, neighbors, gathers, indices."""
 
     @partial(pmap, axis_name="i")
     def talk(x: jax.Array) -> dict[str, jax.Array]:
@@ -95,7 +95,7 @@ def collectives() -> None:
 
 
 def beside_vmap() -> None:
-    """vmap is one batch on one device, pmap a row a device; both name axes, and they compose."""
+    """vmap vectorizes on one device. pmap uses one device per index. They compose."""
 
     def centred(x: jax.Array) -> jax.Array:
         return x - lax.pmean(x, ("rows", "columns"))
@@ -104,7 +104,7 @@ def beside_vmap() -> None:
     on_one = jax.vmap(jax.vmap(centred, axis_name="columns"), axis_name="rows")(x)
     on_all = pmap(jax.vmap(centred, axis_name="columns"), axis_name="rows")(x)
     assert np.allclose(on_one, on_all)
-    print(f"beside vmap: the same numbers, on {len(on_all.devices())} device(s) in place of 1")
+    print(f"beside vmap: the same numbers, on {len(on_all.devices())} device(s) instead of 1")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import pmapx
 from pmapx._src.audit.hlo.collectives import collectives
 from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology.names import several
 from pmapx._src.audit.topology.scaling import scaling
 
 pytestmark = [
@@ -90,7 +91,7 @@ def test_several_slices_are_compiled_for():
 
 def test_nothing_grows_from_8_to_4096_chips():
     mapped, args = sharded()
-    found = scaling(mapped, args, (8, 4096))
+    found = scaling(mapped, args, several("v5p:8,4096"))
     assert found.growing == ()
     assert {sum(point.payloads.values()) for point in found.points} == {GRADIENT_BYTES}
 
@@ -99,7 +100,9 @@ def test_a_gather_that_grows_is_named():
     def gathers(x):
         return lax.all_gather(x, "i").mean(0)
 
-    found = scaling(pmapx.pmap(gathers, "i"), [np.ones((N, 1024, 128), np.float32)], (8, 64))
+    found = scaling(
+        pmapx.pmap(gathers, "i"), [np.ones((N, 1024, 128), np.float32)], several("v5p:8,64")
+    )
     # XLA may write the gather of 64 as a reduction; it is as large.
     largest = max(growth.many for growth in found.growing if growth.what.startswith("all-"))
     assert largest >= 64 * 1024 * 128 * 4

@@ -455,3 +455,28 @@ def test_a_jit_inside_of_another_is_traced_again_for_a_topology(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [(each.name, each.device_count) for each in report.functions] == [("centred", 4)]
     assert report.skipped == ()
+
+
+@makes_devices
+def test_a_name_that_no_function_has_is_a_mistake(tmp_path):
+    done, _ = audit(tmp_path, TRAIN, "--topology", "cpu:4", "--fixed", "stat", "--fixed", "state")
+
+    assert done.returncode == 1
+    assert "pmapx: no function has an argument stat\n" in done.stderr
+
+
+def test_a_program_that_fails_first_is_not_called_one_without_mapped_functions(tmp_path):
+    done = run_audit(tmp_path, "-m", "no_such_module")
+
+    assert done.returncode == 1
+    assert "no_such_module failed with status 1 before it called a mapped function" in done.stderr
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    assert run_audit(tmp_path, "nosuch.py").stderr == "pmapx: no such file: nosuch.py\n"
+    (tmp_path / "train.py").write_text("")
+    compared = run_audit(tmp_path, "--compare", "nosuch.json", "train.py")
+    assert (compared.returncode, compared.stderr) == (
+        2,
+        "pmapx: cannot read nosuch.json: No such file or directory\n",
+    )

@@ -31,8 +31,10 @@ def gathered(x):
 def test_a_step_that_averages_its_gradients_does_not_grow():
     step = pmapx.pmap(averaged, "i", in_axes=(None, 0), out_axes=None, donate_argnums=0)
     said = []
-    found = scaling(step, [np.ones((32, 16), np.float32), X], (16, 4), "cpu", progress=said.append)
-    assert said == ["compiling for cpu:4", "compiling for cpu:16"]
+    found = scaling(
+        step, [np.ones((32, 16), np.float32), X], ["cpu:16", "cpu:4"], progress=said.append
+    )
+    assert said == ["compiling for cpu:16", "compiling for cpu:4"]
     assert [point.devices for point in found.points] == [4, 16]
     assert [point.collectives for point in found.points] == [1, 1]
     assert [point.sent for point in found.points] == [2048 * 2 * 3 // 4, 2048 * 2 * 15 // 16]
@@ -43,7 +45,7 @@ def test_a_step_that_averages_its_gradients_does_not_grow():
 
 @makes_devices
 def test_a_gather_is_named_with_its_line():
-    found = scaling(pmapx.pmap(gathered, "i"), [X], (4, 16), "cpu")
+    found = scaling(pmapx.pmap(gathered, "i"), [X], ["cpu:4", "cpu:16"])
     [gather] = [growth for growth in found.growing if growth.what.startswith("all-gather")]
     assert "test_scaling.py:" in gather.what
     assert (gather.few, gather.many) == (4 * 64 * 32 * 4, 16 * 64 * 32 * 4)

@@ -236,7 +236,7 @@ def test_fix_writes_safe_fixes_and_reports_what_is_left(removed):
     assert result.exit_code == 1
     assert "Fixed 1 finding in 1 file." in result.stderr
     assert "PMX519 1x" in result.stdout
-    assert "0 fixable with --fix, 1 more with --unsafe-fixes." in result.stdout
+    assert "Fixable: 1 with --fix --unsafe-fixes." in result.stdout
 
 
 def test_unsafe_fixes_are_written_when_asked_for(removed):

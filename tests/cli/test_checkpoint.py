@@ -46,7 +46,7 @@ def test_unstack_reports_leaves_sizes_and_what_to_do_next():
         "1 leaf unstacked from 8 copies to one, 1 kept, 1 left alone; "
         "arrays: 4.1 KiB before, 648 B after",
         "Wrote new.npz (.npz): restore it in place of old.npz, without unreplicate or x[0].",
-        "Then place it on all devices: jax.device_put(state, NamedSharding(mesh, P()))",
+        "Next: place it on all devices: jax.device_put(state, NamedSharding(mesh, P()))",
     ]
     assert np.load("new.npz")["w"].shape == (128,)
 
@@ -72,7 +72,7 @@ def test_stack_puts_the_axis_on():
     result = run("stack", "old.npz", "new.npz", "-n", "2")
     assert result.exit_code == 0
     assert "1 leaf stacked to 2 copies each" in result.stdout
-    assert result.stdout.endswith("for a program that maps over 2 devices.\n")
+    assert result.stdout.endswith("Next: restore it in a program that maps over 2 devices.\n")
     assert np.load("new.npz")["w"].shape == (2, 3)
 
 

@@ -96,3 +96,18 @@ def test_module_runs_as_a_program_without_colour_when_piped():
     )
     assert result.stdout.startswith("PMX101")
     assert "\x1b" not in result.stdout
+
+
+def test_on_a_terminal_a_page_is_formatted_and_code_has_no_backticks(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = run("explain", "PMX521").stdout
+    assert "\x1b[1m" in shown
+    assert "``" not in shown
+    assert "**What.**" not in shown
+    assert "PMX521 IndexOfShard" in shown
+
+
+def test_names_keep_their_case_in_the_first_line_of_a_page():
+    assert errors.explain("PMX131").startswith("PMX131 PmapShardingRemoved: PmapSharding can")
+    assert errors.explain("PMX105").startswith("PMX105 InAxesNotPrefix: in_axes does")

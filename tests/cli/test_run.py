@@ -227,3 +227,41 @@ def test_python_without_a_program_is_one_line(pmapx_run):
     code, _, err = finished(pmapx_run("--", sys.executable, "-c", "print()"))
     assert code == 2
     assert "pass a file or -m and a module after python" in err
+
+
+FAILING = """
+import sys, jax, numpy as np
+
+def body(x):
+    raise RuntimeError("in the body")
+
+def main(how):
+    n = jax.local_device_count()
+    if how == "body":
+        jax.pmap(body)(np.ones(n))
+    elif how == "arguments":
+        jax.pmap(lambda x, y: x)(np.ones(n), np.ones(n + 1))
+    elif how == "arrays":
+        jax.device_put_sharded([1] * (n + 1), jax.devices())
+    elif how == "cause":
+        try:
+            jax.pmap(body)(np.ones(n))
+        except RuntimeError as error:
+            raise ValueError("outside") from error
+
+main(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("how", ["body", "arguments", "arrays", "cause"])
+def test_a_traceback_has_the_users_frames_and_none_of_pmapx(pmapx_run, how):
+    process = pmapx_run("train.py", how, program=FAILING, PMAPX_TRACEBACK="")
+    err = finished(process)[2]
+    assert 'File "train.py", line' in err
+    assert str(Path(pmapx.__file__).parent) not in err
+    assert "runpy" not in err
+
+
+def test_frames_of_pmapx_are_shown_on_request(pmapx_run):
+    process = pmapx_run("train.py", "arguments", program=FAILING, PMAPX_TRACEBACK="1")
+    assert str(Path(pmapx.__file__).parent) in finished(process)[2]

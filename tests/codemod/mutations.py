@@ -29,7 +29,8 @@ FILES = [
 ]
 NAMES = (
     "jax", "pmap", "self", "f", "x", "jax.pmap", "jax.tree.map", "step", "jax.jit", "None",
-    "functools.partial", "one_row_each", "map_rows", "jax.lax", "\uff4aax", "naïve", "名前",
+    "functools.partial", "on_each_device", "map_over_devices", "jax.lax",
+    "\uff4aax", "naïve", "名前",
     "jax.device_put_replicated", "lambda", "*", "**", ":=", "not",
 )  # fmt: skip
 LINES = (

@@ -19,24 +19,27 @@ CASES = {
     "the same as a decorator": (COUNTED + "@jax.pmap\ndef f(x): return x", "shard_map_decorator"),
     "in a multi-process program": (
         OF_PROCESSES + "def main(): return jax.pmap(abs)",
-        "process_shards",
+        "shard_map_call",
     ),
-    "on devices that nobody counts": ("f = jax.pmap(abs)", "rows_call"),
-    "with axes from the end": (COUNTED + "f = jax.pmap(abs, in_axes=-1)", "rows_call"),
-    "nested in another": (COUNTED + "f = jax.pmap(jax.pmap(abs))", "rows_call rows_call"),
-    "a decorator nobody counts devices for": ("@jax.pmap\ndef f(x): return x", "rows_decorator"),
-    "at import of a multi-process program": (OF_PROCESSES + "f = jax.pmap(abs)", "pmap_options"),
+    "on devices that nobody counts": ("f = jax.pmap(abs)", "shard_map_call"),
+    "a decorator nobody counts devices for": (
+        "@jax.pmap\ndef f(x): return x",
+        "shard_map_decorator",
+    ),
+    "at import of a multi-process program": (OF_PROCESSES + "f = jax.pmap(abs)", "shard_map_call"),
     "a decorator of a multi-process program": (
         OF_PROCESSES + "@jax.pmap\ndef f(x): return x",
-        "pmap_options",
+        "shard_map_decorator",
     ),
+    "comments inside": ("f = jax.pmap(\n    abs,  # why\n)", "shard_map_call"),
+    "with axes from the end": (COUNTED + "f = jax.pmap(abs, in_axes=-1)", "pmap_options"),
+    "nested in another": (COUNTED + "f = jax.pmap(jax.pmap(abs))", "pmap_options pmap_options"),
     "passed on": ("f = use(jax.pmap)", "pmap_options"),
     "unpacked options": ("f = jax.pmap(abs, **options)", "pmap_options"),
     "static positions that are computed": (
         "f = jax.pmap(abs, static_broadcasted_argnums=range(2))",
         "pmap_options",
     ),
-    "comments inside": ("f = jax.pmap(\n    abs,  # why\n)", "pmap_options"),
     "a decorator below its @": ("@\\\njax.pmap\ndef f(x): return x", "pmap_options"),
 }
 
@@ -52,7 +55,7 @@ def test_a_use_is_given_the_first_form_that_applies(case):
 
 def test_a_form_has_a_preference_of_its_own_and_says_what_it_writes():
     found = forms.all_forms()
-    assert len({form.PREFERENCE for form in found}) == len(found) == 6
+    assert len({form.PREFERENCE for form in found}) == len(found) == 3
     for form in found:
         assert "``" in importlib.import_module(form.__name__).__doc__
     assert found[-1].obstacle(None) == ""  # Something can always be written.
@@ -62,39 +65,34 @@ def test_sites_inside_one_another_are_written_from_the_inside_out(tmp_path):
     text = "import jax\nf = jax.pmap(lambda x: jax.pmap, 'i', devices=d(jax.pmap(g)))\n"
     after, outcomes = rewritten(tmp_path, text)
     assert [each.reason for each in outcomes] == ["", "", ""]
-    assert after.endswith(
-        b"f = jax.jit(\n    one_row_each(\n        lambda x: map_rows,\n        axis_name='i',\n"
-        b"        devices=d(jax.jit(one_row_each(g))),\n    ),\n)\n"
-    )
+    assert b"\nf = map_over_devices(lambda x: map_over_devices, 'i', devices=d(jax.jit(\n" in after
+    assert after.endswith(b")(*args),\n)))\n")
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("f = jax.pmap((lambda x: x))", "f = jax.jit(one_row_each((lambda x: x)))"),
-        ("f = jax.pmap((g), axis_name=('i'))", "f = jax.jit(one_row_each((g), axis_name=('i')))"),
-        ("f = (jax.pmap)((g))", "f = jax.jit(one_row_each((g)))"),
-        ("f = jax.pmap(f := g)", "f = jax.jit(one_row_each(f := g))"),
-        ("f = jax.pmap(g, devices=(d := h))", "f = jax.jit(one_row_each(g, devices=(d := h)))"),
-        ("@(jax.pmap)\ndef f(x): return x", "@jax.jit\n@(one_row_each)\ndef f(x): return x"),
+        ("f = (jax.pmap)((g))", "(g)(*jax.tree.map(lambda x: x[0], args))"),
+        ("f = jax.pmap(f := g)", "(f := g)"),
+        ("@(jax.pmap)\ndef f(x): return x", "@jax.jit\n@(lambda function: lambda x: "),
     ],
     ids=str,
 )
 def test_parentheses_around_an_argument_stay(tmp_path, before, after):
     done = rewritten(tmp_path, f"import jax\n{before}\n")[0].decode()
-    assert done.endswith(f"\n\n{after}\n")
+    assert after in done, done
 
 
 def test_an_indented_comment_stays_with_its_block(tmp_path):
     text = "import jax\ntry:\n    import flax\nexcept ImportError:\n    flax = None\n    # old\n"
-    after = rewritten(tmp_path, text + "f = jax.pmap(abs)\n")[0].decode()
-    assert after.startswith(text + "\n\ndef one_row_each(")
+    after = rewritten(tmp_path, text + "f = use(jax.pmap)\n")[0].decode()
+    assert after.startswith(text + "import functools\n\n\ndef each_leaf(")
 
 
 def test_an_import_that_a_block_needs_becomes_pass(tmp_path):
     text = "import jax\ndef f(x):\n    if x:\n        y = 1\n        z = 2\n    else:\n"
     after = rewritten(tmp_path, text + "        from jax import pmap\n    return pmap(abs)\n")[0]
-    assert after.endswith(b"    else:\n        pass\n    return jax.jit(one_row_each(abs))\n")
+    assert b"    else:\n        pass\n    return jax.jit(\n" in after
 
 
 def test_what_is_inside_an_f_string_is_written_at_its_place_or_left(tmp_path):
@@ -105,7 +103,7 @@ def test_what_is_inside_an_f_string_is_written_at_its_place_or_left(tmp_path):
     after, outcomes = rewritten(tmp_path, text)
     assert not outcomes[0].reason
     assert {each.reason for each in outcomes} <= {"", plans.MISPLACED}
-    changed = after.decode().replace("map_rows", "jax.pmap")
+    changed = after.decode().replace("map_over_devices", "jax.pmap")
     changed = changed.replace("{device_put", "{jax.device_put")
     assert changed.endswith(text.partition("\nprint(")[2])
 

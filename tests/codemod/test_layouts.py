@@ -1,6 +1,7 @@
 # ruff: noqa: E501 -- texts as they are written
 """Maps that are written out where they stand, and those that are not."""
 
+import re
 import textwrap
 
 import pytest
@@ -105,7 +106,11 @@ TEXTS = {
                         lambda x: jax.numpy.expand_dims(x, 0),
                         abs(*jax.tree.map(lambda x: x[0], args)),
                     ),
-                    mesh=jax.sharding.Mesh(jax.devices()[:2], ("devices",), axis_types=(jax.sharding.AxisType.Auto,)),
+                    mesh=jax.sharding.Mesh(
+                        jax.devices()[:2],
+                        ("devices",),
+                        axis_types=(jax.sharding.AxisType.Auto,),
+                    ),
                     in_specs=jax.P("devices"),
                     out_specs=jax.P("devices"),
                     check_vma=False,
@@ -296,35 +301,171 @@ def test_the_text_of_a_map_that_is_written_out(tmp_path, case):
     assert after.endswith(COUNTED + textwrap.dedent(expected))
 
 
-NOT = {
-    "nothing counts devices": "def f(x): return x\ng = jax.pmap(f)\n",
-    "some of the devices": COUNTED + "d = jax.local_devices()[:N]\nf = jax.pmap(abs)\n",
+SIZED = {
+    "nothing counts devices": (
+        "def f(x): return x\ng = jax.pmap(f, 'i')\n",
+        """\
+        def f(x): return x
+        g = jax.jit(
+            lambda x: jax.shard_map(
+                lambda *args: jax.tree.map(
+                    lambda x: x[None], f(*jax.tree.map(lambda x: x[0], args))
+                ),
+                mesh=jax.make_mesh(
+                    (len(jax.tree.leaves(x)[0]),),
+                    ('i',),
+                    axis_types=(jax.sharding.AxisType.Auto,),
+                ),
+                in_specs=jax.P('i'),
+                out_specs=jax.P('i'),
+                check_vma=False,
+            )(x),
+        )
+        """,
+    ),
+    "some of the devices": (
+        COUNTED
+        + "d = jax.local_devices()[:N]\ng = jax.pmap(lambda a, x: a * x, 'i', in_axes=(None, 1))\n",
+        COUNTED
+        + """\
+        d = jax.local_devices()[:N]
+        g = jax.jit(
+            lambda a, x: jax.shard_map(
+                lambda a, x: (a * x[:, 0])[None],
+                mesh=jax.make_mesh(
+                    (x.shape[1],), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
+                ),
+                in_specs=(jax.P(), jax.P(None, 'i')),
+                out_specs=jax.P('i'),
+                check_vma=False,
+            )(a, x),
+        )
+        """,
+    ),
+    "a decorator": (
+        "@functools.partial(jax.pmap, axis_name='i', donate_argnums=0)\ndef g(x): return x + 1\n",
+        """\
+        @functools.partial(jax.jit, donate_argnums=0)
+        @lambda function: lambda x: jax.shard_map(
+            function,
+            mesh=jax.make_mesh(
+                (len(x),), ('i',), axis_types=(jax.sharding.AxisType.Auto,)
+            ),
+            in_specs=jax.P('i'),
+            out_specs=jax.P('i'),
+            check_vma=False,
+        )(x)
+        def g(x):
+            x = x[0]
+            return (x + 1)[None]
+        """,
+    ),
+    "a map that takes its function's name": (
+        "def f(x): return x\nprint(f)\nf = jax.pmap(f, 'i', donate_argnums=0)\n",
+        """\
+        def f(x): return x
+        print(f)
+        f = jax.jit(
+            lambda x, function=f: jax.shard_map(
+                lambda *args: jax.tree.map(
+                    lambda x: x[None], function(*jax.tree.map(lambda x: x[0], args))
+                ),
+                mesh=jax.make_mesh(
+                    (len(jax.tree.leaves(x)[0]),),
+                    ('i',),
+                    axis_types=(jax.sharding.AxisType.Auto,),
+                ),
+                in_specs=jax.P('i'),
+                out_specs=jax.P('i'),
+                check_vma=False,
+            )(x),
+            donate_argnums=0,
+        )
+        """,
+    ),
+    "keywords of who knows what": (
+        "g = jax.pmap(f, 'i')\ny = g(x, **{'y': x})\n",
+        """\
+        g = jax.jit(
+            lambda *args, **kwargs: jax.shard_map(
+                lambda args, kwargs: jax.tree.map(
+                    lambda x: jax.numpy.expand_dims(x, 0),
+                    f(
+                        *jax.tree.map(lambda x: x[0], args),
+                        **jax.tree.map(lambda x: x[0], kwargs),
+                    ),
+                ),
+                mesh=jax.make_mesh(
+                    (len(jax.tree.leaves((args, kwargs))[0]),),
+                    ('i',),
+                    axis_types=(jax.sharding.AxisType.Auto,),
+                ),
+                in_specs=jax.P('i'),
+                out_specs=jax.P('i'),
+                check_vma=False,
+            )(args, kwargs),
+        )
+        y = g(x, **{'y': x})
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIZED)
+def test_a_mesh_has_as_many_devices_as_there_are_shards_where_these_may_be_fewer(tmp_path, case):
+    before, expected = SIZED[case]
+    after = rewritten(tmp_path, f"import functools\nimport jax\n{before}")[0].decode()
+    assert after.endswith(textwrap.dedent(expected.replace(COUNTED, "        " + COUNTED)))
+
+
+def test_calls_fill_their_lines_where_those_of_the_file_do(tmp_path):
+    own = "".join(f"def f{i}(x):\n  return call(\n      x,\n      {i})\n" for i in range(4))
+    text = f"import jax\n{COUNTED}{own}g = jax.pmap(f1, axis_name='i', donate_argnums=(0,))\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.endswith(
+        textwrap.dedent("""\
+        mesh = jax.make_mesh(
+            (jax.device_count(),), ('i',), axis_types=(jax.sharding.AxisType.Auto,))
+        g = jax.jit(
+            jax.shard_map(
+                lambda *args: jax.tree.map(
+                    lambda x: x[None], f1(*jax.tree.map(lambda x: x[0], args))),
+                mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False),
+            donate_argnums=(0,))
+        """)
+    )
+
+
+WRITTEN = {
     "a part called at once": COUNTED + "y = jax.pmap(abs)(ROWS[:3])\n",
+    "another size": COUNTED + "f = jax.pmap(abs, axis_size=4)\n",
+    "devices that may be None": COUNTED
+    + "def f(devices=None):\n    g = jax.pmap(abs, devices=devices)\n",
+    "keyword arguments": COUNTED + "f = jax.pmap(pow)\ny = f(ROWS, y=ROWS)\n",
+    "made in a loop": COUNTED + "def f(x): return x\nfor i in range(3):\n    g = jax.pmap(f)\n",
+    "made in each of two calls": (
+        COUNTED + "def f(x): return x\ndef main():\n    g = jax.pmap(f)\nmain()\nmain()\n"
+    ),
+    "processes that are started after imports": (
+        COUNTED + "f = jax.pmap(abs)\ndef main():\n    jax.distributed.initialize()\n"
+    ),
+}
+NOT = {
     "static arguments of who knows what": COUNTED
     + "f = jax.pmap(pow, static_broadcasted_argnums=1)\n",
     "axes that are not written": COUNTED + "axes = 0, 1\nf = jax.pmap(pow, in_axes=axes)\n",
     "axes from the end": COUNTED + "f = jax.pmap(abs, out_axes=-1)\n",
     "a name that is not known": COUNTED + "def f(name):\n    g = jax.pmap(abs, name)\n",
-    "devices that may be None": COUNTED
-    + "def f(devices=None):\n    g = jax.pmap(abs, devices=devices)\n",
-    "keyword arguments": COUNTED + "f = jax.pmap(pow)\ny = f(ROWS, y=ROWS)\n",
-    "unpacked keywords": COUNTED + "f = jax.pmap(pow)\ny = f(ROWS, **{'y': ROWS})\n",
-    "another size": COUNTED + "f = jax.pmap(abs, axis_size=4)\n",
-    "made in a loop": COUNTED + "def f(x): return x\nfor i in range(3):\n    g = jax.pmap(f)\n",
-    "made in each of two calls": (
-        COUNTED + "def f(x): return x\ndef main():\n    g = jax.pmap(f)\nmain()\nmain()\n"
-    ),
-    "processes that are told of each other after imports": (
-        COUNTED + "f = jax.pmap(abs)\ndef main():\n    jax.distributed.initialize()\n"
-    ),
+    "options of its own for what is made again": COUNTED
+    + "def g(x): return x\ndef f(x, d): return jax.pmap(g, devices=d)(x)\nf(ROWS, D)\nf(ROWS, D)\n",
 }
 
 
-@pytest.mark.parametrize("case", NOT)
-def test_what_cannot_be_written_out_looks_at_its_arguments(tmp_path, case):
-    after, outcomes = rewritten(tmp_path, HEAD + NOT[case])
+@pytest.mark.parametrize("case", [*WRITTEN, *NOT])
+def test_what_is_written_out_and_what_looks_at_its_options_in_each_call(tmp_path, case):
+    after, outcomes = rewritten(tmp_path, HEAD + {**WRITTEN, **NOT}[case])
     assert [each.reason for each in outcomes] == [""]
-    assert b"one_row_each(" in after
+    assert (b"map_over_devices(" in after) == (case in NOT)
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)
@@ -332,7 +473,7 @@ def test_a_program_that_counts_its_devices_has_its_maps_written_out(tmp_path, na
     after, outcomes = rewritten(tmp_path, HEAD + COUNTED + PROGRAMS[name])
     assert [each.reason for each in outcomes] == [""] * len(outcomes)
     assert b"jax.jit" in after
-    assert b"\ndef one_row_each" not in after
+    assert b"\ndef on_each_device" not in after
     assert rewritten(tmp_path, after) == (after, ())
 
 
@@ -340,14 +481,14 @@ def test_another_file_may_count_the_devices(tmp_path):
     (tmp_path / "data.py").write_text("import jax\ndef shard(x, n=jax.local_device_count()): ...\n")
     (tmp_path / "train.py").write_text("import jax\nf = jax.pmap(abs)\n")
     (file,) = migrate([str(tmp_path)]).files
-    assert b"one_row_each" not in file.after
-    assert b"jax.shard_map(" in file.after
+    assert b"mesh = jax.make_mesh((jax.device_count(),)" in file.after.replace(b"\n    ", b"")
 
 
 def test_what_an_earlier_run_wrote_does_not_count_the_devices(tmp_path):
-    first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
+    first, _ = rewritten(tmp_path, "import jax\nf = use(jax.pmap)\n")
+    assert b"jax.devices(" in first
     second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")
-    assert b"g = jax.jit(one_row_each(abs))\n" in second
+    assert b"g = jax.jit(\n    lambda *args: jax.shard_map(" in second
 
 
 def test_a_mesh_does_not_start_the_backend_where_a_program_chooses_devices_later(tmp_path):
@@ -364,6 +505,6 @@ def test_an_axis_name_that_a_subclass_changes_is_read_where_the_mesh_is_made(tmp
         "        self.f = jax.pmap(abs, axis_name=self.axis)\nclass B(A):\n    axis = 'j'\n"
     )
     after = rewritten(tmp_path, f"import jax\n{COUNTED}{text}")[0].decode()
-    assert "mesh=jax.make_mesh((jax.device_count(),), (self.axis,), axis_types=" in after
+    assert "jax.make_mesh((jax.device_count(),),(self.axis,)," in re.sub(r"\n +", "", after)
     text = text.replace("axis = 'j'", "axis = 'i'")
     assert b"mesh=mesh" in rewritten(tmp_path, f"import jax\n{COUNTED}{text}")[0]

@@ -1,6 +1,7 @@
 """Migrated programs: what they give, what their text is, and what is left alone."""
 
 import ast
+from pathlib import Path
 
 import jax
 import pytest
@@ -67,14 +68,14 @@ LEFT = {
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
     "Python's own name taken": ("len = round\nf = jax.pmap(abs)\n", "the name len"),
     "module's name taken": (
-        "functools = 1\ndef g(x): return jax.pmap(train_step)(x)\n",
+        "functools = 1\ndef g(f, x): return jax.pmap(f)(x)\nfor f in (abs, abs): g(f, ROWS)\n",
         "the name functools",
     ),
     "passed on and compared": (
         "def g(map_fn): return map_fn is jax.pmap\ng(jax.pmap)\n",
         "compare",
     ),
-    "name taken": ("def one_row_each(): pass\nf = jax.pmap(abs)\n", "one_row_each"),
+    "name taken": ("def map_over_devices(): pass\nf = use(jax.pmap)\n", "map_over_devices"),
     "jax taken": ("def g(jax): pass\nf = jax.pmap(abs)\n", "the name jax"),
     "__wrapped__": ("f = jax.pmap(abs)\ng = f.__wrapped__\n", "__wrapped__"),
     "lowered in several processes": (
@@ -108,68 +109,26 @@ def test_only_sites_with_a_plan_change_beside_one_that_is_left(tmp_path):
     after, outcomes = rewritten(
         tmp_path, HEAD + "f = jax.pmap(abs)\ng = jax.pmap(abs, axis_name=0)\n"
     )
-    lines = after.decode().splitlines()
-    assert lines[-2:] == ["f = jax.jit(one_row_each(abs))", "g = jax.pmap(abs, axis_name=0)"]
+    assert after.endswith(b"    )(*args),\n)\ng = jax.pmap(abs, axis_name=0)\n")
     assert [bool(each.reason) for each in outcomes] == [False, True]
 
 
 TEXTS = {
-    "call": (
-        "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
-        "step = jax.jit(one_row_each(f, axis_name='b'), donate_argnums=(0,))  # why\n",
-    ),
-    "static": (
+    "static arguments of a number that is not known": (
         "step = jax.pmap(f, 'b', static_broadcasted_argnums=[1])\n",
-        "step = jax.jit(\n"
-        "    one_row_each(f, axis_name='b', static_argnums=[1]),\n"
-        "    static_argnums=[1],\n"
-        ")\n",
-    ),
-    "keyword": ("step = jax.pmap(fun=f)\n", "step = jax.jit(one_row_each(f))\n"),
-    "axis_size": ("step = jax.pmap(f, axis_size=8)\n", "step = jax.jit(one_row_each(f))\n"),
-    "parentheses": ("step = (jax.pmap(f))\n", "step = (jax.jit(one_row_each(f)))\n"),
-    "decorator": (
-        "# above\n@jax.pmap  # beside\ndef g(x): return x\n",
-        "# above\n@jax.jit\n@one_row_each  # beside\ndef g(x): return x\n",
-    ),
-    "partial decorator": (
-        "@functools.partial(jax.pmap, axis_name='i', donate_argnums=0)\ndef g(x): return x\n",
-        "@functools.partial(jax.jit, donate_argnums=0)\n"
-        "@functools.partial(one_row_each, axis_name='i')\ndef g(x): return x\n",
+        "step = map_over_devices(f, 'b', static_broadcasted_argnums=[1])\n",
     ),
     "partial": (
         "pmap = functools.partial(jax.pmap, axis_name='i')\n",
-        "pmap = functools.partial(map_rows, axis_name='i')\n",
+        "pmap = functools.partial(map_over_devices, axis_name='i')\n",
     ),
-    "lines": (
-        "def g(x):\n    return jax.pmap(some.long_name_of_a_function, axis_name='batch', "
-        "in_axes=(0, None), out_axes=0)\n",
-        "def g(x):\n    return jax.jit(\n        one_row_each(\n"
-        "            some.long_name_of_a_function,\n            axis_name='batch',\n"
-        "            in_axes=(0, None),\n            out_axes=0,\n        ),\n    )\n",
+    "unpacked options in a decorator": (
+        "@functools.partial(jax.pmap, **options)\ndef g(x): return x\n",
+        "@functools.partial(map_over_devices, **options)\ndef g(x): return x\n",
     ),
     "silenced": ("step = jax.pmap(f)  # noqa: PMX501\n", "step = jax.pmap(f)  # noqa: PMX501\n"),
     "others' pmap": ("from lib import pmap\npmap(f)\n", "from lib import pmap\npmap(f)\n"),
 }
-TEXTS["comment in a partial that is called"] = (
-    "step = functools.partial(jax.pmap, axis_name='i')(\n    f,  # why\n)\n",
-    "step = functools.partial(map_rows, axis_name='i')(\n    f,  # why\n)\n",
-)
-TEXTS["comment in a decorator"] = (
-    "@functools.partial(\n    jax.pmap,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
-    "@functools.partial(\n    map_rows,\n    axis_name='i',  # why\n)\ndef g(x): return x\n",
-)
-TEXTS["unpacked options in a decorator"] = (
-    "@functools.partial(jax.pmap, **options)\ndef g(x): return x\n",
-    "@functools.partial(map_rows, **options)\ndef g(x): return x\n",
-)
-TEXTS["long decorator"] = (
-    "class A:\n    @functools.partial(jax.pmap, axis_name='batch', in_axes=(0, None, 0, 0), "
-    "out_axes=(0, None))\n    def g(x): return x\n",
-    "class A:\n    @jax.jit\n    @functools.partial(\n        one_row_each,\n"
-    "        axis_name='batch',\n        in_axes=(0, None, 0, 0),\n        out_axes=(0, None),\n"
-    "    )\n    def g(x): return x\n",
-)
 SHORT = "x = 1\n" * 200
 
 
@@ -186,17 +145,13 @@ def test_everything_else_stays_to_the_byte(tmp_path):
     text = f"#!/usr/bin/python\n# -*- coding: latin-1 -*-\nimport jax\n{around}z='\xe9'\n"
     before = (text + "f = jax.pmap(abs)\n# the end").encode("latin-1")
     after, _ = rewritten(tmp_path, before)
-    added = after.decode("latin-1")
-    assert added.startswith(text.partition("import jax\n")[0] + "import jax\n\n\ndef one_row_each(")
-    assert added.endswith(
-        around.partition("\n")[0] + around[around.index("\n") :] + "z='\xe9'\n"
-        "f = jax.jit(one_row_each(abs))\n# the end"
-    )
+    assert after.decode("latin-1").startswith(text + "f = jax.jit(\n")
+    assert after.endswith(b")(*args),\n)\n# the end")
 
 
 def test_line_ends_of_a_file_are_kept(tmp_path):
     after, _ = rewritten(tmp_path, b"import jax\r\nf = jax.pmap(abs)\r\n")
-    assert after.count(b"\r\n") == after.count(b"\n") > 25
+    assert after.count(b"\r\n") == after.count(b"\n") > 10
     compile(after, "after", "exec")
 
 
@@ -221,23 +176,33 @@ def test_a_name_that_was_something_else_before_is_an_alias_still(tmp_path):
 
 
 def test_a_later_pmap_uses_the_function_that_is_there(tmp_path):
-    first, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
-    second, _ = rewritten(tmp_path, first + b"g = jax.pmap(abs)\n")
-    assert second == first + b"g = jax.jit(one_row_each(abs))\n"
+    first, _ = rewritten(tmp_path, "import jax\nf = use(jax.pmap)\n")
+    second, _ = rewritten(tmp_path, first + b"g = use(jax.pmap)\n")
+    assert second == first + b"g = use(map_over_devices)\n"
 
 
-def test_a_later_pmap_that_needs_more_is_given_it_behind_what_is_there(tmp_path):
-    first, _ = rewritten(tmp_path, "import jax\ndef f(x): return x\ng = jax.pmap(f)\n")
-    second, _ = rewritten(tmp_path, first + b"def run(x):\n    return jax.pmap(f)(x)\n")
-    assert second.count(b"def one_row_each(") == 1
-    exec(compile(second, "second", "exec"), {})
+def test_what_the_functions_use_stays_imported(tmp_path):
+    text = "import functools\nimport jax\npmap = functools.partial(jax.pmap, axis_name='i')\n"
+    after, _ = rewritten(tmp_path, text.replace("functools.partial", "use"))
+    assert after.startswith(b"import functools\nimport jax\n")
 
 
-def test_what_is_kept_has_functools_before_it(tmp_path):
-    text = "import jax\ndef f(x): return x\nimport functools\ndef g(x): return jax.pmap(f)(x)\n"
+def test_a_map_that_is_made_again_is_made_once_at_the_top_level(tmp_path):
+    text = "import jax\ndef f(x): return x\ndef g(x): return jax.pmap(f)(x), jax.pmap(f)(x)\n"
     after, _ = rewritten(tmp_path, text)
-    assert b"kept_one_row_each(f)" in after
-    exec(compile(after, "after", "exec"), {})
+    assert after.count(b"sharded_f = jax.jit(\n    lambda x: jax.shard_map(") == 1
+    assert after.endswith(b"\n\n\ndef g(x): return sharded_f(x), sharded_f(x)\n")
+
+
+def test_a_method_that_is_mapped_in_each_call_is_an_argument_of_what_is_made_once(tmp_path):
+    text = (
+        "import jax\nclass A:\n    def add(self, x): return jax.pmap(self.f, donate_argnums=0)(x)\n"
+    )
+    after, _ = rewritten(tmp_path, text)
+    assert b"import functools\n" in after
+    assert b"sharded_f = jax.jit(\n    lambda function, x: jax.shard_map(" in after
+    assert b"    static_argnums=0,\n    donate_argnums=1,\n" in after
+    assert b"return functools.partial(sharded_f, self.f)(x)\n" in after
 
 
 def test_a_pmap_that_another_file_nests_is_left(tmp_path):
@@ -260,7 +225,7 @@ def test_a_removed_name_whose_absence_is_looked_after_is_left(tmp_path):
 def test_an_import_of_a_removed_name_goes(tmp_path):
     text = "from jax import device_put_sharded, numpy\ny = device_put_sharded([1], numpy.d)\n"
     after, _ = rewritten(tmp_path, text)
-    assert after.startswith(b"from jax import numpy\nimport jax\n")
+    assert after.startswith(b"import jax\nfrom jax import numpy\n")
     assert b"device_put_sharded" not in after
 
 
@@ -291,43 +256,23 @@ def test_an_import_of_pmap_stays_where_another_file_takes_it_from(tmp_path):
     assert b"from jax import pmap" in first.after
 
 
-@pytest.mark.parametrize(
-    ("text", "is_simple"),
-    [
-        ("f = jax.pmap(abs, axis_name='i', donate_argnums=0)", True),
-        ("@jax.pmap\ndef f(x): return x", True),
-        ("def g(x): return jax.pmap(abs)(x)", True),
-        ("f = jax.pmap(abs, in_axes=1)", False),
-        ("f = jax.pmap(abs, out_axes=None)", False),
-        ("f = jax.pmap(pow, static_broadcasted_argnums=1)", False),
-        ("f = jax.pmap(abs)\ng = jax.pmap(abs, in_axes=1)", False),
-        ("f = jax.pmap(  # why\n    abs)", False),
-        ("def mine(fun, **kw): return jax.pmap(fun, **kw)", False),
-    ],
-    ids=str,
-)
-def test_maps_of_first_axes_get_the_shorter_function(tmp_path, text, is_simple):
-    after, outcomes = rewritten(tmp_path, f"import jax\n{text}\n")
-
-    assert [each.reason for each in outcomes] == [""] * len(outcomes)
-    assert (b"def one_row_each(fun, axis_name=None, devices=None, backend=None):" in after) == (
-        is_simple
-    )
-    assert (b"static" in after) != is_simple
-
-
-def test_the_general_function_of_an_earlier_run_is_used_again(tmp_path):
-    after, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs, in_axes=1)\n")
-    again, outcomes = rewritten(tmp_path, after + b"g = jax.pmap(abs)\n")
-
-    assert not outcomes[-1].reason
-    assert again.count(b"def one_row_each(") == 1
-    assert b"g = jax.jit(one_row_each(abs))" in again
-
-
-def test_the_shorter_function_of_an_earlier_run_is_not_asked_for_more(tmp_path):
-    after, _ = rewritten(tmp_path, "import jax\nf = jax.pmap(abs)\n")
-    again, outcomes = rewritten(tmp_path, after + b"g = jax.pmap(abs, in_axes=1)\n")
-
-    assert "one_row_each" in outcomes[-1].reason
-    assert again == after + b"g = jax.pmap(abs, in_axes=1)\n"
+def test_a_file_that_has_no_word_of_pmap_after_its_edits_is_rewritten_too(tmp_path):
+    (tmp_path / "steps.py").write_text(
+        "import functools, jax\n"
+        "@functools.partial(jax.pmap, axis_name='batch')\n"
+        "def step(w, x):\n"
+        "    return w - jax.lax.pmean((x * w).mean(), 'batch')\n"
+    )  # fmt: skip
+    (tmp_path / "train.py").write_text(
+        "import jax, numpy as np, steps\n"
+        "def main():\n"
+        "    w = jax.device_put_replicated(np.ones(3), jax.local_devices())\n"
+        "    x = np.ones((16, 3)).reshape((jax.device_count(), -1, 3))\n"
+        "    w = steps.step(w, x)\n"
+        "    print(w[0])\n"
+        "main()\n"
+    )  # fmt: skip
+    done = migrate([str(tmp_path)])
+    after = {Path(file.path).name: file.after.decode() for file in done.files}
+    assert "device_put_replicated" not in after["train.py"]
+    assert "print(w)" in after["train.py"]

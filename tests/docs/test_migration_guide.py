@@ -86,7 +86,11 @@ SECTIONS = {
     "Host access": (SHARD_MAP, "What comes out", "jax.device_get"),
     "Related documentation": (SHARD_MAP, "Read on", "Explicit sharding"),
     "Appendix A: What should x[0] return?": (NEW_PMAP, "What x[0] is", "communication"),
-    "Appendix A: The common performance pitfall": (NEW_PMAP, "How a program gets there", "8 copies"),
+    "Appendix A: The common performance pitfall": (
+        NEW_PMAP,
+        "How a program gets there",
+        "8 copies",
+    ),
     "Appendix A: The consequence": (NEW_PMAP, "How a program gets there", "_gather"),
     "Appendix A: Why was old jax.pmap fast?": (
         NEW_PMAP,

@@ -1,4 +1,4 @@
-"""The README's diff is what `pmapx migrate` writes, of a program that fails today and runs with pmapx."""
+"""The README's diff is what `pmapx migrate` writes, and both versions run."""
 
 import os
 import re

@@ -1,9 +1,13 @@
-"""The pages use JAX's vocabulary: words of the first build, and sentences that nobody would say, stay away."""
+"""The pages use JAX's vocabulary, and none of the sentences that had to be read twice."""
 
+import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+
+import pmapx
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -37,7 +41,8 @@ SENTENCES = [
 # A word of the first build, and the field's.
 WORDS = {
     r"one row a device|row (?:on|for) each(?: device)?": "a leading device axis; per-device shards",
-    r"\b(?:that|which|it|they|inputs|arrays|rows) lies?\b|\blies? (?:on|elsewhere|over|there)\b": "is placed on",
+    r"\b(?:that|which|it|they|inputs|arrays|rows) lies?\b": "is placed on",
+    r"\blies? (?:on|elsewhere|over|there)\b": "is placed on",
     r"\bmend(?:s|ed)?\b": "fix",
     r"\bunseen\b": "cache miss; unknown",
     r"\bis told\b|\bare told\b|\btells\b": "reports",
@@ -51,10 +56,19 @@ WORDS = {
 }
 
 
-def prose(page):
-    """A page without code and tables' figures."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]*`", "`code`", " ".join(text.split()))
+def prose(text):
+    """A page without code."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`+[^`\n]*`+", "`code`", " ".join(text.split()))
+
+
+def words_of_the_first_build(text):
+    text = prose(text)
+    return [
+        f"{match[0]!r} ({better}): ...{text[max(0, match.start() - 40) : match.end() + 40]}..."
+        for word, better in WORDS.items()
+        for match in re.finditer(word, text)
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -65,10 +79,25 @@ def test_a_page_has_none_of_the_sentences_that_were_read_twice(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_uses_the_words_of_the_field(page):
-    text = prose(page)
-    found = [
-        f"{match[0]!r} ({better}): ...{text[max(0, match.start() - 40) : match.end() + 40]}..."
-        for word, better in WORDS.items()
-        for match in re.finditer(word, text)
-    ]
-    assert not found, "\n".join(found)
+    assert words_of_the_first_build(page.read_text("utf-8")) == []
+
+
+def test_pages_of_codes_use_the_words_of_the_field():
+    pages = runpy.run_path(str(ROOT / "docs" / "make_code_pages.py"))["pages"]()
+    for name, text in pages.items():
+        assert words_of_the_first_build(text) == [], name
+
+
+def test_the_help_of_commands_uses_the_words_of_the_field():
+    click = pytest.importorskip("click", reason="needs pmapx[tools]")
+    from pmapx._src.cli._group import group
+
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        help_text = group.get_command(context, name).get_help(context)
+        assert words_of_the_first_build(help_text) == [], name
+
+
+def test_docstrings_of_the_api_use_the_words_of_the_field():
+    for name in pmapx.__all__:
+        assert words_of_the_first_build(inspect.getdoc(getattr(pmapx, name)) or "") == [], name

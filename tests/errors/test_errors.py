@@ -335,6 +335,7 @@ MISTAKES = {
         RuntimeError,
     ),
     "PMX691": Mistake(lambda: pmapx.audit(ROWS, ROWS), ("ndarray|Array", "function"), TypeError),
+    "PMX692": Mistake(lambda: pmapx.audit(step, ROWS, ROWS, what_if="zero"), ("'zero'", "fsdp")),
     "PMX901": Mistake(
         lambda: pmapx.pmap(step, reshard="warn")(ROWS, {"image": elsewhere()}),
         (r"argument 1 'batch' at \['image'\]", shape(N, 4)),

@@ -36,7 +36,7 @@ def test_the_steps_go_through_both_versions_whole(before, after):
 
 def test_a_statement_that_became_several_lines_stands_beside_its_first():
     before = ["x", "  step = jax.pmap(functools.partial(apply, train=False))", "y"]
-    after = ["x", "  step = jax.jit(", "    one_row_each(functools.partial(apply, train=False)),"]
+    after = ["x", "  step = jax.jit(", "    on_each_device(functools.partial(apply, train=False)),"]
     assert aligned(before, [*after, "  )", "y"]) == [("=", 1), ("~", 1), ("+", 2), ("=", 1)]
 
 

@@ -30,6 +30,10 @@ def problems(checkout: Path, today: datetime.date) -> Iterator[str]:
     section = re.search(rf"^## \[{re.escape(version)}\] - (.+)$", changelog, re.MULTILINE)
     if section is None:
         yield f"CHANGELOG.md has no section [{version}]"
+    elif (newest := re.search(r"^## \[([^\]]+)\]", changelog, re.MULTILINE)) and (
+        newest[1] != version
+    ):
+        yield f"CHANGELOG.md begins with [{newest[1]}], _version.py has {version}"
     elif not re.fullmatch(r"\d{4}-\d\d-\d\d", section[1]):
         yield f"CHANGELOG.md: [{version}] has no date, but {section[1]!r}"
     for path in sorted((checkout / "docs" / "assets").glob("*.json")):

@@ -84,7 +84,6 @@ step(restored, jax.device_put(np.arange(8.0, dtype=np.float32), rows))
 """
 
 
-@pytest.mark.xfail(strict=True, reason="jax.jit does not move what is committed to one device")
 def test_state_that_a_checkpoint_put_on_one_device_is_taken(verified):
     assert states(verified(train=COMMITTED)) == [(5, "verified", "")]
 

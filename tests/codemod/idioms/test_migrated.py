@@ -15,8 +15,7 @@ from pmapx._src.codemod.migration import migrate
 # In a map in a map, and where a map is kept as a value or made with options that are not seen,
 # a function is still added.
 WITH_FUNCTIONS = {
-    "device_grid", "distribute_decorator", "fingerprinted_state", "observable_package",
-    "optional_collectives", "walkers_checkpoint",
+    "device_grid", "observable_package", "optional_collectives", "walkers_checkpoint",
 }  # fmt: skip
 OTHERS = [name for name in PROGRAMS if name not in WITH_FUNCTIONS]
 # The others are shown by the programs of ``../programs``.

@@ -29,6 +29,38 @@ def step(state, batch):
     grads = mean({"w": jax.grad(loss)(state["w"], batch)})
     return jax.tree.map(lambda p, g: p - g, {"w": state["w"]}, grads), batch
 """, {1}),
+    "jax_is_imported_with_a_module_of_it": ("""
+import jax.profiler
+class Noise:
+    def update(self, x):
+        return x + lax.axis_index("batch")
+NOISE = [Noise().update]
+def step(state, batch):
+    key = jax.random.split(jax.random.key(0))[0]
+    return state["w"] + jax.random.normal(key), NOISE[0](batch)
+""", {1}),
+    "a_tree_is_reduced_and_the_result_stored_by_a_key_that_is_computed": ("""
+def norm(tree):
+    return jax.tree.reduce(lambda a, b: a + jnp.sum(b), tree, initializer=0.0)
+def summary(tree, function):
+    found = {}
+    for name, leaf in tree.items():
+        found["/".join([name])] = function(leaf)
+    return found
+def step(state, batch):
+    return summary(state, norm), summary({"x": batch}, norm)
+""", {1}),
+    "a_reduction_takes_in_what_differs": ("""
+def step(state, batch):
+    return jax.tree.reduce(lambda a, b: a + b.sum() + batch.sum(), state, 0.0), state["w"]
+""", {0}),
+    "a_function_that_differs_is_stored_by_a_key_that_is_computed": ("""
+def step(state, batch):
+    table = {}
+    for name in ("a", "b"):
+        table[name.upper()] = lambda x: x + batch.sum()
+    return table["A"](state["w"]), state["s"]
+""", {0}),
     "not_reduced": ("""
 def step(state, batch):
     return state["w"] - jax.grad(loss)(state["w"], batch), state

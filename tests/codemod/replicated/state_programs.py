@@ -165,6 +165,14 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "copies_tiled": """
+state = jax.tree.map(lambda x: np.tile(x[None], (N,) + (1,) * x.ndim), INIT)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
     "a_function_that_takes_state_and_others": """
 def wait(tree):
     jax.tree.map(lambda x: x.dtype, tree)
@@ -262,16 +270,28 @@ RESULT = STATE = keys
 """,
         "not made by replicate",
     ),
-    "indexed_by_device": (
+    "its_devices_are_asked_for": (
         """
 step = jax.pmap(train_step, axis_name="batch")
 state = jax.device_put_replicated(INIT, jax.local_devices())
 for batch in ROWS:
     state, loss = step(state, batch)
-RESULT = [np.asarray(state["w"][i]) for i in range(N)]
+RESULT = [shard.data.sum() for shard in state["w"].addressable_shards]
 STATE = state
 """,
-        "a shard is chosen by something else than a number (line 20)",
+        "its addressable_shards is read (line 20)",
+    ),
+    "tiled_otherwise": (
+        """
+state = jax.tree.map(lambda x: np.tile(x[None], (N,) + (2,) * x.ndim), {"w": INIT["w"][:2]})
+state["n"] = np.zeros(N, np.int32)
+step = jax.pmap(train_step, "batch")
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+        "what is passed here was not made by replicate",
     ),
     "differs_by_itself": (
         """
@@ -316,6 +336,45 @@ STATE = state
 
 # State that something takes in a way that is not followed, with a part of what is written there.
 BOUNDARIES = {
+    "indexed_by_device": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+RESULT = [np.asarray(state["w"][i]) for i in range(N)]
+STATE = state
+""",
+        "# With a leading device axis, as the code here takes it.",
+    ),
+    "is_compared_and_looped_over_below": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+def main():
+    state = jax.device_put_replicated(INIT, jax.local_devices())
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    rows = np.asarray(state["w"])
+    assert (rows == rows[0]).all()
+    return state, [row.sum() for row in rows]
+STATE, RESULT = main()
+""",
+        "# With a leading device axis, as the code below takes it.\n    rows = np.asarray(jax.tree",
+    ),
+    "is_returned_to_code_that_is_not_seen": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+def fit(rows):
+    state = jax.device_put_replicated(INIT, jax.local_devices())
+    for batch in rows:
+        state, loss = step(state, batch)
+    return {"state": state, "loss": float(loss[0])}
+fitted = [fit].pop()(ROWS)
+RESULT = fitted["loss"], jax.device_get(first(fitted["state"]))
+STATE, _ = step(jax.device_put_replicated(INIT, jax.local_devices()), ROWS[0])
+""",
+        "# With a leading device axis, as what calls fit takes it.",
+    ),
     "goes_to_code_that_is_not_seen": (
         """
 step = jax.pmap(train_step, axis_name="batch")
@@ -356,6 +415,6 @@ for batch in ROWS:
 RESULT = jax.tree.map(norm, state), loss[0]
 STATE = state
 """,
-        "jax.tree.map(lambda x: jax.numpy.stack(",
+        "lambda x: jnp.stack([x] * jax.local_device_count()), state",
     ),
 }

@@ -63,6 +63,34 @@ def main(batches):
         update(batch)
     print(float(state[0]))
 """,
+    "another attribute is read by a name that is written out": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+        self.name = "run"
+    def update(self):
+        self.state = step(self.state, 1.0)
+        return float(self.state[0])
+def show(something):
+    return getattr(something, "name", None)
+trainer = Trainer()
+trainer.update()
+print(show(trainer))
+""",
+    "an object that hands on names reads others": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+        return float(self.state[0])
+class Watched:
+    def __init__(self, inner):
+        self.inner = inner
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+Watched(Trainer()).update()
+""",
     "an attribute that other methods set": """
 class Trainer:
     def __init__(self):
@@ -129,10 +157,35 @@ class Trainer:
     "a name that is read before and after it is bound anew": """
 state = replicate(1.0)
 def show():
-    print(state.sum())
+    print(state.sharding)
 show()
 state = step(state, 1.0)
 show()
+""",
+    "an attribute that a table names for a library": """
+from library import Base
+class Trainer(Base):
+    SAVED = {"state": "params"}
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+Trainer().update()
+""",
+    "an attribute that is read through an object that hands on names": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+class Watched:
+    def __init__(self, inner):
+        self.inner = inner
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+watched = Watched(Trainer())
+watched.update()
+print(watched.state.sharding)
 """,
 }
 

@@ -1,7 +1,7 @@
 """Whole programs through ``pmapx migrate --to jit``, before and after.
 
 The first lines of a program in ``programs`` are what it must become: ``# jit: step`` for a jitted
-function, ``# shard_map: step: words`` for one that keeps ``jax.shard_map``, with words of the reason.
+function, ``# shard_map: step: words`` for one that keeps ``jax.shard_map``, with words of why.
 """
 
 import os
@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
-CliRunner = pytest.importorskip("click.testing", reason="needs pmapx[tools]").CliRunner
+pytest.importorskip("click.testing", reason="needs pmapx[tools]")
+
+from click.testing import CliRunner
 
 import pmapx
 from pmapx._src.cli import migrate as cli
+from pmapx._src.codemod.to_jit import collective_edits
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUICK = ("step_size_trap.py", "dropout_by_axis_index.py")
@@ -47,10 +50,16 @@ def expectations(program):
     return found
 
 
-def numbers(folder, *before):
+def command_of(program):
+    """Returns the words behind ``python`` that run a program."""
+    found = re.search(r"^# command: (.*)$", program.read_text(), re.M)
+    return found[1].split() if found else ["train.py"]
+
+
+def numbers(folder, *words):
     """Returns all numbers that a program prints."""
     done = subprocess.run(
-        [sys.executable, *before, "train.py"],
+        [sys.executable, *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -58,7 +67,8 @@ def numbers(folder, *before):
         timeout=300,
     )
     assert not done.returncode, done.stderr[-2000:]
-    return [float(each) for each in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+", done.stdout)]
+    printed = "\n".join(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
+    return [float(each) for each in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+", printed)]
 
 
 def check_forms(forms, program):
@@ -81,25 +91,71 @@ def test_a_step_becomes_jit_if_it_is_one_of_the_global_batch(name, tmp_path, mon
     assert program.read_bytes() == before
 
 
+def test_a_step_that_does_not_hold_keeps_shard_map(tmp_path, monkeypatch):
+    # What JAX's own example did when it left pmap: the psum of its gradients became nothing.
+    monkeypatch.setattr(collective_edits, "_text", dropped)
+    monkeypatch.chdir(tmp_path)
+    program = copied("step_size_trap.py", tmp_path)
+    done = pmapx.migrate(["."], to="jit", command=[sys.executable, "train.py"])
+    [form] = done.forms
+    assert re.search(r"does not hold: on .* inputs, output.* differs by", form.reason)
+    [file] = done.files
+    assert b"jax.lax.psum(grads" in file.after
+    assert b"jax.shard_map(" in file.after
+    assert program.read_bytes() == file.before
+
+
+def dropped(module, node, each, editor):
+    return collective_edits._operand(module, node, editor, is_bound=False)
+
+
+def test_explicit_axes_are_refused_where_the_step_would_cost_more(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copied("step_size_trap.py", tmp_path)
+    command = [sys.executable, "train.py"]
+    done = pmapx.migrate(["."], to="jit", command=command, mesh="explicit")
+    [form], [file] = done.forms, done.files
+    assert not form.reason
+    is_explicit = b"AxisType.Explicit" in file.after
+    assert is_explicit != any("its mesh has Auto axes" in note for note in form.notes)
+    sent = re.findall(r"(\d+) B sent", "\n".join(form.notes))
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+
+
+def test_jit_needs_a_command(tmp_path):
+    (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
+    result = CliRunner().invoke(cli.command, [str(tmp_path), "--to", "jit"])
+    assert result.exit_code == 2
+    assert "--to jit -- python train.py" in result.output
+    with pytest.raises(ValueError, match="needs a command"):
+        pmapx.migrate([str(tmp_path)], to="jit")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(os.listdir(PROGRAMS)))
 def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = copied(name, tmp_path)
     expected = expectations(program)
-    before = numbers(tmp_path, "-m", "pmapx", "run")
-    command = ["--to", "jit", "--write", "--", sys.executable, "train.py"]
+    words = command_of(program)
+    before = numbers(tmp_path, *([] if "pmapx" in words else ["-m", "pmapx", "run"]), *words)
+    options = ["--to", "jit", "--write", "--report", "report.html"]
+    command = [*options, "--", sys.executable, *words]
     result = CliRunner().invoke(cli.command, [".", *command])
     assert result.exit_code in (0, 1), result.output
     after = program.read_text()
-    for kind, names, words in expected:
+    for kind, names, reason in expected:
         for function in names.split(", "):
-            pattern = rf"^.*: (?:jit|keeps shard_map): \S*{re.escape(function)}: .*$"
+            pattern = rf"^.*: (?:jit|keeps shard_map): (?:\w+\.)?{re.escape(function)}: .*$"
             [line] = re.findall(pattern, result.output, re.M)
             assert f": {kind}:" in line.replace("keeps shard_map", "shard_map")
-            assert words in line
+            assert reason in line
+            assert f"{line.split(': ')[1]}: " in (tmp_path / "report.html").read_text()
     if all(kind == "jit" for kind, _, _ in expected):
         texts = [path.read_text() for path in tmp_path.rglob("*.py")]
         assert not any("shard_map(" in text or COLLECTIVE.search(text) for text in texts)
     assert "pmap(" not in after
-    np.testing.assert_allclose(numbers(tmp_path), before, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        sorted(numbers(tmp_path, *words)), sorted(before), rtol=2e-3, atol=1e-5
+    )

@@ -76,6 +76,7 @@ class Module:
         self.is_followed = is_followed and has_bodies
         self._has_bodies = has_bodies
         self._parents: dict[ast.AST, ast.AST] = {}
+        self._around: dict[ast.AST, list[ast.AST]] = {}
         self._walked: set[int] = set()
         # The functions that were read or passed over, and whether one should have been read later.
         self.visited: dict[ast.AST, Function] = {}
@@ -211,16 +212,25 @@ class Module:
     @functools.cached_property
     def bound_names(self) -> frozenset[str]:
         """Every name that anything but an import binds, in whatever scope."""
-        return frozenset(definitions.bound(syntax.walk(self.source.tree)))
+        return frozenset(definitions.bound(self.nodes))
+
+    @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, in the order of ``ast.walk``."""
+        return syntax.walk(self.source.tree)
 
     def functions_around(self, node: ast.AST) -> list[ast.AST]:
         """Returns the functions around a node, innermost first."""
+        known = self._around.get(node)
+        if known is not None:
+            return known
         around: list[ast.AST] = []
         parent = self.parent(node)
         while parent is not self.source.tree:
             if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 around.append(parent)
             parent = self._parents[parent]
+        self._around[node] = around
         return around
 
 

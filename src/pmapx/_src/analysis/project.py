@@ -64,6 +64,7 @@ class Project:
         # Where the partial stands that is being applied.
         self.through: Place | None = None
         self._module_paths: dict[tuple[str, str, int], str | None] = {}
+        self._imports: dict[tuple[str, str], Value] = {}
         self._exports: dict[tuple[str, str], Value] = {}
         self._suffixes: dict[str, list[str]] = {}
         self._parsed: dict[str, Source | Unreadable] = {}
@@ -77,6 +78,7 @@ class Project:
         fresh.relevance = self.relevance.for_another(fresh)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
+        fresh._imports = self._imports
         fresh._suffixes = self._suffixes
         fresh._parsed = self._parsed
         fresh.__dict__.update(_words=self._words, _has_jax=self._has_jax)
@@ -209,8 +211,12 @@ class Project:
 
     def imported(self, importer: str, name: str) -> Value:
         """Returns what ``import name as x`` binds."""
-        path = self.module_path(importer, name, 0)
-        return value(Exported(path, "")) if path is not None else _outside(name)
+        key = (importer, name)
+        if key not in self._imports:
+            path = self.module_path(importer, name, 0)
+            held = value(Exported(path, "")) if path is not None else _outside(name)
+            self._imports[key] = held
+        return self._imports[key]
 
     def imported_from(self, importer: str, module: str, level: int, name: str) -> Value:
         """Returns what ``from module import name`` binds."""

@@ -7,6 +7,7 @@ that a rule looks for: at once, or through functions, classes and attributes of 
 from __future__ import annotations
 
 import ast
+import bisect
 import dataclasses
 import functools
 import re
@@ -291,7 +292,9 @@ class Relevance:
                 paths.setdefault(first, []).append(tuple(rest))
             words = frozenset(paths).union(*(rest for found in paths.values() for rest in found))
             takes_first = _FIRST.search(code) is not None
-            names_mesh = any(word.lower().endswith("mesh") for word in words)
+            names_mesh = "mesh" in code.lower() and any(
+                word.lower().endswith("mesh") for word in words
+            )
             self._texts[node] = Text(paths, words, takes_first, names_mesh, imports)
         return self._texts[node]
 
@@ -322,10 +325,16 @@ def _lines_of_code(source: Source) -> list[str]:
     return _FIRST_PARAMETER.sub(r"\1", text).split("\n")
 
 
+@functools.lru_cache(maxsize=8)
+def _lines_with_imports(source: Source) -> list[int]:
+    return [number for number, line in enumerate(source.lines, 1) if "import" in line]
+
+
 def _imports(function: Function) -> tuple[Import, ...]:
     node = function.node
-    lines = function.module.source.lines[node.lineno - 1 : node.end_lineno]
-    if not any("import" in line for line in lines):
+    lines = _lines_with_imports(function.module.source)
+    first = bisect.bisect_left(lines, node.lineno)
+    if first == len(lines) or lines[first] > (node.end_lineno or 0):
         return ()
     return tuple(n for n in syntax.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom)))
 

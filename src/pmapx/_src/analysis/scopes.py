@@ -22,6 +22,7 @@ class Environment:
     def __init__(self, around: Environment | None = None, node: ast.AST | None = None) -> None:
         self.names: dict[str, Value] = {}
         self.definitions: dict[str, Reaching] = {}
+        self._has_paths = False
         self.around = around
         self.node = node
         self.is_class = isinstance(node, ast.ClassDef)
@@ -132,8 +133,15 @@ class Environment:
             self.forget_below(name)
         self.names[name] = held
 
+    def set_path(self, path: str, held: Value) -> None:
+        """Notes what a name or an attribute path holds here, in whatever scope the name is."""
+        self.names[path] = held
+        self._has_paths = self._has_paths or "." in path
+
     def forget_below(self, name: str) -> None:
         """Drops what is known of the attributes of a name that is bound anew."""
+        if not self._has_paths:
+            return
         prefix = name + "."
         for known in [known for known in self.names if known.startswith(prefix)]:
             del self.names[known]
@@ -144,21 +152,21 @@ def joined(branches: Iterable[dict[str, Value]]) -> dict[str, Value]:
     first, *others = several = list(branches)
     if not others:
         return first
-    names = dict(first)
+    names, known = dict(first), first.get
     for branch in others:
         # Most names are bound in none of the branches, and hold what they held before.
-        for name, held in branch.items():
-            if first.get(name) is not held:
-                names[name] = _joined_name(name, several)
-        for name in first.keys() - branch.keys():
+        changed = [name for name, held in branch.items() if known(name) is not held]
+        for name in (*changed, *(first.keys() - branch.keys())):
             names[name] = _joined_name(name, several)
     return names
 
 
 def _joined_name(name: str, branches: list[dict[str, Value]]) -> Value:
     held = [branch.get(name, UNKNOWN) for branch in branches]
-    if any(isinstance(fact, Donated) for value in held for fact in value):
-        held = [_with_doubt(value, held) for value in held]
+    for each in held:
+        for fact in each:
+            if type(fact) is Donated:
+                return join(*[_with_doubt(value, held) for value in held])
     return join(*held)
 
 

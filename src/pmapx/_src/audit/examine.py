@@ -63,6 +63,7 @@ def report_on(
     if what_if not in (None, "fsdp"):
         raise errors.UnknownWhatIf(what_if)
     topologies = several(scaling)
+    options = {"kwargs": kwargs, "build": build, "scale": scale}
     if build is not None and topology is None:
         f, args, kwargs = built(build, jax.devices())
     if not callable(f) and (build is None or f is not None):
@@ -71,13 +72,13 @@ def report_on(
         known = [*describe.parameter_names(f), *kwargs]
         check_names(scale, known, describe.function_name(f))
     if topology is not None:
-        subject = subjects.of_topology(f, args, kwargs, topology, build, scale)
+        subject = subjects.of_topology(f, args, topology, **options)
     elif subjects.is_pmapped(f):
         subject = subjects.of_pmapped(f, args, kwargs)
     else:
         subject = subjects.of_jitted(f, args, kwargs)
     if topologies:
-        found = scaling_of(f, args, topologies=topologies, kwargs=kwargs, build=build, scale=scale)
+        found = scaling_of(f, args, topologies, progress=progress, **options)
         subject = dataclasses.replace(subject, scaling=found)
     history = History(traces=None)
     if subjects.is_pmapped(f):

@@ -19,8 +19,7 @@ from pmapx._src.audit import per_device
 from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.audit.topology import interconnect, remap_pmap, retrace_jit
-from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
-from pmapx._src.audit.topology.growing_arguments import Scale
+from pmapx._src.audit.topology.compile_for import CompiledForTopology, compile_for
 from pmapx._src.map import multiprocess_call
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
@@ -186,18 +185,9 @@ def of_traced(
     return dataclasses.replace(subject, again=again)
 
 
-def of_topology(
-    f: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    topology: str,
-    build: Build | None = None,
-    scale: Scale | None = None,
-) -> Subject:
-    """Compiles a function ahead of time for a target topology."""
-    again = functools.partial(
-        compile_for, f, args, topology, kwargs=kwargs, build=build, scale=scale
-    )
+def of_topology(f: Any, args: tuple[Any, ...], topology: str, **options: Any) -> Subject:
+    """Compiles a function ahead of time for a target topology, with options of ``compile_for``."""
+    again = functools.partial(compile_for, f, args, topology, **options)
     there = again()
     subject = _of_stages(
         there.mapped, there.traced, there.lowered, there.compiled, there.args, dict(there.kwargs),
@@ -222,7 +212,7 @@ def _of_stages(
     mesh: Any = None,
 ) -> Subject:
     infos, tree = jax.tree.flatten(lowered.args_info)
-    dynamic, positions = _dynamic(args, kwargs, tree)
+    dynamic, positions = _dynamic(args, kwargs, lowered.args_info)
     if compiled is not None:
         in_shardings = flat_shardings(compiled.input_shardings, tree)
         mesh = _mesh_of(traced.jaxpr, in_shardings)
@@ -278,24 +268,16 @@ def definition(fun: Any) -> str | None:
 
 
 def _dynamic(
-    args: tuple[Any, ...], kwargs: dict[str, Any], tree: jax.tree_util.PyTreeDef
+    args: tuple[Any, ...], kwargs: dict[str, Any], infos: Any
 ) -> tuple[Any, tuple[int, ...]]:
-    """Leaves out the static arguments of ``jax.jit``: those that are no arrays."""
-    positions = tuple(range(len(args)))
-    if jax.tree.structure((args, kwargs)) != tree:
-        count = len(tree.children()[0].children())
-        arrays = [i for i in positions if all(map(retrace_jit.is_array, jax.tree.leaves(args[i])))]
-        if len(arrays) != count:
-            arrays = list(positions[:count])
-        positions = tuple(arrays)
-        named = {
-            k: v for k, v in kwargs.items() if all(map(retrace_jit.is_array, jax.tree.leaves(v)))
-        }
-        candidate = (tuple(args[i] for i in positions), named)
-        if jax.tree.structure(candidate) == tree:
-            return candidate, positions
-        return jax.tree.unflatten(tree, [None] * tree.num_leaves), positions
-    return (args, kwargs), positions
+    """Leaves out the static arguments of ``jax.jit``."""
+    tree: Any = jax.tree.structure(infos)
+    if tree == jax.tree.structure((args, kwargs)):
+        return (args, kwargs), tuple(range(len(args)))
+    positions = tuple(retrace_jit.dynamic_positions(args, infos[0]))
+    dynamic = tuple(args[k] for k in positions), {k: kwargs[k] for k in infos[1] if k in kwargs}
+    is_known = tree == jax.tree.structure(dynamic)
+    return dynamic if is_known else jax.tree.unflatten(tree, [None] * tree.num_leaves), positions
 
 
 def flat_shardings(shardings: Any, tree: jax.tree_util.PyTreeDef) -> list[Any]:

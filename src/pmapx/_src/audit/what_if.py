@@ -183,7 +183,9 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
             shards[index] = spec
         specs.append(spec or PartitionSpec())
     if not shards:
-        raise _CannotShardError("no argument is equal on all devices and divides")
+        raise _CannotShardError(
+            f"no argument that is equal on all devices has a dimension that {n} divides"
+        )
     placed = [
         array.update(sharding=NamedSharding(step.mesh, spec))
         for array, spec in zip(whole, specs, strict=True)

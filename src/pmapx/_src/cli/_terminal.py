@@ -1,4 +1,4 @@
-"""Colors, one-line errors and progress on a terminal."""
+"""Colors, one-line errors, next steps and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def echo(text: str, color: bool | None, *, err: bool = False) -> None:
         click.echo(shown, err=err, color=resolve_color(color))
 
 
+def next_step(text: str, color: bool | None = None, *, err: bool = False) -> None:
+    """Prints the last line of a command: what to do now."""
+    echo(click.style(f"Next: {text}", dim=True), color, err=err)
+
+
 def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
     """Ends the command if a path does not exist."""
     for path in paths:
@@ -50,7 +55,7 @@ def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
 
 
 def colored_diff(text: str) -> str:
-    """Returns a diff with colours for a terminal."""
+    """Returns a diff with colors for a terminal."""
     lines = []
     # Only \n ends a line of a diff; splitlines would split at more.
     for line in text.removesuffix("\n").split("\n"):

@@ -48,6 +48,19 @@ def as_text(found: Verification, *, is_strict: bool = False) -> str:
     return "\n".join([*lines, *found.notes, _verdict(found, is_strict)])
 
 
+def after_verification(found: Verification, *, is_strict: bool = False) -> str:
+    """Returns what to do with a verdict."""
+    unverified = [site for site in found.sites if site.state == UNVERIFIED]
+    reach = f"run a command that reaches {unverified[0].place}" if unverified else ""
+    if not found.exit_code(is_strict=is_strict):
+        return f"{reach}, or commit the migrated code." if reach else "commit the migrated code."
+    if found.first is not None:
+        return f"compare {found.first.function} at {found.first.place} in both versions."
+    if found.has_differences or found.errors:
+        return "run the command in both folders by itself, and fix the error above."
+    return f"{reach or 'run a command that calls the pmapped functions'}."
+
+
 def _verdict(found: Verification, is_strict: bool) -> str:
     counts = collections.Counter(site.state for site in found.sites)
     totals = ", ".join(f"{counts[state]} {state}" for state in _COLORS)

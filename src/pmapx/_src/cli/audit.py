@@ -12,12 +12,13 @@ from click.shell_completion import CompletionItem
 
 from pmapx._src import errors
 from pmapx._src.audit.report import baseline
+from pmapx._src.audit.report.audit_report import AuditReport
 from pmapx._src.audit.report.baseline import TOLERANCE
-from pmapx._src.audit.report.formatting import counted, place
+from pmapx._src.audit.report.formatting import counted, is_part, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
-from pmapx._src.cli._terminal import fail
+from pmapx._src.cli._terminal import fail, next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import default_devices
@@ -149,7 +150,9 @@ def command(
         for path in filter(None, (json_path, html_path, save)):
             atomic_write.check(path)
         before = None if baseline_path is None else baseline.read(baseline_path)
-    except (atomic_write.UnwritableError, OSError, ValueError) as error:
+    except OSError as error:
+        fail(ctx, f"cannot read {baseline_path}: {error.strerror}")
+    except (atomic_write.UnwritableError, ValueError) as error:
         fail(ctx, str(error))
     env = request.in_environment(os.environ)
     if devices is None:
@@ -179,13 +182,23 @@ def command(
     assert status is not None, "there is no timeout"
     if status == 0 and not report.functions:
         click.echo("pmapx: nothing was audited", err=True)
+        next_step("run a command that calls a pmapped or jitted function of yours.", err=True)
+        ctx.exit(1)
+    if unknown := _unknown_arguments(request, report):
+        click.echo(f"pmapx: no function has an argument {', '.join(unknown)}", err=True)
         ctx.exit(1)
     if compared is not None:
         click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
         if compared.worse and status == 0:
             worse = counted(len(compared.worse), "figure")
             click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
+            next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
+    elif not quiet:
+        explain = "pmapx explain CODE describes a finding" if report.findings else ""
+        gate = "" if save else "--save baseline.json, then --compare baseline.json in CI"
+        if steps := "; ".join(filter(None, (explain, gate))):
+            next_step(f"{steps}.", err=True)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
 
@@ -220,6 +233,14 @@ def _request(
     return Request(named, tuple(wanted), scales, build, what_if)
 
 
+def _unknown_arguments(request: Request, report: AuditReport) -> list[str]:
+    """Returns names of --fixed and --scale that no audited function has."""
+    paths = [leaf.path for function in report.functions for leaf in function.arguments]
+    if report.skipped:  # One of those may have it.
+        return []
+    return [name for name in request.scale if not any(is_part(path, name) for path in paths)]
+
+
 def _command_line(
     ctx: click.Context, program: tuple[str, ...], is_module: bool, build: str | None
 ) -> list[str]:
@@ -236,5 +257,7 @@ def _command_line(
     if first.startswith("-") and not os.path.exists(first):
         raise click.NoSuchOption(first, ctx=ctx)
     is_package = os.path.exists(os.path.join(first, "__main__.py"))
+    if first.endswith(".py") and not os.path.exists(first):
+        fail(ctx, f"no such file: {first}")
     is_script = first.endswith(".py") and os.path.isfile(first)
     return [sys.executable, *program] if is_script or is_package else list(program)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pmapx._src.cli._terminal import Bar, fail
+from pmapx._src.cli._terminal import Bar, fail, next_step
 
 if TYPE_CHECKING:
     from pmapx._src.checkpoint.conversion import Conversion
@@ -22,9 +22,9 @@ _SHOWN = 8
 _LARGE = 2**28
 
 
-@click.group("checkpoint", short_help="Take the device axis off a checkpoint, or put it on.")
+@click.group("checkpoint", short_help="Remove the device axis from a checkpoint, or add it.")
 def command() -> None:
-    """Take the device axis of pmap's replicated state off a checkpoint, or put it on.
+    """Remove the device axis of pmap's replicated state from a checkpoint, or add it.
 
     A checkpoint is a pickle, a Flax msgpack file, an .npz file or an Orbax folder; which one is
     detected from its content. OLD is never changed, and NEW is written complete or not at all.
@@ -93,7 +93,7 @@ def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options:
     if not dry_run:
         click.echo(
             f"Wrote {new} ({done.kind}): restore it in place of {old}, "
-            "without unreplicate or x[0].\nThen place it on all devices: "
+            "without unreplicate or x[0].\nNext: place it on all devices: "
             "jax.device_put(state, NamedSharding(mesh, P()))"
         )
 
@@ -119,7 +119,8 @@ def stack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options: A
     done = _convert(ctx, "stack", old, new, dry_run=dry_run, **options)
     _show(done, "stacked", f"to {done.n} copies each", dry_run)
     if not dry_run:
-        click.echo(f"Wrote {new} ({done.kind}), for a program that maps over {done.n} devices.")
+        click.echo(f"Wrote {new} ({done.kind}).")
+        next_step(f"restore it in a program that maps over {done.n} devices.")
 
 
 def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: Any) -> Conversion:
@@ -169,6 +170,8 @@ def _show(done: Conversion, verb: str, how: str, is_dry: bool) -> None:
     click.echo(
         f"{count} {would}{verb} {how}, {len(done.kept)} kept, {len(done.left)} left alone; {sizes}"
     )
+    if is_dry:
+        next_step("run it again without --dry-run.")
 
 
 def _size(count: float) -> str:

@@ -21,3 +21,4 @@ def command(ctx: click.Context, shell: str) -> None:
     # Not its source(), which runs the shell to query its version.
     made = completion(ctx.find_root().command, {}, "pmapx", "_PMAPX_COMPLETE")
     click.echo(made.source_template % made.source_vars())
+    click.echo("# Next: start a new shell.")

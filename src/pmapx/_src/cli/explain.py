@@ -1,13 +1,15 @@
 """``pmapx explain``: the page of an error, rule or finding."""
 
 import difflib
+import re
+import sys
 
 import click
 from click.shell_completion import CompletionItem
 
 from pmapx._src import errors
 from pmapx._src.audit.findings import all_findings
-from pmapx._src.cli._terminal import echo, fail
+from pmapx._src.cli._terminal import fail, next_step, resolve_color
 from pmapx._src.lint import rules
 
 # A code is PMX and three digits; less similar text is not a mistyped code.
@@ -24,9 +26,9 @@ def _completions(ctx: click.Context, param: click.Parameter, text: str) -> list[
 @click.argument("code", required=False, shell_complete=_completions)
 @click.pass_context
 def command(ctx: click.Context, code: str | None) -> None:
-    """Print the page of a CODE, or list all codes.
+    """Explain the CODE of an error, warning, rule or finding, or list all codes.
 
-    Errors and warnings, rules of check, and findings of audit have codes.
+    On a terminal the page is formatted; in a pipe it is plain text.
 
     \b
     Examples:
@@ -38,6 +40,8 @@ def command(ctx: click.Context, code: str | None) -> None:
     if code is None:
         for known in sorted(pages):
             click.echo(pages[known].partition("\n")[0])
+        if sys.stdout.isatty():
+            next_step("pmapx explain CODE prints the page of one.")
         return
     full = f"PMX{code}" if code.isdigit() else code.upper()
     if full not in pages:
@@ -46,9 +50,22 @@ def command(ctx: click.Context, code: str | None) -> None:
         if similarity[closest[0]] < _MIN_SIMILARITY:
             fail(ctx, f"no code {code!r}; pmapx explain lists all codes")
         fail(ctx, f"no code {code!r}; the closest are {', '.join(closest)}")
-    title, _, rest = pages[full].partition("\n")
-    echo(click.style(title, bold=True), None)
-    click.echo(rest)
+    color = resolve_color(None)
+    if sys.stdout.isatty() if color is None else color:
+        _print_formatted(pages[full])
+    else:
+        click.echo(pages[full])
+
+
+def _print_formatted(page: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    title, _, rest = page.partition("\n")
+    console = Console(force_terminal=True)
+    console.print(title.replace("``", ""), style="bold", markup=False, highlight=False)
+    # Docstrings write code between two backticks, Markdown between one.
+    console.print(Markdown(re.sub("(?<!`)``(?!`)", "`", rest), code_theme="ansi_light"))
 
 
 def _pages() -> dict[str, str]:

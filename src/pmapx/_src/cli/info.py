@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
 from pmapx._src.cli._about import about, as_text
+from pmapx._src.cli._terminal import next_step
 
 
 @click.command("info")
@@ -29,3 +31,5 @@ def command(is_json: bool, timeout: float) -> None:
     """
     facts = about(timeout)
     click.echo(json.dumps(facts, indent=2) if is_json else as_text(facts))
+    if not is_json and sys.stdout.isatty():
+        next_step("paste it into your bug report.")

@@ -22,6 +22,7 @@ from pmapx._src.cli._terminal import (
     echo,
     exclude_option,
     fail,
+    next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.source.rewriting import atomic_write
@@ -52,6 +53,13 @@ _LISTED = 20
     help="shard_map writes plain JAX; jit too, without shard_map and collectives for each step "
     "that COMMAND shows to be one of the global batch; pmapx is the smaller step: the same code "
     "with pmapx's functions.",
+)
+@click.option(
+    "--mesh",
+    type=click.Choice(["auto", "explicit"]),
+    default="auto",
+    show_default=True,
+    help="With --to jit: the type of the mesh's axes; explicit if JAX accepts all steps so.",
 )
 @click.option(
     "--style",
@@ -92,6 +100,7 @@ def command(
     is_written: bool,
     is_shown: bool | None,
     to: str,
+    mesh: str,
     style: str,
     named: tuple[str, ...],
     page: str | None,
@@ -130,6 +139,8 @@ def command(
              "--to jit -- python train.py --steps 3")  # fmt: skip
     if to == "jit" and style != "global":
         fail(ctx, "--to jit needs --style global, where batches are global arrays")
+    if to != "jit" and mesh != "auto":
+        fail(ctx, "--mesh needs --to jit")
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -148,7 +159,7 @@ def command(
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     if to == "jit":
-        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, **options)
+        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, **options)
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -168,13 +179,15 @@ def command(
     echo(_summary(done, is_written, failed), color)
     if page is not None:
         _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
+    if not code and (step := _next_step(done, is_written, is_verified)):
+        next_step(step, color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
 
 def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.replicated.style import NamingError
 
     try:
         with Bar("Reading and rewriting", is_ticking=True) as bar:
@@ -196,7 +209,7 @@ def _to_jit(
     from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.evidence.proof_run import ProofError
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.naming import NamingError
+    from pmapx._src.codemod.replicated.style import NamingError
     from pmapx._src.codemod.to_jit.runs import Command
     from pmapx._src.verify.runs import CannotRunError, tree_around_paths
 
@@ -260,7 +273,7 @@ def _verify(
     color: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Compares runs of the command; returns the verdicts for the report, and the exit code."""
-    from pmapx._src.cli._verification import as_text
+    from pmapx._src.cli._verification import after_verification, as_text
     from pmapx._src.codemod.verified import verify_migration
     from pmapx._src.verify.compare.tolerance import Tolerance
     from pmapx._src.verify.runs import CannotRunError
@@ -275,6 +288,7 @@ def _verify(
     code = found.exit_code(is_strict=is_strict)
     if code:
         echo("Nothing was written: the change is not verified.", color)
+        next_step(after_verification(found, is_strict=is_strict), color)
     return verdicts, code
 
 
@@ -341,7 +355,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
 
         lines.append(f"{page.counted(page.report(done))}.")
     if done.changed and not is_written:
-        lines.append("Nothing was changed; pass --write to rewrite the files.")
+        lines.append("Nothing was changed.")
     return "\n".join(lines)
 
 
@@ -354,11 +368,25 @@ def _forms(done: Migration) -> list[str]:
             lines.append(f"{where}: keeps shard_map: {form.function}: {form.reason}")
         else:
             lines.append(f"{where}: jit: {form.function}: {form.detail}")
-            lines += [f"  {each}" for each in form.replaced]
+            lines += [f"  {each}" for each in (*form.replaced, *form.notes)]
     if done.forms:
         kept = sum(bool(form.reason) for form in done.forms)
         lines.append(f"{len(done.forms) - kept} as jax.jit, {kept} with shard_map")
     return lines
+
+
+def _next_step(done: Migration, is_written: bool, is_verified: bool) -> str:
+    """Returns what to do now, if there is something."""
+    if done.changed and not is_written:
+        verified = "" if is_verified else ", and --verify -- COMMAND to compare both versions first"
+        return f"pass --write to rewrite the files{verified}."
+    by_hand = " Then change by hand what is left: pmapx explain PMX501." if done.left else ""
+    if done.changed and is_verified:
+        return f"review the change with git diff, and commit it.{by_hand}"
+    if done.changed:
+        command = "pmapx verify --before OLD --after . -- COMMAND"
+        return f"compare both versions: {command}.{by_hand}"
+    return by_hand.removeprefix(" Then ")
 
 
 def _warn_before_writing(paths: list[str]) -> None:

@@ -8,8 +8,15 @@ import os
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import Seconds, color_option, echo, exclude_option, fail
-from pmapx._src.cli._verification import as_text
+from pmapx._src.cli._terminal import (
+    Seconds,
+    color_option,
+    echo,
+    exclude_option,
+    fail,
+    next_step,
+)
+from pmapx._src.cli._verification import after_verification, as_text
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.runs import CannotRunError
 from pmapx._src.verify.verify import verify
@@ -91,4 +98,5 @@ def command(
         click.echo(json.dumps(found.as_json(), indent=2))
     else:
         echo(as_text(found, is_strict=strict), color)
+        next_step(after_verification(found, is_strict=strict), color)
     ctx.exit(found.exit_code(is_strict=strict))

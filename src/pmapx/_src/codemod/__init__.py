@@ -10,6 +10,7 @@ Data goes through the packages in this order:
 - ``unused_names`` removes what lost its last use.
 - ``report`` shows what was done; ``verified`` runs both versions before anything is written.
 
-Two ways beside: ``replicated`` takes the leading device axis off state that is equal on all
-devices, before the rest; ``to_pmapx`` puts pmapx's functions in the place of JAX's and Flax's.
+Three ways beside: ``replicated`` takes the leading device axis off state that is equal on all
+devices, before the rest; ``to_jit`` writes batch-parallel steps as plain ``jax.jit``, after it;
+``to_pmapx`` puts pmapx's functions in the place of JAX's and Flax's.
 """

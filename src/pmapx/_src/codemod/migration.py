@@ -76,6 +76,7 @@ def migrate(
     evidence: Evidence | None = None,
     named: Sequence[str] = (),
     command: Command | Sequence[str] | None = None,
+    mesh: str = "auto",
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -101,6 +102,8 @@ def migrate(
       evidence: what a run of the program showed.
       named: what the user calls replicated, as ``function:argument``.
       command: the program and its arguments, as ``["python", "train.py"]``, which ``jit`` needs.
+      mesh: with ``jit``: the type of the mesh's axes, ``auto``, or ``explicit`` where JAX accepts
+        all steps with it.
       progress: called with the number of files read, and of all.
 
     Raises:
@@ -124,7 +127,7 @@ def migrate(
         done = done if to == "pmapx" else program.tidied(done)
     if to != "jit" or running is None:
         return done
-    files, forms = convert(paths, exclude, done.files, running)
+    files, forms = convert(paths, exclude, done.files, running, mesh)
     found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
     return program.tidied(found)
 

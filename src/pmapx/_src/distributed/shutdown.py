@@ -67,7 +67,7 @@ def run_guarded(program: Callable[[], None]) -> None:
     try:
         program()
     except BaseException as error:
-        trace = program_traceback(error.__traceback__) or error.__traceback__
+        trace = program_traceback(error) or error.__traceback__
         # A forked child of the program reaches this too.
         if os.getpid() in _guarded and failure_record.exit_status(error) != 0:
             if _has_peers():
@@ -223,16 +223,42 @@ def _show(error: BaseException, trace: TracebackType | None) -> None:
         print(error.code, file=sys.stderr)
 
 
-def program_traceback(trace: TracebackType | None) -> TracebackType | None:
-    """Returns a traceback without the frames of ``pmapx run``, above the program."""
-    package = os.path.dirname(os.path.dirname(__file__))
-    runners = (__file__, os.path.join(package, "legacy", "bootstrap.py"), runpy.__file__)
+def program_traceback(error: BaseException) -> TracebackType | None:
+    """Returns the traceback of an error without frames of pmapx and runpy, also in its causes.
+
+    With PMAPX_TRACEBACK or JAX_TRACEBACK_FILTERING=off it only lacks those above the program.
+    """
+    wants_all = os.environ.get("PMAPX_TRACEBACK", "") not in ("", "0")
+    if wants_all or os.environ.get("JAX_TRACEBACK_FILTERING") == "off":
+        trace = error.__traceback__
+        while trace is not None and _is_internal(trace):
+            trace = trace.tb_next
+        return trace
+    chained, seen = [error.__cause__, error.__context__], {id(error)}
+    while chained:
+        cause = chained.pop()
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            cause.__traceback__ = _without_internal_frames(cause.__traceback__)
+            chained += [cause.__cause__, cause.__context__]
+    return _without_internal_frames(error.__traceback__)
+
+
+def _without_internal_frames(trace: TracebackType | None) -> TracebackType | None:
+    kept = []
     while trace is not None:
-        filename = trace.tb_frame.f_code.co_filename
-        if filename not in runners and not filename.startswith("<frozen runpy"):
-            break
+        if not _is_internal(trace):
+            kept.append(trace)
         trace = trace.tb_next
+    for each in reversed(kept):
+        trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return trace
+
+
+def _is_internal(trace: TracebackType) -> bool:
+    filename = trace.tb_frame.f_code.co_filename
+    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+    return filename == runpy.__file__ or filename.startswith((package, "<frozen runpy"))
 
 
 def _is_fatal() -> bool:

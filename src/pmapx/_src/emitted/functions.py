@@ -1,7 +1,7 @@
 """The functions that a migrated file is given, each once and only where something uses it.
 
 They are plain JAX in real files, ``emitted/*.py``, from which their texts are taken. Some
-have another version where maps are simple, nested, or in a multi-process program (``Manner``); its
+have another version where maps are nested, or in a multi-process program (``Manner``); its
 name and its use are the same.
 """
 
@@ -17,19 +17,15 @@ from collections.abc import Iterable
 
 
 class Manner(enum.StrEnum):
-    """What a file's maps need; the value is the file with the versions for it.
+    """What a file's maps need; the value is the file with the versions for it."""
 
-    ``SIMPLE`` is for a file whose maps are all over leading axes, as most are.
-    """
-
-    SIMPLE = "simple_rows"
-    PLAIN = "rows"
-    NESTED = "nested_rows"
-    PROCESSES = "process_rows"
+    PLAIN = "device_map"
+    NESTED = "nested_map"
+    PROCESSES = "process_map"
 
 
 # In the order in which their functions are written into a file.
-_FILES = ("placing", "shards", "nested_rows", "rows", "simple_rows", "process_rows")
+_FILES = ("placing", "shards", "nested_map", "device_map", "process_map")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,8 +87,8 @@ def find(name: str, manner: Manner = Manner.PLAIN) -> Emitted:
 def with_needs(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> list[str]:
     """Returns the functions to write, those that others use before them.
 
-    >>> with_needs({"kept_one_row_each"})
-    ['each_leaf', 'one_row_each', 'remembered_rows', 'kept_one_row_each']
+    >>> with_needs({"map_over_devices"})
+    ['each_leaf', 'on_each_device', 'remembered_map', 'mapped_once', 'map_over_devices']
     """
     found: set[str] = set()
     new = set(wanted)
@@ -105,7 +101,7 @@ def with_needs(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> list[str
 def imports(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> list[str]:
     """Returns the imports that these functions need besides that of jax.
 
-    >>> imports(["remembered_rows", "map_rows"], Manner.PROCESSES)
+    >>> imports(["remembered_map", "map_over_devices"], Manner.PROCESSES)
     ['import functools', 'from jax.experimental import multihost_utils']
     """
     return list(dict.fromkeys(line for name in wanted for line in find(name, manner).imports))

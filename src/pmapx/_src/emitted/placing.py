@@ -3,7 +3,7 @@
 import jax
 
 
-def device_put_sharded(shards, devices, axis_name="rows"):
+def device_put_sharded(shards, devices, axis_name="devices"):
     """Puts each shard on its device, stacked: what jax.device_put_sharded did."""
     if len(shards) != len(devices):
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices")
@@ -11,12 +11,12 @@ def device_put_sharded(shards, devices, axis_name="rows"):
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis_name))
 
     def put(*leaves):
-        rows = [
+        shards = [
             jax.device_put(jax.numpy.asarray(leaf)[None], device)
             for leaf, device in zip(leaves, devices)
         ]
-        shape = (len(devices), *rows[0].shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, sharding, rows)
+        shape = (len(devices), *shards[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
     return jax.tree.map(put, *shards)
 
@@ -26,15 +26,15 @@ def device_put_replicated(x, devices):
     return device_put_sharded([x] * len(devices), devices)
 
 
-def replicate_rows(tree, devices=None, axis_name="rows"):
+def replicate_over_devices(tree, devices=None, axis_name="devices"):
     """Puts a copy of every leaf on each device, stacked, on the mesh of the maps."""
     devices = devices or jax.local_devices()
     mesh = jax.sharding.Mesh(devices, (axis_name,))
 
     def put(x):
-        rows = [jax.device_put(jax.numpy.asarray(x)[None], device) for device in devices]
+        shards = [jax.device_put(jax.numpy.asarray(x)[None], device) for device in devices]
         sharding = jax.sharding.NamedSharding(mesh, jax.P(axis_name))
-        shape = (len(rows), *rows[0].shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, sharding, rows)
+        shape = (len(shards), *shards[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
     return jax.tree.map(put, tree)

@@ -9,7 +9,7 @@ import sys
 import warnings
 from typing import Any, ClassVar, cast
 
-CODES: dict[str, type[PmapxError] | type[PmapxWarning]] = {}
+CODES: dict[str, type[Coded]] = {}
 
 
 def explain(code: str) -> str:
@@ -73,21 +73,27 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _register(cls: type[PmapxError] | type[PmapxWarning], code: str) -> None:
-    cls.__module__ = "pmapx.errors"  # The public module, whichever file defines the class.
-    cls.code = code
-    if not code:
-        return
-    if code in CODES:
-        raise AssertionError(f"{code} is already used by {CODES[code].__name__}")
-    CODES[code] = cls
+class Coded(Exception):
+    """An error or a warning with a code and a fix."""
+
+    code: ClassVar[str] = ""
+    is_advice: ClassVar[bool] = False
+
+    def __init_subclass__(cls, code: str = "", *, is_advice: bool = False) -> None:
+        super().__init_subclass__()
+        cls.__module__ = "pmapx.errors"  # The public module, whichever file defines the class.
+        cls.code, cls.is_advice = code, is_advice
+        if code in CODES:
+            raise AssertionError(f"{code} is already used by {CODES[code].__name__}")
+        if code:
+            CODES[code] = cls
+
+    def __init__(self, problem: str, *, fix: str) -> None:
+        code = self.code
+        super().__init__(f"{problem}\n  fix: {fix}\n  code: {code} (see `pmapx explain {code}`)")
 
 
-def _compose(code: str, problem: str, fix: str) -> str:
-    return f"{problem}\n  fix: {fix}\n  code: {code} (see `pmapx explain {code}`)"
-
-
-class PmapxError(Exception):
+class PmapxError(Coded):
     """Base class of all pmapx errors; catch it to tell them from JAX's own.
 
     >>> import pmapx
@@ -98,17 +104,8 @@ class PmapxError(Exception):
     PMX103 True
     """
 
-    code: ClassVar[str] = ""
 
-    def __init_subclass__(cls, code: str = "") -> None:
-        super().__init_subclass__()
-        _register(cls, code)
-
-    def __init__(self, problem: str, *, fix: str) -> None:
-        super().__init__(_compose(self.code, problem, fix))
-
-
-class PmapxWarning(UserWarning):
+class PmapxWarning(Coded, UserWarning):
     """Base class of all pmapx warnings; filter on it to silence them or turn them into errors.
 
     Warnings that have no counterpart in ``jax.pmap`` are advice: they become errors only under a
@@ -118,14 +115,3 @@ class PmapxWarning(UserWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", pmapx.PmapxWarning)
     """
-
-    code: ClassVar[str] = ""
-    is_advice: ClassVar[bool] = False
-
-    def __init_subclass__(cls, code: str = "", *, is_advice: bool = False) -> None:
-        super().__init_subclass__()
-        cls.is_advice = is_advice
-        _register(cls, code)
-
-    def __init__(self, problem: str, *, fix: str) -> None:
-        super().__init__(_compose(self.code, problem, fix))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pmapx._src.errors.base import PmapxError
 
@@ -84,13 +84,14 @@ class NestedDevices(PmapxError, ValueError, code="PMX203"):
 
 
 class _Misplaced(PmapxError, ValueError):
-    def __init__(
-        self, function: str, argument: str, shape: str, found: Any, wanted: Any, why: str, or_: str
-    ) -> None:
+    reason: ClassVar[str]
+    remedy: ClassVar[str]
+
+    def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:
         super().__init__(
             f"{function} got {argument}, {shape}, with sharding\n    {found}\n  but its mapped "
-            f"axis needs\n    {wanted}\n  and {why}.",
-            fix=f"place it before the call with jax.device_put(x, sharding), or {or_}.",
+            f"axis needs\n    {wanted}\n  and {self.reason}.",
+            fix=f"place it before the call with jax.device_put(x, sharding), or {self.remedy}.",
         )
 
 
@@ -101,10 +102,8 @@ class ReshardRefused(_Misplaced, code="PMX301"):
     needs it, as the original pmap did. ``reshard="error"`` makes every such transfer an error.
     """
 
-    def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:
-        why = "reshard='error' does not allow resharding it"
-        allow = "pass reshard='allow' to pmap"
-        super().__init__(function, argument, shape, found, wanted, why, allow)
+    reason = "reshard='error' does not allow resharding it"
+    remedy = "pass reshard='allow' to pmap"
 
 
 class TransferDisallowed(_Misplaced, code="PMX302"):
@@ -114,7 +113,5 @@ class TransferDisallowed(_Misplaced, code="PMX302"):
     argument of a pmapped function is implicit. Correctly placed inputs are accepted.
     """
 
-    def __init__(self, function: str, argument: str, shape: str, found: Any, wanted: Any) -> None:
-        why = "the device-to-device transfer guard disallows transferring it"
-        allow = "allow device-to-device transfers around the call"
-        super().__init__(function, argument, shape, found, wanted, why, allow)
+    reason = "the device-to-device transfer guard disallows transferring it"
+    remedy = "allow device-to-device transfers around the call"

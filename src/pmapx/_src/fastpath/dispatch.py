@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import numpy as np
@@ -142,9 +142,7 @@ def make_dispatch(
 class RepeatableProgram(Protocol):
     """A program that the dispatch runs in another way than a compiled one."""
 
-    @property
-    def piece(self) -> Piece:
-        """The piece that fails when ``data`` does."""
+    piece: ClassVar[Piece]  # It fails if ``data`` does.
 
     def data(self, result: Any) -> Any:
         """Returns what ``data_of`` does for a call that gave ``result``."""
@@ -225,29 +223,6 @@ def data_of(
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TransferringProgram:
-    """A program for calls some of whose arguments have to be transferred."""
-
-    compiled: jax.stages.Compiled
-    # The shardings of those arguments, by leaf. The dispatch passes on these very objects, so that
-    # their identity shows which argument it transfers.
-    wanted: Mapping[int, jax.sharding.Sharding]
-
-    @property
-    def piece(self) -> Piece:
-        return PROGRAMS
-
-    def data(self, result: Any) -> Any:
-        data = data_of(self.compiled, result)
-        if data is None:
-            return None
-        kept = [index for index, is_kept in enumerate(data.kept_var_bitvec) if is_kept]
-        leaves = (index - len(data.const_args) for index in kept)
-        pairs = zip(leaves, data.in_shardings, strict=True)
-        return data._replace(in_shardings=[self.wanted.get(*pair) for pair in pairs])
-
-
 def _physical(shardings: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """Returns the shardings of the physical arrays behind types such as keys.
 
@@ -322,3 +297,23 @@ def _probe_programs(near: Any = None) -> None:
 _SLOWER = "each call takes some microseconds longer"
 DISPATCH = Piece("dispatch in C++", _probe_dispatch, _SLOWER)
 PROGRAMS = Piece("programs run by the dispatch", _probe_programs, _SLOWER)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TransferringProgram:
+    """A program for calls some of whose arguments have to be transferred."""
+
+    piece: ClassVar[Piece] = PROGRAMS
+    compiled: jax.stages.Compiled
+    # The shardings of those arguments, by leaf. The dispatch passes on these very objects, so that
+    # their identity shows which argument it transfers.
+    wanted: Mapping[int, jax.sharding.Sharding]
+
+    def data(self, result: Any) -> Any:
+        data = data_of(self.compiled, result)
+        if data is None:
+            return None
+        kept = [index for index, is_kept in enumerate(data.kept_var_bitvec) if is_kept]
+        leaves = (index - len(data.const_args) for index in kept)
+        pairs = zip(leaves, data.in_shardings, strict=True)
+        return data._replace(in_shardings=[self.wanted.get(*pair) for pair in pairs])

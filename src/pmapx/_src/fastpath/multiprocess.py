@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -25,49 +25,6 @@ from pmapx._src.fastpath.probes import Piece, Unlike, check_alike, passes
 from pmapx._src.mesh.trace_context import is_checking_nans
 
 _SLOWER = "each call of a pmapped function over processes converts its arrays one by one"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LocalProgram:
-    """A multi-process program of shards, as this process runs it."""
-
-    compiled: jax.stages.Compiled  # Of all processes.
-    devices: tuple[jax.Device, ...]  # Those of this process, in the order of its mesh.
-    in_shardings: tuple[NamedSharding, ...]  # Of host-local inputs.
-
-    @functools.cached_property
-    def executable(self) -> Any:
-        """The executable, loaded again for this process's devices alone."""
-        executable: Any = self.compiled._executable
-        client = executable.xla_executable.client
-        serialized = client.serialize_executable(executable.xla_executable)
-        return client.deserialize_executable(
-            serialized, jax_src.native.DeviceList(self.devices), None
-        )
-
-    @property
-    def piece(self) -> Piece:
-        return LOCAL_PROGRAMS
-
-    def data(self, result: Any) -> Any:
-        return data_of(self.compiled, result, self.in_shardings, lambda: self.executable)
-
-
-_USABLE: dict[tuple[jax.Device, ...], bool] = {}
-
-
-def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
-    """Whether the results of a ``LocalProgram`` can be used like any other array here.
-
-    To the runtime they have the shape of one shard. JAX before 0.12 reads arrays shard by shard;
-    JAX 0.12 asks the runtime for the shape, which is right only where a process has one device. A
-    small program on this process's devices shows which is the case.
-    """
-    if LOCAL_PROGRAMS.is_given_up or is_checking_nans():
-        return False
-    if devices not in _USABLE:
-        _USABLE[devices] = passes(_probe_local_programs, devices)
-    return _USABLE[devices]
 
 
 def _probe_local_programs(devices: tuple[jax.Device, ...] = ()) -> None:
@@ -113,17 +70,82 @@ def _check_reads(make: Callable[[], jax.Array], wanted: Any, replicated: NamedSh
             raise Unlike(f"a host-local result has other values when it is {how}")
 
 
+LOCAL_PROGRAMS = Piece(
+    "programs loaded for one process", _probe_local_programs, _SLOWER, is_optional=True
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalProgram:
+    """A multi-process program of shards, as this process runs it."""
+
+    piece: ClassVar[Piece] = LOCAL_PROGRAMS
+    compiled: jax.stages.Compiled  # Of all processes.
+    devices: tuple[jax.Device, ...]  # Those of this process, in the order of its mesh.
+    in_shardings: tuple[NamedSharding, ...]  # Of host-local inputs.
+
+    @functools.cached_property
+    def executable(self) -> Any:
+        """The executable, loaded again for this process's devices alone."""
+        executable: Any = self.compiled._executable
+        client = executable.xla_executable.client
+        serialized = client.serialize_executable(executable.xla_executable)
+        return client.deserialize_executable(
+            serialized, jax_src.native.DeviceList(self.devices), None
+        )
+
+    def data(self, result: Any) -> Any:
+        return data_of(self.compiled, result, self.in_shardings, lambda: self.executable)
+
+
+_USABLE: dict[tuple[jax.Device, ...], bool] = {}
+
+
+def can_run_locally(devices: tuple[jax.Device, ...]) -> bool:
+    """Whether the results of a ``LocalProgram`` can be used like any other array here.
+
+    To the runtime they have the shape of one shard. JAX before 0.12 reads arrays shard by shard;
+    JAX 0.12 asks the runtime for the shape, which is right only where a process has one device. A
+    small program on this process's devices shows which is the case.
+    """
+    if LOCAL_PROGRAMS.is_given_up or is_checking_nans():
+        return False
+    if devices not in _USABLE:
+        _USABLE[devices] = passes(_probe_local_programs, devices)
+    return _USABLE[devices]
+
+
+def _probe_host_local(platform: str | None = None) -> None:
+    """Makes a host-local array of the addressable shards of a global one."""
+    if _rewrap is None:
+        raise AttributeError("no _rewrap_with_aval_and_sharding")
+    mesh = Mesh(np.array(jax.local_devices(backend=platform)), ("i",))
+    sharding = NamedSharding(Mesh(np.array(jax.devices(platform)), ("i",)), PartitionSpec("i"))
+    numbers = np.arange(3.0 * mesh.size, dtype=np.float32).reshape(-1, 3)
+    x = jax.device_put(numbers, NamedSharding(mesh, PartitionSpec("i")))
+    shards = [shard.data for shard in x.addressable_shards]
+    shape = (sharding.num_devices, 3)
+
+    def make() -> jax.Array:
+        global_array = jax.make_array_from_single_device_arrays(shape, sharding, shards)
+        host_local: jax.Array = _rewrap(global_array, x.aval, x.sharding)
+        return host_local
+
+    check_alike(make(), x)
+    _check_reads(make, numbers, NamedSharding(mesh, PartitionSpec()))
+
+
+HOST_LOCAL = Piece("host-local results", _probe_host_local, _SLOWER, is_optional=True)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class GlobalProgram:
     """A multi-process program, and a call of it."""
 
+    piece: ClassVar[Piece] = HOST_LOCAL
     compiled: jax.stages.Compiled  # Of all processes.
     in_shardings: Sequence[Any]  # Those of the call's arguments, host-local or global.
     result: Any  # Global arrays.
-
-    @property
-    def piece(self) -> Piece:
-        return HOST_LOCAL
 
     def data(self, result: Any) -> Any:
         leaves, tree = jax.tree.flatten(result)
@@ -181,29 +203,3 @@ _rewrap: Any = getattr(
 jax.tree_util.register_pytree_node(
     _Results, lambda results: (results.leaves, results.recipe), _host_local
 )
-
-
-def _probe_host_local(platform: str | None = None) -> None:
-    """Makes a host-local array of the addressable shards of a global one."""
-    if _rewrap is None:
-        raise AttributeError("no _rewrap_with_aval_and_sharding")
-    mesh = Mesh(np.array(jax.local_devices(backend=platform)), ("i",))
-    sharding = NamedSharding(Mesh(np.array(jax.devices(platform)), ("i",)), PartitionSpec("i"))
-    numbers = np.arange(3.0 * mesh.size, dtype=np.float32).reshape(-1, 3)
-    x = jax.device_put(numbers, NamedSharding(mesh, PartitionSpec("i")))
-    shards = [shard.data for shard in x.addressable_shards]
-    shape = (sharding.num_devices, 3)
-
-    def make() -> jax.Array:
-        global_array = jax.make_array_from_single_device_arrays(shape, sharding, shards)
-        host_local: jax.Array = _rewrap(global_array, x.aval, x.sharding)
-        return host_local
-
-    check_alike(make(), x)
-    _check_reads(make, numbers, NamedSharding(mesh, PartitionSpec()))
-
-
-LOCAL_PROGRAMS = Piece(
-    "programs loaded for one process", _probe_local_programs, _SLOWER, is_optional=True
-)
-HOST_LOCAL = Piece("host-local results", _probe_host_local, _SLOWER, is_optional=True)

@@ -60,13 +60,13 @@ def _run_file(path: str) -> None:
 
 
 def _without_pmapx_frames(hook: Any) -> Any:
-    """Returns an excepthook that omits the frames above the program.
+    """Returns an excepthook that omits the frames of pmapx.
 
     A missing module is reported in one line, as ``python -m`` does.
     """
 
     def excepthook(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
-        trace = shutdown.program_traceback(trace)
+        trace = shutdown.program_traceback(error.with_traceback(trace))
         is_missing = isinstance(error.__cause__, ModuleNotFoundError | None)
         if trace is None and isinstance(error, ImportError) and is_missing:
             print(f"pmapx: cannot run {sys.argv[0]!r}: {error}", file=sys.stderr)

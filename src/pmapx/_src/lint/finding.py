@@ -13,7 +13,7 @@ Release = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fix:
-    """The edits that do what a finding asks for; a safe fix keeps the program's behaviour."""
+    """The edits that do what a finding asks for; a safe fix keeps the program's behavior."""
 
     edits: tuple[Edit, ...]
     is_safe: bool = True

@@ -120,9 +120,7 @@ def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
     """Tells whether a name stands for nothing but the uses that were seen."""
     seen = {part for use in uses for part in syntax.walk(use) if isinstance(part, ast.Name)}
     return name not in module.bound_names and all(
-        node in seen
-        for node in syntax.walk(module.source.tree)
-        if isinstance(node, ast.Name) and node.id == name
+        node in seen for node in module.nodes if isinstance(node, ast.Name) and node.id == name
     )
 
 
@@ -133,5 +131,5 @@ def _is_free(module: Module, name: str) -> bool:
         or (isinstance(node, ast.arg) and node.arg == name)
         or (isinstance(node, ast.alias) and (node.asname or node.name) == name)
         or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
-        for node in syntax.walk(module.source.tree)
+        for node in module.nodes
     )

@@ -6,7 +6,6 @@ import ast
 import functools
 from collections.abc import Collection, Iterator
 
-from pmapx._src.analysis import syntax
 from pmapx._src.analysis.facts import Facts, Reference
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.module import Module
@@ -78,7 +77,7 @@ def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
     """Gives the string literals and attributes that name a flag; docstrings do not count."""
     if flag not in module.source.text.lower():
         return
-    for node in syntax.walk(module.source.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr == flag:
             yield node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -25,8 +25,8 @@ from pmapx._src.trees.signature import Signature
 class Program:
     """A partitioned function as a jitted function of the user's arguments.
 
-    It has the attributes of ``Partitioned``, the ``mapping``, what is ``jitted`` of what
-    ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
+    Beside the attributes of ``Partitioned``, it has the ``mapping``, the ``jitted`` function, which
+    takes what ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ def unused_donations(
         if free[leaf.shape, leaf.dtype, spec] > 0:
             free[leaf.shape, leaf.dtype, spec] -= 1
         else:
-            names, axis = mapping.names, mapping.outermost.in_axes[index]
-            shape = str(mapping.leaves[index])
-            yield errors.DonationUnused(names.function, names[index], shape, axis)
+            axis, shape = mapping.outermost.in_axes[index], str(mapping.leaves[index])
+            argument = mapping.names[index]
+            yield errors.DonationUnused(mapping.names.function, argument, shape, axis)
 
 
 def _out_axes(

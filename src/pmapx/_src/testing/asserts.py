@@ -12,7 +12,6 @@ import numpy as np
 
 from pmapx._src.audit import donation, examine
 from pmapx._src.audit.report.audit_report import AuditedFunction
-from pmapx._src.audit.report.formatting import in_bytes, place
 from pmapx._src.testing import compiles, watched_calls
 from pmapx._src.trees import names
 from pmapx._src.trees.checked_leaves import is_key
@@ -184,9 +183,7 @@ def _no_gather_in_block() -> Iterator[None]:
 
 def _check_gathers(functions: tuple[AuditedFunction, ...]) -> None:
     lines = [
-        f"{function.name}: {each.kind} of {in_bytes(each.payload)} over {each.along} at "
-        f"{place(each.place)}{f' ({each.operation})' if each.operation else ''}"
-        f"{'' if each.is_written else ', added by XLA'}"
+        f"{function.name}: {each}{'' if each.is_written else ', added by XLA'}"
         for function in functions
         for each in function.exchanges
         if each.kind == "all-gather"

@@ -94,12 +94,7 @@ def _causes(function: AuditedFunction, kind: str | None = None) -> str:
     found = [each for each in function.exchanges if kind in (None, each.kind)]
     found.sort(key=lambda each: -each.sent_in_a_call)
     return listed(
-        [
-            f"{each.kind} of {in_bytes(each.payload)} over {each.along} at {place(each.place)}"
-            f"{f' ({each.operation})' if each.operation else ''}"
-            f"{'' if each.times == 1 else f', {each.times or chr(63)} times'}"
-            for each in found
-        ]
+        [f"{each}{'' if each.times == 1 else f', {each.times or chr(63)} times'}" for each in found]
     )
 
 

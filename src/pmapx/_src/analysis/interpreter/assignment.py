@@ -53,7 +53,7 @@ def assign(
         path = dotted(target)
         if path is not None:
             frame.env.forget_below(path)
-            frame.env.names[path] = held
+            frame.env.set_path(path, held)
         is_own = path is not None and path == f"{frame.env.function_scope.self_name}.{target.attr}"
         frame.define(path if is_own and path is not None else "", target, source, steps)
         for fact in owner:

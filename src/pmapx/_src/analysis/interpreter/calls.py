@@ -167,7 +167,7 @@ def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) 
         # A name of an enclosing scope may be bound anew there at any time.
         if found is None or path in frame.env.names or "." in path:
             kept = frozenset(fact for fact in held if not isinstance(fact, Donated))
-            frame.env.names[path] = join(kept, value(Donated(place, position)))
+            frame.env.set_path(path, join(kept, value(Donated(place, position))))
 
 
 def _derivative_result(derivative: Derivative, result: Value, arguments: Arguments) -> Value:
@@ -236,7 +236,7 @@ def _call_list_method(
         path = dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
         if path is not None:
             grown = value(Elements(join(elements.element, arguments.args[-1])))
-            frame.env.names[path] = grown
+            frame.env.set_path(path, grown)
         return UNKNOWN
     return elements.element if name == "pop" else UNKNOWN
 

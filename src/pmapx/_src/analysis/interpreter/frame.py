@@ -70,7 +70,12 @@ class Frame:
         if not self.module.project.has_definitions:
             return
         found = self.module.facts.definitions
-        definition = found.assigned[node] = Definition(node, self.module, source, steps)
+        # One that is read again, as in a loop, is the same.
+        known = found.assigned.get(node)
+        if known is not None and known.source is source and known.steps == steps:
+            definition = known
+        else:
+            definition = found.assigned[node] = Definition(node, self.module, source, steps)
         owner = self.env.declared.get(name)
         if owner is not None and owner.node is not None:
             found.rebound.add((owner.node, name))
@@ -169,11 +174,12 @@ def execute(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
 
 def evaluate(frame: Frame, node: ast.expr, *, is_quiet: bool = False) -> Value:
     """Returns what is known of an expression; quietly if its value is not really used."""
-    reader = _paths.get(type(node))
+    kind = type(node)
+    reader = _paths.get(kind)
     if reader is not None:
         held = reader(frame, node, is_quiet)
     else:
-        held = _expressions.get(type(node), evaluate_parts)(frame, node)
+        held = _expressions.get(kind, evaluate_parts)(frame, node)
     for fact in held:
         if type(fact) in _NOTED:
             results = frozenset([fact.of for fact in held if type(fact) is Result])

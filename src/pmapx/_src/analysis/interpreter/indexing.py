@@ -54,11 +54,11 @@ def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> 
     lists = [fact for fact in before if isinstance(fact, (Items, Elements))]
     if isinstance(constant(index), str) and not lists:
         # A dict with stacked leaves is itself a stacked tree.
-        frame.env.names[path] = join(before, kept)
+        frame.env.set_path(path, join(before, kept))
     else:
         parts = [iterate(frame, container, value(fact)) for fact in lists]
         others = frozenset(fact for fact in before if fact not in lists)
-        frame.env.names[path] = join(others, value(Elements(join(kept, *parts))))
+        frame.env.set_path(path, join(others, value(Elements(join(kept, *parts)))))
 
 
 def subscript(frame: Frame, node: ast.Subscript, is_quiet: bool) -> Value:

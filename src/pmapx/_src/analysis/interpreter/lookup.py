@@ -76,7 +76,7 @@ def path_value(
     frame: Frame, node: ast.Name | ast.Attribute, is_quiet: bool, is_part: bool = False
 ) -> Value:
     """A name or a chain of attributes; the chain is one reference, not each part of it."""
-    path = dotted(node)
+    path = node.id if isinstance(node, ast.Name) else dotted(node)
     held = frame.env.find(path) if path is not None else None
     if held is None:
         held = (

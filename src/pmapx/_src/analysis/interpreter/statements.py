@@ -172,6 +172,9 @@ def _branches(frame: Frame, branches: Sequence[Sequence[ast.stmt]]) -> bool:
     before = frame.env.state
     ends = []
     for statements in branches:
+        if not statements:
+            ends.append(before)
+            continue
         frame.env.enter(before)
         if execute(frame, statements):
             ends.append(frame.env.state)
@@ -248,7 +251,7 @@ def _delete(frame: Frame, node: ast.Delete) -> None:
         path = dotted(target)
         if path is not None:
             frame.env.forget_below(path)
-            frame.env.names[path] = UNKNOWN
+            frame.env.set_path(path, UNKNOWN)
             frame.env.definitions.pop(path, None)
 
 

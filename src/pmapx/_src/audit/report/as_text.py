@@ -42,6 +42,8 @@ def _nothing(report: AuditReport) -> str:
     what = report.command or "the program"
     if report.skipped:
         return f"{what}: none of its mapped functions could be audited."
+    if report.status:
+        return f"{what} failed with status {report.status} before it called a mapped function."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pmapx._src.audit.hlo.collectives import Collective
-from pmapx._src.audit.report.formatting import in_bytes
+from pmapx._src.audit.report.formatting import in_bytes, place
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.audit.report.what_if_table import WhatIf
 from pmapx._src.source.rewriting import atomic_write
@@ -130,6 +130,13 @@ class Exchange(Collective):
     seconds: float | None = None
     argument: str | None = None
     merges_with: int | None = None
+
+    def __str__(self) -> str:
+        """Describes it with its bytes, axis and line."""
+        by = f" ({self.operation})" if self.operation else ""
+        return (
+            f"{self.kind} of {in_bytes(self.payload)} over {self.along} at {place(self.place)}{by}"
+        )
 
     @property
     def seconds_in_a_call(self) -> float | None:

@@ -100,6 +100,15 @@ def arrays(paths: Sequence[str]) -> str:
     return listed(shown)
 
 
+def is_part(path: str, name: str) -> bool:
+    """Tells whether a leaf is an argument, or a part of it.
+
+    >>> is_part("state.params['w']", "state"), is_part("states", "state")
+    (True, False)
+    """
+    return re.match(rf"{re.escape(name)}(?![\w])", path) is not None
+
+
 def listed(words: Sequence[str], most: int = 3) -> str:
     """Lists the first of many.
 

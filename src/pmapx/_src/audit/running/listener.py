@@ -147,7 +147,9 @@ class AuditListener(Listener):
         self._has_mapped |= is_mapped
         if request.topology is not None:
             progress(f"compiling {known.name} for {request.topology}")
-            subject = subjects.of_topology(f, args, kwargs, request.topology, scale=request.scale)
+            subject = subjects.of_topology(
+                f, args, request.topology, kwargs=kwargs, scale=request.scale
+            )
         elif traced is not None:
             subject = subjects.of_traced(f, traced, args, kwargs)
         else:
@@ -156,13 +158,9 @@ class AuditListener(Listener):
             return subject
         try:
             found = scaling(
-                f,
-                args,
-                topologies=request.scaling,
-                kwargs=kwargs,
-                scale=request.scale,
+                f, args, request.scaling, kwargs=kwargs, scale=request.scale,
                 progress=lambda line: progress(f"{line}: {known.name}"),
-            )
+            )  # fmt: skip
         except Exception as error:  # The audit on the program's own devices is not lost.
             known.skip(error, "on more devices: ")
             return subject

@@ -68,19 +68,15 @@ def compile_for(
 ) -> CompiledForTopology:
     """Compiles a mapped function ahead of time for a target topology.
 
-    The mapped axis of an argument grows to the number of devices, from 8 to 256 for example, and so
-    does a batch that is sharded over them. Parameters and other state keep their global shape. In a
-    mesh of several axes the first one grows, and in nested pmaps the outermost.
+    In a mesh of several axes the first one grows, and in nested pmaps the outermost.
 
     Args:
       mapped: a function of ``pmapx.pmap`` or ``jax.pmap``, or of ``jax.jit`` with a mesh.
       args: its arguments here, or their shapes and dtypes; nothing is run.
       topology: the topology's name, as ``devices_of`` takes it; or the devices.
       kwargs: its keyword arguments.
-      build: a function that takes the devices and returns the mapped function and its arguments
-        for them, in place of ``mapped`` and ``args``.
-      scale: by the name of an argument, the dimension that grows, or None if it keeps its shape;
-        others are inferred from the program.
+      build: returns the mapped function and its arguments for devices, in place of these.
+      scale: which dimension of an argument grows; others are inferred from the program.
       reshard: replaces the shardings of a jitted function.
 
     >>> import jax, numpy as np, pmapx

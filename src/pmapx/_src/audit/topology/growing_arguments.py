@@ -14,6 +14,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr
 
 from pmapx._src import errors
+from pmapx._src.audit.report.formatting import is_part
 from pmapx._src.audit.topology.dimension_exponents import Dimension, Walk
 
 Scale = Mapping[str, int | None]
@@ -89,15 +90,6 @@ def _as_named(leaf: Given, scale: Scale) -> Given:
             grown = [int(k == dimension) for k in range(len(leaf.shape))]
             return dataclasses.replace(leaf, exponents=tuple(grown))
     return leaf
-
-
-def is_part(path: str, name: str) -> bool:
-    """Tells whether a leaf is an argument, or a part of it.
-
-    >>> is_part("state.params['w']", "state"), is_part("states", "state")
-    (True, False)
-    """
-    return re.match(rf"{re.escape(name)}(?![\w])", path) is not None
 
 
 def check_names(scale: Scale | None, known: Sequence[str], function: str) -> None:

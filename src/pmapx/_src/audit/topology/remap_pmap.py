@@ -11,12 +11,8 @@ import jax
 
 from pmapx._src import errors, fastpath
 from pmapx._src.audit import donation
-from pmapx._src.audit.topology.growing_arguments import (
-    Given,
-    Scale,
-    exponents_of,
-    is_part,
-)
+from pmapx._src.audit.report.formatting import is_part
+from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
 from pmapx._src.audit.topology.retraced import (
     Retraced,
     divided,

@@ -54,7 +54,7 @@ def traced_on(
     function = describe.function_name(jitted)
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
-    dynamic = _dynamic_positions(args, infos)
+    dynamic = dynamic_positions(args, infos)
     asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
     shardings = [*asked.arguments, *asked.outputs]
     old = mesh_of(here, (args, kwargs), function, shardings, (Mesh, AbstractMesh))
@@ -130,7 +130,7 @@ def has_mesh(
         return True
     if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
         return True
-    dynamic = _dynamic_positions(args, traced.args_info[0])
+    dynamic = dynamic_positions(args, traced.args_info[0])
     asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
     wanted = [*asked.arguments, *asked.outputs]
     return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
@@ -191,7 +191,8 @@ def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str
     return Mesh(chosen.reshape(-1, *inner), names, axis_types=old.axis_types)
 
 
-def _dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:
+def dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:
+    """Returns the positions of the arguments that ``jit`` traces; others are static."""
     positions: list[int] = []
     for position, arg in enumerate(args):
         if len(positions) < len(infos) and _fits(arg, infos[len(positions)]):
@@ -204,11 +205,10 @@ def _fits(arg: Any, info: Any) -> bool:
     if trees[0] != trees[1]:
         return False
     pairs = zip(jax.tree.leaves(arg), jax.tree.leaves(info), strict=True)
-    return all(is_array(a) and np.shape(a) == i.shape for a, i in pairs)
+    return all(_is_array(a) and np.shape(a) == i.shape for a, i in pairs)
 
 
-def is_array(leaf: Any) -> bool:
-    """Tells whether ``jit`` takes a leaf as an array."""
+def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or isinstance(leaf, bool | int | float | complex)
 
 

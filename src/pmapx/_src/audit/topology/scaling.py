@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,57 +17,36 @@ from pmapx._src.audit.hlo import collectives
 from pmapx._src.audit.report.audit_report import Memory
 from pmapx._src.audit.report.scaling_table import Point, Scaling, growth_of
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.audit.topology.compile_for import Build, CompiledForTopology, compile_for
-from pmapx._src.audit.topology.growing_arguments import Scale
-from pmapx._src.audit.topology.names import topology_of
+from pmapx._src.audit.topology.compile_for import CompiledForTopology, compile_for
 from pmapx._src.trees import names
-
-COUNTS = (8, 64, 256, 1024, 4096)
-"""The default numbers of devices."""
 
 
 def scaling(
     mapped: Any,
-    args: Sequence[Any] = (),
-    counts: Iterable[int] = COUNTS,
-    family: str = "v5p",
+    args: Sequence[Any],
+    topologies: Sequence[str],
     *,
-    topologies: Sequence[str] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    build: Build | None = None,
-    scale: Scale | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    **options: Any,
 ) -> Scaling:
-    """Compiles a mapped function for several numbers of devices and finds what grows with them.
+    """Compiles a mapped function for several topologies and finds what grows with the devices.
 
-    The batch grows with the devices, and state keeps its shape, as in ``compile_for``.
-
-    Args:
-      mapped: the function, as ``compile_for`` takes it.
-      args: its arguments here, or their shapes and dtypes.
-      counts: the numbers of devices.
-      family: the devices: ``v4``, ``v5e``, ``v5p``, ``v6e``, ``tpu7x`` or ``cpu``.
-      topologies: the names of the topologies, in place of ``counts`` and ``family``.
-      kwargs: its keyword arguments.
-      build: builds the function for the devices, as ``compile_for`` takes it.
-      scale: which arguments grow, as ``compile_for`` takes it.
-      progress: called with a line before each compilation.
+    ``progress`` is called with a line before each compilation; ``options`` are those of
+    ``compile_for``.
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
-    >>> found = scaling(step, [np.ones((1, 4), np.float32)], counts=[1], family="cpu")
+    >>> found = scaling(step, [np.ones((1, 4), np.float32)], ["cpu:1"])
     >>> found.points[0].arguments, found.growing
     (16, ())
     """
-    if topologies is None:
-        topologies = [topology_of(count, family) for count in sorted(counts)]
     points = []
     for topology in topologies:
         progress(f"compiling for {topology}")
-        there = compile_for(mapped, args, topology, kwargs=kwargs, build=build, scale=scale)
+        there = compile_for(mapped, args, topology, **options)
         points.append(point_of(there, topology))
     points.sort(key=lambda point: point.devices)
-    name = names.function_name(mapped if build is None else build)
+    name = names.function_name(options.get("build") or mapped)
     return Scaling(name, tuple(points), tuple(growth_of(points)))
 
 

@@ -11,8 +11,10 @@ from pmapx._src.analysis.module import Module
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
+_TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
+_TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
 _EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
 _PUTS = frozenset({"jax.device_put"})
 _SHARDED = frozenset({"jax.device_put_sharded"})
@@ -88,6 +90,16 @@ def _definition(
     return None
 
 
+def before_host(module: Module, node: ast.expr) -> ast.expr:
+    """Returns what a call brings to the host, and the node itself if it is no such call."""
+    while isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+        names = names_called(module, node)
+        if not names or not names <= _TO_HOST:
+            break
+        node = node.args[0]
+    return node
+
+
 def names_called(module: Module, call: ast.AST) -> frozenset[str]:
     """Returns the outside functions that a call may be of."""
     found = module.facts.calls.get(call)
@@ -117,7 +129,30 @@ def _of(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None
         return _repeated(module, args[0])
     if called <= _BROADCASTS and len(args) == 2:
         return _broadcast(module, args[0], args[1])
+    if called <= _TILES and len(args) == 2:
+        return _tiled(module, args[0], args[1])
     return None
+
+
+def _tiled(module: Module, node: ast.expr, times: ast.expr) -> Copied | None:
+    """``tile(x[None], (n, 1, 1))`` and ``tile(x[None], (n,) + (1,) * x.ndim)``."""
+    one = _with_one(module, node)
+    if one is None:
+        return None
+    rest: list[ast.expr] = []
+    if isinstance(times, ast.BinOp) and isinstance(times.op, ast.Add):
+        ones = times.right
+        is_repeated = isinstance(ones, ast.BinOp) and isinstance(ones.op, ast.Mult)
+        several = (ones.left, ones.right) if is_repeated else ()  # type: ignore[attr-defined]
+        tuples = [each for each in several if isinstance(each, ast.Tuple)]
+        rest = tuples[0].elts if len(tuples) == 1 else [ones]
+        times = times.left
+    if not isinstance(times, ast.Tuple) or not times.elts:
+        return None
+    rest = [*times.elts[1:], *rest]
+    is_plain = bool(rest) and all(isinstance(x, ast.Constant) and x.value == 1 for x in rest)
+    count = times.elts[0]
+    return Copied(one, _devices(module, count)) if is_plain and _is_count(module, count) else None
 
 
 def _with_one(module: Module, node: ast.expr) -> ast.expr | None:

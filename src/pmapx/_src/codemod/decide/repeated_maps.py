@@ -39,6 +39,9 @@ def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     root = function
     while isinstance(root, ast.Attribute):
         root = root.value
+    if site.is_called_at_once and root is not function and _is_own_object(module, node, root):
+        # Methods of one object are equal.
+        return True
     if not isinstance(root, ast.Name) or any(
         root.id in bound(part for part in ast.walk(around) if part is not around)
         for around in module.functions_around(node)
@@ -47,6 +50,18 @@ def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     held = module.env.find(root.id) or frozenset()
     lasting = (Function, Named, Exported) if root is function else (Named, Exported)
     return any(isinstance(fact, lasting) for fact in held)
+
+
+def _is_own_object(module: Module, node: ast.AST, root: ast.expr | None) -> bool:
+    """Returns whether a name is the ``self`` of the method around a node, no first one."""
+    around = module.functions_around(node)
+    methods = [each for each in around if isinstance(module.parent(each), ast.ClassDef)]
+    if not methods or not isinstance(root, ast.Name):
+        return False
+    method = methods[0]
+    arguments = method.args.args  # type: ignore[attr-defined]
+    is_first = getattr(method, "name", "") in ("__init__", "__post_init__", "setup")
+    return bool(arguments) and arguments[0].arg == root.id and not is_first
 
 
 _REPEATING = (*LOOPS, ast.Lambda)
@@ -86,7 +101,7 @@ def _uses(project: Project) -> dict[str, list[_Use]]:
     if project not in _USES:
         found: dict[str, list[_Use]] = {}
         for module in project.modules.values():
-            for node in ast.walk(module.source.tree) if module is not None else ():
+            for node in module.nodes if module is not None else ():
                 assert module is not None
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                     found.setdefault(node.id, []).append((module, node))

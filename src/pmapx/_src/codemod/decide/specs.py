@@ -94,21 +94,25 @@ def _is_one(axes: list[object]) -> bool:
 
 def layout(module: Module, site: Site) -> Layout | str:
     """Returns how a map shards its arguments, or why that is not known."""
-    options = dict(site.options)
-    if not _OPTIONS.issuperset(options) or any("\n" in text for text in options.values()):
+    options = {name: " ".join(text.split()) for name, text in site.options}
+    if not _OPTIONS.issuperset(options):
         return "it has options that jax.shard_map does not have"
     axis, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
     static = _static(options.get("static_broadcasted_argnums", "()"))
     if axis is None or devices is None or static is None or in_axes is ... or out_axes is ...:
         return "its axes, their name or its devices are not written at the site"
-    if "axis_size" in options and not _ALL_DEVICES.fullmatch(options["axis_size"]):
-        return "its size may differ from the number of devices"
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, dict) or (static and max(static) >= 100):
         return "its in_axes are no tuple"
     return Layout(axis, devices, in_axes, out_axes, static)
+
+
+def has_size(site: Site) -> bool:
+    """Returns whether a map has a size of its own, which may not be that of all devices."""
+    size = site.option("axis_size")
+    return size is not None and not _ALL_DEVICES.fullmatch(size)
 
 
 def axis_value(module: Module, site: Site) -> str | None:

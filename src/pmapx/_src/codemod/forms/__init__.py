@@ -2,17 +2,17 @@
 
 ``use`` has what a form is chosen by and written from; ``mapped_function`` the function that it
 maps, ``late_names`` what its text would mean later, ``shard_body`` how it takes one device's
-shards, with ``python_numbers`` and ``body_edits``. A form is a module with
+shards, with ``python_numbers`` and ``body_edits``, ``top_level`` where it stands if it is made
+again and again. A form is a module with
 
 - ``PREFERENCE``, a number: of the forms that apply, the one with the smallest is taken;
 - ``obstacle(use)``, which returns why the form does not apply, or nothing;
 - ``functions(use)``, the emitted functions that its text calls;
 - ``write(use, editor)``, which edits the file.
 
-In the order of their preference: ``shard_map_call``, ``shard_map_decorator``, ``process_shards``,
-``rows_call``, ``rows_decorator``, ``pmap_options``. ``decorators`` has what two of them share,
-``process_calls`` what the calls of a multi-process program become, and ``placing`` the calls that
-put arrays on devices.
+In the order of their preference: ``shard_map_call``, ``shard_map_decorator``, ``pmap_options``.
+``decorators`` writes several in the place of one, ``process_calls`` has what the calls of a
+multi-process program become, and ``placing`` the calls that put arrays on devices.
 """
 
 from __future__ import annotations

@@ -76,6 +76,8 @@ def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Edito
         _fold(use, statement, value, editor)
     elif isinstance(axes, tuple):
         indent = editor.indent(statement.lineno)
+        if use.function is not None and use.function.node.lineno == statement.lineno:
+            indent += editor.step
         names = _result_names(use, len(axes))
         parts = [put(name, axis, use.axis) for name, axis in zip(names, axes, strict=True)]
         start, end = starts(use.module.place(statement)), ends(use.module.place(statement))

@@ -180,7 +180,7 @@ def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -
             node
             for other in module.project.modules.values()
             if other is not None
-            for node in ast.walk(other.source.tree)
+            for node in other.nodes
             if isinstance(node, ast.FunctionDef) and node.name == function.name
         ]
         is_first = isinstance(above, ast.FunctionDef) and above.name == "__init__"
@@ -203,7 +203,7 @@ def is_named_once(project: Project, name: str) -> bool:
     if project not in _WORDS:
         found: collections.Counter[str] = collections.Counter()
         for module in project.modules.values():
-            for node in ast.walk(module.source.tree) if module is not None else ():
+            for node in module.nodes if module is not None else ():
                 if isinstance(node, ast.Name):
                     found[node.id] += 1
                 elif isinstance(node, ast.Attribute):

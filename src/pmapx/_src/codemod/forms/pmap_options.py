@@ -1,6 +1,6 @@
-"""``jax.pmap`` becomes ``map_rows``, a function of the file with the same options.
+"""``jax.pmap`` becomes ``map_over_devices``, a function of the file with the same options.
 
-For what is kept, passed on, has options that cannot be seen at the site, or comments inside.
+For what is kept, passed on, nested, or has options that cannot be read at the site.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 
-PREFERENCE = 60
+PREFERENCE = 30
 
 
 def obstacle(use: Use) -> str:
@@ -16,8 +16,8 @@ def obstacle(use: Use) -> str:
 
 
 def functions(use: Use) -> list[str]:
-    return ["map_rows"]
+    return ["map_over_devices"]
 
 
 def write(use: Use, editor: Editor) -> None:
-    editor.replace(use.site.name, "map_rows")
+    editor.replace(use.site.name, "map_over_devices")

@@ -7,11 +7,15 @@ processes, which ``multihost_utils`` makes of them without a copy; it leaves glo
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Mapped
+from pmapx._src.analysis.values import Bound, Function, Mapped
+from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
+from pmapx._src.codemod.forms.mapped_function import takes_its_name
+from pmapx._src.codemod.forms.python_numbers import is_number
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
@@ -19,47 +23,82 @@ from pmapx._src.source.rewriting.edits import ends
 
 IMPORT = "from jax.experimental import multihost_utils"
 _TO_GLOBAL = "multihost_utils.host_local_array_to_global_array"
+# More calls than these are converted in one place.
+MOST_CALLS = 2
 _TO_LOCAL = "multihost_utils.global_array_to_host_local_array"
 
 
 def obstacle(use: Use) -> str:
-    """Returns why the calls of a map cannot be given global arrays."""
-    if not use.around.in_processes:
+    """Returns why a map of a multi-process program cannot be given global arrays."""
+    if not is_converted(use):
         return ""
     layout = use.known_layout
-    if layout.devices == LOCAL:
-        return ""
-    if layout.devices:
-        return "each process has devices of its own"
-    if not use.is_axis_constant:
-        return "the name of its axis is not known where it is called"
-    own = [i for i, axis in enumerate(_parts(layout.in_axes)) if axis is None]
-    if set(own) - use.replicated - set(layout.static):
-        return "each process has an array of its own for what is replicated"
-    axes = layout.in_axes if isinstance(layout.in_axes, tuple) else (layout.in_axes,)
+    axes = (*_parts(layout.in_axes), *_parts(layout.out_axes))
     if any(isinstance(axis, (tuple, list, dict)) for axis in axes):
-        return "its in_axes are trees, in a multi-process program"
-    if use.is_called_by_keyword or isinstance(layout.out_axes, (list, dict)):
-        return "it is called with keywords in a multi-process program"
-    found = map_calls(use.module, use.site)
-    if not found:
-        return "its calls are not known, which pass the shards of one process"
-    for module, call in found:
-        callee = module.facts.callees[call]
-        if not all(isinstance(fact, Mapped) and fact.site in use.site.places for fact in callee):
-            return "another function may be called in its place"
-        if any(isinstance(arg, ast.Starred) for arg in call.args):
-            return "its arguments are unpacked in a call"
-        if _is_mixed(use) and _unpacked(use, module, call) is None:
-            return "some of its results are sharded, in a multi-process program"
-        if any(isinstance(each, ast.Lambda) for each in module.functions_around(call)):
-            return "it is called in a lambda"
+        return "its axes are trees, in a multi-process program"
+    above = use.module.parent(use.module.parent(use.whole))
+    if use.site.kind != "decorator" and isinstance(above, ast.ClassDef):
+        return "it is a method, in a multi-process program"
     return ""
 
 
+def is_converted(use: Use) -> bool:
+    """Returns whether its arguments are host-local shards of global arrays."""
+    return use.around.in_processes and use.known_layout.devices != LOCAL
+
+
+def is_at_site(use: Use) -> bool:
+    """Returns whether a lambda at the site converts for all calls: they are not all known, or many.
+
+    Otherwise each call does.
+    """
+    if not is_converted(use):
+        return False
+    found = map_calls(use.module, use.site)
+    if (
+        use.takes_keywords
+        or use.known_layout.devices
+        or not use.is_axis_constant
+        or not 0 < len(found) <= MOST_CALLS
+    ):
+        return True
+    return not all(_is_plain(use, module, call) for module, call in found)
+
+
+def _is_plain(use: Use, module: Module, call: ast.Call) -> bool:
+    """Returns whether a call is of this map alone, with arguments and results that are seen."""
+    callee = module.facts.callees[call]
+    own = use.function
+    if not all(
+        (isinstance(fact, Mapped) and fact.site in use.site.places)
+        # ``self.step = jax.pmap(self.step)``: what is called is the map.
+        or (
+            own is not None
+            and isinstance(own.node, ast.FunctionDef)
+            and _function(fact) is own.node
+            and takes_its_name(use.module, use.whole, own.node)
+        )
+        for fact in callee
+    ):
+        return False
+    if any(isinstance(arg, ast.Starred) for arg in call.args):
+        return False
+    if _is_mixed(use) and _unpacked(use, module, call) is None:
+        return False
+    return not any(isinstance(each, ast.Lambda) for each in module.functions_around(call))
+
+
+def _function(fact: object) -> ast.AST | None:
+    if isinstance(fact, Bound):
+        return fact.function.node
+    return fact.node if isinstance(fact, Function) else None
+
+
 def _is_mixed(use: Use) -> bool:
-    """Returns whether some results are replicated, which are global arrays, and others are not."""
+    """Returns whether some results are state that stays global, and others are not."""
     axes = use.known_layout.out_axes
+    if not use.replicated:
+        return False
     return isinstance(axes, tuple) and None in axes and any(axis is not None for axis in axes)
 
 
@@ -80,39 +119,106 @@ def _unpacked(use: Use, module: Module, call: ast.Call) -> tuple[ast.Assign, lis
 
 def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:
     """Converts the sharded arguments and results of a call; replicated ones are global already."""
-    texts = [editor.text(place) for _, place in arguments(editor.source, call)]
     whole = module.place(call)
     indent = editor.indent(whole.line)
-    step = indent + editor.step
-    axes = use.known_layout.out_axes
-    is_wrapped = axes is not None and not _is_mixed(use) and axes != (None,) * len(_parts(axes))
-    inside = step + editor.step if is_wrapped else step
-    specs = [_spec(use, position + use.is_method) for position in range(len(texts))]
-    given: list[str] = []
-    at = 0
-    while at < len(texts):
-        end = at + 1
-        while specs[at] is not None and end < len(texts) and specs[end] == specs[at]:
-            end += 1
-        if specs[at] is None:
-            given.append(texts[at])
-        else:
-            several = f"({', '.join(texts[at:end])})"
-            several, star = (texts[at], "") if end - at == 1 else (several, "*")
-            args = [several, mesh, str(specs[at])]
-            given.append(editor.folded_call(f"{star}{_TO_GLOBAL}", args, inside, len(inside) + 1))
-        at = end
+    given = [
+        (name, editor.text(place), _position(use, name, position))
+        for position, (name, place) in enumerate(arguments(editor.source, call))
+    ]
     function = editor.text(editor.source.place(call.func))
     used = whole.column + len(editor.rest_of_line(whole))
-    if is_wrapped:
-        inner = editor.folded_call(function, given, step, len(step) + 1)
-        args = [inner, mesh, use.known_layout.out_specs(use.axis)]
-        editor.replace(whole, editor.folded_call(_TO_LOCAL, args, indent, used))
-        return
-    editor.replace(whole, editor.folded_call(function, given, indent, used))
+    editor.replace(whole, _converted(use, function, given, mesh, editor, indent, used))
     unpacked = _unpacked(use, module, call) if _is_mixed(use) else None
     if unpacked is not None:
         _convert_after(use, module, *unpacked, mesh, editor)
+
+
+def _position(use: Use, name: str | None, position: int) -> int:
+    """Returns the position of the parameter that an argument of a call is for."""
+    return position + use.is_method if name is None else (use.names or []).index(name)
+
+
+def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
+    """Returns the parameters and the body of a function that converts for the jitted one."""
+    mesh = use.mesh_text(editor, indent).removeprefix("mesh=")
+    layout, names = use.known_layout, use.names
+    deeper = indent + editor.hang
+    if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
+        starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
+        given = [
+            editor.folded_call(
+                star + _TO_GLOBAL, [name, mesh, f"jax.P({use.axis})"], deeper, len(deeper) + 1
+            )
+            for star, name in starred.items()
+        ]
+        text = editor.folded_call("jitted", given, indent, len(indent) + 1)
+        head = ", ".join(star + name for star, name in starred.items())
+        if _is_wrapped(use):
+            text = _host_local(use, text, mesh, editor, indent, len(indent) + 1)
+    else:
+        head = ", ".join(names)
+        parts = [(None, name, position) for position, name in enumerate(names)]
+        text = _converted(use, "jitted", parts, mesh, editor, indent, len(indent) + 1)
+    if _is_mixed(use):
+        axes = _parts(layout.out_axes)
+        results = [f"result{i}" for i in range(len(axes))]
+        converted = [
+            name if axis is None else f"{_TO_LOCAL}({name}, {mesh}, {_axis_spec(use, axis)})"
+            for name, axis in zip(results, axes, strict=True)
+        ]
+        several = editor.folded_call("", converted, deeper, len(deeper) + 1)
+        text = f"(lambda {', '.join(results)}: {several})(*{text})"
+    return head, text
+
+
+def _converted(
+    use: Use,
+    function: str,
+    given: Sequence[tuple[str | None, str, int]],
+    mesh: str,
+    editor: Editor,
+    indent: str,
+    used: int,
+) -> str:
+    """Returns a call with its sharded arguments global, and its results host-local."""
+    step = indent + editor.hang
+    inside = step + editor.hang if _is_wrapped(use) else step
+    specs = [_spec(use, position) for _, _, position in given]
+    args: list[str] = []
+    at = 0
+    while at < len(given):
+        end = at + 1
+        name, text, _ = given[at]
+        while name is None and end < len(given) and given[end][0] is None and specs[at]:
+            if specs[end] != specs[at]:
+                break
+            end += 1
+        head = f"{name}=" if name is not None else ""
+        if specs[at] is None:
+            args.append(head + text)
+        else:
+            if end - at > 1:
+                head, text = "*", f"({', '.join(each for _, each, _ in given[at:end])})"
+            parts = [text, mesh, str(specs[at])]
+            args.append(editor.folded_call(f"{head}{_TO_GLOBAL}", parts, inside, len(inside) + 1))
+        at = end
+    if not _is_wrapped(use):
+        return editor.folded_call(function, args, indent, used)
+    inner = editor.folded_call(function, args, step, len(step) + 1)
+    return _host_local(use, inner, mesh, editor, indent, used)
+
+
+def _is_wrapped(use: Use) -> bool:
+    """Returns whether all results of a call are made host-local."""
+    axes = _parts(use.known_layout.out_axes)
+    is_state = bool(use.replicated) and axes == (None,) * len(axes)
+    return not is_state and not _is_mixed(use)
+
+
+def _host_local(use: Use, call: str, mesh: str, editor: Editor, indent: str, used: int) -> str:
+    """Returns the text of a call whose results are host-local."""
+    args = [call, mesh, use.known_layout.out_specs(use.axis)]
+    return editor.folded_call(_TO_LOCAL, args, indent, used)
 
 
 def _convert_after(
@@ -126,7 +232,7 @@ def _convert_after(
     """Makes the sharded results that a statement unpacks host-local, in a line below it."""
     names = [editor.source.segment(module.place(statement.targets[0].elts[i])) for i in sharded]  # type: ignore[attr-defined]
     axes = _parts(use.known_layout.out_axes)
-    specs = [f"jax.P({', '.join([*['None'] * int(str(axes[i])), use.axis])})" for i in sharded]
+    specs = [_axis_spec(use, axes[i]) for i in sharded]
     value = names[0] if len(names) == 1 else f"({', '.join(names)})"
     spec = specs[0] if len(set(specs)) == 1 else f"({', '.join(specs)})"
     indent = editor.indent(statement.lineno)
@@ -149,6 +255,29 @@ def _spec(use: Use, position: int) -> str | None:
         return None
     axis = 0 if position in layout.merged else layout.in_axes_of(position)
     if axis is None:
-        return None
+        # Replicated state is global already, unless it is placed on the local part of its devices.
+        is_global = position in use.replicated and not layout.devices
+        return None if is_global or _may_be_number(use, position) else "jax.P()"
+    return _axis_spec(use, axis)
+
+
+def _may_be_number(use: Use, position: int) -> bool:
+    """Returns whether a call gives a number of Python's, which needs no conversion."""
+    for module, call in map_calls(use.module, use.site):
+        args = call.args[position - use.is_method :]
+        named = [k.value for k in call.keywords if k.arg in (use.names or [])[position:][:1]]
+        block = block_of(module, call)
+        loops = {
+            ast.unparse(part.target)
+            for part in ast.walk(block)
+            if isinstance(part, ast.For) and "range(" in ast.unparse(part.iter)
+        }
+        for arg in (*args[:1], *named):
+            if ast.unparse(arg) in loops or is_number(arg, block):
+                return True
+    return False
+
+
+def _axis_spec(use: Use, axis: object) -> str:
     assert isinstance(axis, int)
     return f"jax.P({', '.join([*['None'] * axis, use.axis])})"

@@ -14,12 +14,14 @@ def may_return_numbers(mapped: MappedFunction | None) -> bool:
         return True
     node = mapped.node
     values = [node.body] if isinstance(node, ast.Lambda) else [r.value for r in mapped.returns]
-    return any(_has_number(value, node) for value in values if value is not None)
+    return any(is_number(value, node) for value in values if value is not None)
 
 
-def _has_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    """Returns whether an expression may be a number of Python's, or hold one."""
+
     def inside(part: ast.expr) -> bool:
-        return _has_number(part, function, depth + 1)
+        return is_number(part, function, depth + 1)
 
     if depth > 12:
         return False

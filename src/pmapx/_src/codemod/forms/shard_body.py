@@ -10,7 +10,6 @@ import ast
 import re
 from collections.abc import Sequence
 
-from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
@@ -34,22 +33,11 @@ def obstacle(use: Use) -> str:
         return "its out_axes are no tuple"
     if use.needs_names and use.names is None:
         return "the number of its arguments is not known"
-    if use.is_called_by_keyword and not _can_name_all(use):
+    if use.is_called_by_keyword and not (use.can_name_all or use.takes_keywords):
         return "it is called with keywords that are no positions"
     if mapped is not None and isinstance(mapped.node, ast.AsyncFunctionDef):
         return "it is a coroutine"
     return ""
-
-
-def _can_name_all(use: Use) -> bool:
-    """Returns whether each call gives every argument, by position or by its name."""
-    names = use.names or []
-    return all(
-        None not in {keyword.arg for keyword in call.keywords}
-        and len(call.args) + len(call.keywords) + use.is_method == len(names)
-        and {keyword.arg for keyword in call.keywords} <= set(names)
-        for _, call in map_calls(use.module, use.site)
-    )
 
 
 def converts(use: Use) -> bool:
@@ -93,10 +81,14 @@ def is_edited(use: Use) -> bool:
 def is_editable(use: Use) -> bool:
     """Returns whether the function is in this file, and nothing but this use has it."""
     mapped = use.function
+    if use.takes_keywords:
+        return False
     if mapped is None or mapped.function.module is not use.module:
         return False
     node, layout = mapped.node, use.known_layout
     if not isinstance(node, ast.FunctionDef) or use.names is None:
+        return False
+    if use.names != (mapped.parameters or [])[: len(use.names)]:
         return False
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
@@ -170,16 +162,20 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     """
     layout, mapped = use.known_layout, use.function
     at_site = mapped.node if mapped is not None and isinstance(mapped.node, ast.Lambda) else None
-    if at_site is not None and not layout.static:
+    is_here = function != "function" and not use.takes_keywords
+    if at_site is not None and not layout.static and is_here:
         text = _inlined(use, editor, at_site)
         if text is not None:
             return text
     if re.match(r"\(*\s*lambda\b", function) and not function.startswith("("):
         function = f"({function})"
     early = ""
-    if is_bound_again(use):
+    if function != "function" and not use.is_made_again and is_read_early(use, function):
         early, function = f", function={function}", "function"
-    if layout.is_leading:
+    if use.takes_keywords:
+        first = "jax.tree.map(lambda x: x[0], {})".format
+        head, given = "args, kwargs", [f"*{first('args')}", f"**{first('kwargs')}"]
+    elif layout.is_leading:
         head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
     else:
         names = argument_names(use)
@@ -190,9 +186,14 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
             else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
             for i, name in enumerate(names)
         ]
-    deeper = indent + editor.step
+    deeper = indent + editor.hang
     call = editor.folded_call(function, given, deeper, len(deeper) + 1)
     return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
+
+
+def is_read_early(use: Use, function: str) -> bool:
+    """Returns whether the function's text means something else inside a lambda."""
+    return is_bound_again(use) or "super()" in function
 
 
 def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
@@ -230,6 +231,7 @@ def argument_names(use: Use) -> list[str]:
     assert use.names is not None
     call = use.whole
     used = {"jax", "mesh", use.numpy.partition(".")[0]}
+    used |= {"function"} if use.is_made_again else set()
     if isinstance(call, ast.Call) and call.args and use.site.kind != "decorator":
         parts = list(ast.walk(call.args[0]))
         bound = {part.arg for part in parts if isinstance(part, ast.arg)}

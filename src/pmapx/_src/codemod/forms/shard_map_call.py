@@ -1,15 +1,17 @@
 """``jax.pmap(f, ...)`` becomes ``jax.jit(jax.shard_map(f, mesh=mesh, in_specs=..., ...))``.
 
-Needs a map whose axes can be read, in a program that maps over each of its devices as far as its
-words show. Where it maps over fewer, the migrated program ends with an error of ``jax.shard_map``.
+Needs a map whose axes can be read. In a program that maps over each of its devices, as far as its
+words show, the mesh has all of them: where it maps over fewer, ``jax.shard_map`` raises an error.
+In others the mesh is made when the function is traced, of as many devices as there are shards.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 
-from pmapx._src.codemod.forms import body_edits, process_calls, shard_body
+from pmapx._src.codemod.forms import body_edits, process_calls, shard_body, top_level
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -30,22 +32,70 @@ def functions(use: Use) -> list[str]:
     return []
 
 
+def imports(use: Use) -> list[str]:
+    """Returns the imports that its text needs."""
+    is_at_site = process_calls.is_at_site(use)
+    is_partial = is_at_site and use.site.kind != "decorator"
+    if is_partial or (use.is_made_again and top_level.is_argument(use)):
+        return ["import functools", *([process_calls.IMPORT] if is_at_site else [])]
+    return [process_calls.IMPORT] if is_at_site else []
+
+
 def write(use: Use, editor: Editor) -> None:
     indent = editor.indent(use.site.whole.line)
-    function, options = use.parts(editor)
-    outer = spelled(options, FOR_JIT)
-    is_in_jit = not outer and _is_in_jit(use)
-    own = indent if is_in_jit else indent + editor.step
-    mapped = shard_map(use, mapped_body(use, function, editor, own + editor.step), editor, own)
-    if is_in_jit:
-        replace_call(use, editor, mapped)
+    if not process_calls.is_at_site(use):
+        used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
+        replace_call(use, editor, _jitted(use, editor, indent, used))
         return
-    used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
-    if use.notes(editor) or used + len(f"jax.jit({', '.join([mapped, *outer])})") > editor.width:
-        text = editor.call("jax.jit", [mapped, *outer], indent)
-    else:
-        text = f"jax.jit({', '.join([mapped, *outer])})"
-    replace_call(use, editor, text)
+    deeper = indent + editor.hang
+    head, body = process_calls.at_site(use, editor, deeper)
+    jitted = _jitted(use, editor, deeper, len(deeper) + 1)
+    args = [f"lambda jitted, {head}: {body}", jitted]
+    replace_call(use, editor, editor.call("functools.partial", args, indent))
+
+
+def _jitted(use: Use, editor: Editor, indent: str, used: int) -> str:
+    """Returns the jitted function, or what stands for one that is made at the top level."""
+    function, options = use.parts(editor)
+    if not use.is_made_again:
+        return _jit(use, function, options, editor, indent, used)
+    is_argument = top_level.is_argument(use)
+    name = top_level.name_of(use, function, editor)
+    text = function
+    if is_argument:
+        text = top_level.FUNCTION
+        options = top_level.options_beside_function(options)
+    jitted = _jit(use, text, options, editor, "", len(f"{name} = "), is_argument=is_argument)
+    name = top_level.insert(use, name, jitted, editor)
+    return f"functools.partial({name}, {function})" if is_argument else name
+
+
+def _jit(
+    use: Use,
+    function: str,
+    options: Mapping[str, str],
+    editor: Editor,
+    indent: str,
+    used: int,
+    *,
+    is_argument: bool = False,
+) -> str:
+    outer = spelled(options, FOR_JIT)
+    is_in_jit = not outer and not is_argument and _is_in_jit(use)
+    deeper = indent if is_in_jit else indent + editor.hang
+    early = ""
+    if is_wrapped(use) and not use.is_made_again and shard_body.is_read_early(use, function):
+        early, function = f", function={function}", "function"
+    body = mapped_body(use, function, editor, deeper + editor.hang)
+    mapped = shard_map(use, body, editor, deeper, early)
+    if is_in_jit:
+        return mapped
+    if is_argument:
+        mapped = f"lambda {top_level.FUNCTION}, {mapped.removeprefix('lambda ')}"
+    text = f"jax.jit({', '.join([mapped, *outer])})"
+    if use.notes(editor) or used + len(text) > editor.width:
+        return editor.call("jax.jit", [mapped, *outer], indent)
+    return text
 
 
 def _is_in_jit(use: Use) -> bool:
@@ -70,19 +120,30 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
     return shard_body.lambda_around(use, function, editor, indent)
 
 
-def shard_map(use: Use, body: str, editor: Editor, indent: str) -> str:
+def is_wrapped(use: Use) -> bool:
+    """Returns whether a lambda calls ``jax.shard_map`` when it is traced."""
+    return bool(use.known_layout.static) or use.is_called_by_keyword or use.is_lazy
+
+
+def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "") -> str:
     """Returns ``jax.shard_map(...)``, in a lambda where it cannot stand alone.
 
     Static arguments and keywords do not go to ``jax.shard_map``, and a mesh that would start JAX's
-    backend at import is made when the function is traced.
+    backend at import is made when the function is traced. ``early`` is a parameter of the lambda.
     """
     layout = use.known_layout
     names = None if use.names is None else shard_body.argument_names(use)
-    is_wrapped = bool(layout.static) or use.is_called_by_keyword or use.is_lazy
-    if not is_wrapped:
+    if not is_wrapped(use):
         return written(use, body, editor, indent)
-    if names is None or (layout.is_leading and not use.is_called_by_keyword):
+    if use.takes_keywords:
+        size = use.size(None) if use.is_sized else ""
+        text = written(use, body, editor, indent, size)
+        return f"lambda *args{early}, **kwargs: {text}(args, kwargs)"
+    is_short = layout.is_leading and not use.is_called_by_keyword
+    is_one = use.is_sized and use.site.kind != "wrapper" and len(names or ()) == 1
+    if names is None or (is_short and not is_one):
         head = given = "*args"
+        names = None
     else:
         # Calls by keyword use the names of the function.
         names = use.names if use.is_called_by_keyword else names
@@ -91,13 +152,14 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str) -> str:
         given = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
         if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):
             body = shard_body.static_bound(use, body, names)
-    return f"lambda {head}: {written(use, body, editor, indent)}({given})"
+    text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
+    return f"lambda {head}{early}: {text}({given})"
 
 
-def written(use: Use, body: str, editor: Editor, indent: str) -> str:
+def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") -> str:
     layout, count = use.known_layout, None if use.names is None else len(use.names)
     specs = [
-        f"mesh={use.mesh}",
+        use.mesh_text(editor, indent + editor.hang, size),
         f"in_specs={layout.in_specs(use.axis, count)}",
         f"out_specs={layout.out_specs(use.axis)}",
     ]
@@ -106,7 +168,7 @@ def written(use: Use, body: str, editor: Editor, indent: str) -> str:
     is_long = text.endswith(f"check_vma=False,\n{indent})")
     if is_long and use.function is not None and use.function.takes_gradients:
         last = f"check_vma=False,  # {GRADIENTS}"
-        if len(indent + editor.step) + len(last) <= editor.width:
+        if len(indent + editor.hang) + len(last) <= editor.width:
             return editor.call("jax.shard_map", args, indent, last)
     return text
 

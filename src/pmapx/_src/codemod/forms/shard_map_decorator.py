@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.codemod.forms import body_edits, decorators, process_calls, shard_body
-from pmapx._src.codemod.forms.shard_map_call import shard_map, written
+from pmapx._src.codemod.forms.shard_map_call import is_wrapped, shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -34,14 +34,17 @@ def write(use: Use, editor: Editor) -> None:
         outer = spelled(use.parts(editor)[1], FOR_JIT)
         if outer:
             jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
-    is_alone = not (use.known_layout.static or use.is_called_by_keyword or use.is_lazy)
     if not shard_body.is_edited(use) and shard_body.converts(use):
-        body = shard_body.lambda_around(use, "function", editor, indent + editor.step)
+        body = shard_body.lambda_around(use, "function", editor, indent + editor.hang)
         mapped = f"lambda function: {shard_map(use, body, editor, indent)}"
-    elif is_alone:
+    elif not is_wrapped(use):
         mapped = written(use, "", editor, indent)
     else:
         mapped = f"lambda function: {shard_map(use, 'function', editor, indent)}"
     if shard_body.is_edited(use):
         body_edits.edit(use, editor)
-    decorators.stack(use, editor, [jit, mapped], use.notes(editor))
+    texts = [jit, mapped]
+    if process_calls.is_at_site(use):
+        head, body = process_calls.at_site(use, editor, indent)
+        texts.insert(0, f"lambda jitted: lambda {head}: {body}")
+    decorators.stack(use, editor, texts, use.notes(editor))

@@ -37,8 +37,9 @@ class Use:
     node: ast.AST
     nestings: Sequence[Nesting]
     around: Surroundings
-    # What stands for its mesh, and whether that is made only when the function is traced.
-    mesh: str = ""
+    # The name of its mesh, or the call that makes it and its arguments, with {size} for the number
+    # of its shards; and whether it is made only when the function is traced.
+    mesh: tuple[str, ...] = ()
     is_lazy: bool = False
     # The name of the mesh axis for a map that has none.
     default_axis: str = '"devices"'
@@ -76,27 +77,58 @@ class Use:
         return self.layout
 
     def _obstacle_to_layout(self) -> str:
-        site, around = self.site, self.around
+        site = self.site
         if site.kind not in ("call", "decorator", "wrapper") or not self.has_known_arguments:
             return "its options are not all written at the site"
         if self.is_in_f_string:
             return "it is inside an f-string"
-        if self._may_have_no_devices:
-            return "its devices may be None"
         if self.nestings:
             return "it is inside another map, or another is inside it"
-        if not around.maps_all_devices and site.option("devices") is None:
-            return "the program does not show that it maps over all of its devices"
-        if self.is_made_again or (site.is_called_at_once and self._is_in_loop):
-            return "it is made again for each call"
-        if site.is_called_at_once and not self.is_counted and not self.counted_argument:
-            return "the size of its argument is not known"
-        if any(isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments):
-            return "an argument of its call may have fewer shards than there are devices"
+        if self.is_made_again and not self._is_same_anywhere:
+            return "it is made again for each call, with options of its own"
         return ""
 
     @property
-    def _may_have_no_devices(self) -> bool:
+    def _is_same_anywhere(self) -> bool:
+        """Whether its options mean the same at the top level of the file."""
+        if self.site.kind == "decorator":
+            return False
+        options = dict(self.site.options)
+        used = set()
+        for name, text in options.items():
+            tree = ast.parse(text.strip(), mode="eval")
+            used |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+            if name.endswith("argnums") and not is_literal(text):
+                return False
+        around = self.module.functions_around(self.node)
+        parts = [part for each in around for part in ast.walk(each)]
+        bound = {part.arg for part in parts if isinstance(part, ast.arg)}
+        stored = {
+            part.id
+            for part in parts
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        }
+        return not used & (bound | stored)
+
+    @functools.cached_property
+    def is_sized(self) -> bool:
+        """Whether its mesh has as many devices as its arguments have shards, as under pmap.
+
+        Across processes, pmap itself takes all devices.
+        """
+        site, around = self.site, self.around
+        if around.in_processes:
+            return False
+        if site.option("devices") is not None:
+            return self.may_have_no_devices
+        may_be_part = specs.has_size(site) or any(
+            isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments
+        )
+        is_unknown = site.is_called_at_once and not self.is_counted
+        return not around.maps_all_devices or may_be_part or is_unknown
+
+    @functools.cached_property
+    def may_have_no_devices(self) -> bool:
         """Whether its devices are a parameter that may be None."""
         text = self.site.option("devices") or ""
         for function in self.module.functions_around(self.node) if text.isidentifier() else ():
@@ -135,11 +167,14 @@ class Use:
     @property
     def counted_argument(self) -> str:
         """The text of the mapped argument of a call at once that its size can be read from."""
-        if not self.site.is_called_at_once or self.around.in_processes:
+        layout = specs.layout(self.module, self.site)
+        if not self.site.is_called_at_once or isinstance(layout, str):
             return ""
-        for arg in self._arguments:
-            if isinstance(arg, (ast.Name, ast.Attribute)):
-                return ast.unparse(arg)
+        for _, call in map_calls(self.module, self.site):
+            for position, arg in enumerate(call.args):
+                is_plain = isinstance(arg, (ast.Name, ast.Attribute))
+                if is_plain and layout.in_axes_of(position) == 0:
+                    return ast.unparse(arg)
         return ""
 
     @property
@@ -152,6 +187,35 @@ class Use:
             for position, arg in enumerate(call.args)
             if isinstance(axes, str) or axes.in_axes_of(position) is not None
         ]
+
+    def mesh_text(self, editor: Editor, indent: str, size: str = "") -> str:
+        """Returns the keyword for its mesh, in lines that fit."""
+        function, *args = (part.replace("{size}", size) for part in self.mesh)
+        if not args:
+            return f"mesh={function}"
+        return editor.folded_call(f"mesh={function}", args, indent, len(indent) + 1)
+
+    def size(self, names: Sequence[str] | None) -> str:
+        """Returns how many shards the arguments of these names have, ``*args`` without them."""
+        layout = self.known_layout
+        if names is None:
+            given = "(args, kwargs)" if self.takes_keywords else "args"
+            found: tuple[str, int] | None = _first_mapped(given, layout.in_axes, self.axis)
+        else:
+            own = self.function.parameters if self.function is not None else None
+            for position, name in enumerate(names):
+                axis = None if position in layout.static else layout.in_axes_of(position)
+                found = _first_mapped(name, axis, self.axis)
+                is_array = own is not None and position < len(own)
+                if is_array and self.function.is_array(own[position]) and type(axis) is int:  # type: ignore[union-attr, index]
+                    return f"{name}.shape[{axis}]" if axis else f"len({name})"
+                if found is not None:
+                    break
+        if found is None:
+            # Each device does the same.
+            return "jax.device_count()"
+        leaf = f"jax.tree.leaves({found[0]})[0]"
+        return f"{leaf}.shape[{found[1]}]" if found[1] else f"len({leaf})"
 
     @property
     def _is_in_loop(self) -> bool:
@@ -191,7 +255,7 @@ class Use:
             ast.dump(part.value)
             for other in self.module.project.modules.values()
             if other is not None
-            for part in ast.walk(other.source.tree)
+            for part in other.nodes
             if isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None
             for target in (part.targets if isinstance(part, ast.Assign) else [part.target])
             if name in (getattr(target, "id", ""), getattr(target, "attr", ""))
@@ -207,10 +271,28 @@ class Use:
     def is_called_by_keyword(self) -> bool:
         return specs.has_keyword_calls(self.module, self.site)
 
+    @functools.cached_property
+    def takes_keywords(self) -> bool:
+        """Whether its calls have keywords that are no known positions, all with a leading axis."""
+        is_any = self.is_called_by_keyword and self.known_layout.is_leading
+        return is_any and not self.can_name_all
+
+    @functools.cached_property
+    def can_name_all(self) -> bool:
+        """Whether each call gives every argument, by position or by its name."""
+        names = self.names
+        return names is not None and all(
+            None not in {keyword.arg for keyword in call.keywords}
+            and len(call.args) + len(call.keywords) + self.is_method == len(names)
+            and {keyword.arg for keyword in call.keywords} <= set(names)
+            for _, call in map_calls(self.module, self.site)
+        )
+
     @property
     def needs_names(self) -> bool:
         """Whether its arguments are converted one by one, or not all of them go to shard_map."""
-        return not self.known_layout.is_leading or self.is_called_by_keyword
+        is_any = self.known_layout.is_leading and not self.is_called_by_keyword
+        return not (is_any or self.takes_keywords)
 
     @functools.cached_property
     def names(self) -> list[str] | None:
@@ -246,7 +328,8 @@ class Use:
     @functools.cached_property
     def is_made_again(self) -> bool:
         """Whether the same function is mapped there more than once."""
-        return may_be_remade(self.module, self.site, self.node)
+        is_again = self.site.is_called_at_once and self._is_in_loop
+        return is_again or may_be_remade(self.module, self.site, self.node)
 
     @functools.cached_property
     def is_in_f_string(self) -> bool:
@@ -302,6 +385,27 @@ class Use:
         return (
             call_tokens.comments_between(editor.source, call) if isinstance(call, ast.Call) else []
         )
+
+
+def is_literal(text: str) -> bool:
+    """Returns whether a text is a number, a string, or several in brackets."""
+    try:
+        ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def _first_mapped(text: str, axes: object, quoted: str) -> tuple[str, int] | None:
+    """Returns the first part of a tree that is mapped, and along which axis."""
+    if isinstance(axes, int):
+        return text, axes
+    pairs = axes.items() if isinstance(axes, dict) else enumerate(axes or ())  # type: ignore[arg-type, var-annotated]
+    for key, part in pairs:
+        found = _first_mapped(f"{text}[{specs.key_text(key, quoted)}]", part, quoted)
+        if found is not None:
+            return found
+    return None
 
 
 def _is_part(index: ast.expr) -> bool:

@@ -59,7 +59,7 @@ class AppliedFunctions(Flow):
             found |= more
 
     def _find_applied(self) -> None:
-        parts = [(module, each) for module in self.modules for each in ast.walk(module.source.tree)]
+        parts = [(module, each) for module in self.modules for each in module.nodes]
         for module, node in parts:
             for part in node.body if isinstance(node, ast.ClassDef) else ():
                 if isinstance(part, ast.FunctionDef):

@@ -319,7 +319,7 @@ class BatchFlow(AppliedFunctions):
             return OTHER
         reader = _READERS.get(type(node))
         if reader is not None:
-            return self._once(node, lambda: reader(self, module, node))
+            return self._once(node, reader, self, module, node)
         return super().value(module, node)
 
     def _binary(self, module: Module, node: ast.BinOp) -> Abstract:

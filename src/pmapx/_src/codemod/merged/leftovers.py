@@ -164,7 +164,7 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
 
 def _named(module: Module, name: str) -> Iterator[ast.AST]:
     """Gives what has the name of a function, or may."""
-    for node in ast.walk(module.source.tree):
+    for node in module.nodes:
         held = [getattr(node, field, "") for field in ("id", "attr", "value")]
         if name in held or (isinstance(node, ast.alias) and node.name == name):
             yield node

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -110,8 +112,7 @@ class _Judge:
             return self._site(group).made_at, NOT_SETTLED
         found = [(place, why) for each in group for place, why in each.reasons.items()]
         if not self._may_stack_again(group):
-            boundaries = (one for each in group for one in each.boundaries.values())
-            found += [(place, why) for _, place, why in boundaries]
+            found += [(place, why) for _, place, why in boundaries(group).values()]
         found += [self.passed_on[each] for each in group if each in self.passed_on]
         found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
         return found[0] if found else None
@@ -132,8 +133,7 @@ class _Judge:
         changes = (change for each in group for change in each.changes.values())
         # On some of the devices, how many there are is not seen where it is stacked again.
         is_on_all &= all(isinstance(c.devices, (ast.Call, type(None))) for c in changes)
-        count = len({node for each in group for node in each.boundaries})
-        return is_state and is_on_all and count <= MOST_BOUNDARIES
+        return is_state and is_on_all and len(boundaries(group)) <= MOST_BOUNDARIES
 
     def _site(self, group: list[Element]) -> Map:
         position = next(each.position for each in group if each.position is not None)
@@ -232,6 +232,38 @@ class _Judge:
         return self._proof.varying(each.module, functions, each.axis, arguments, rest)
 
 
+def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]:
+    """Returns the uses of a group that are not followed, as few as can be given a stacked copy.
+
+    A name that is used only so is stacked where it is assigned.
+    """
+    found = {node: one for each in group for node, one in each.boundaries.items()}
+    for node, (change, _, why) in list(found.items()):
+        if not isinstance(node, ast.Name) or node not in found:
+            continue
+        module = change.module
+        reaching = module.facts.definitions.reaching.get(node, ())
+        block = block_of(module, node)
+        uses = {
+            part
+            for part in ast.walk(block)
+            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
+        }
+        assigned = list(assigned_values(block, node.id))
+        is_one = len(list(reaching)) == len(assigned) == 1 and len(uses) > 1
+        source = assigned[0] if is_one else None
+        above = module.parent(source) if source is not None else None
+        is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
+        if source is not None and is_plain and isinstance(above.targets[0], ast.Name) and all(  # type: ignore[union-attr]
+            use in found for use in uses
+        ):  # fmt: skip
+            for use in uses:
+                del found[use]
+            one = Change(module, "stack", before_host(module, source), around="the code below")
+            found[source] = (one, module.place(source), why)
+    return found
+
+
 def _described(text: str | None, before: str) -> str:
     return f"{before}{text}" if text else ""
 
@@ -258,7 +290,7 @@ def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
     seen: dict[ast.AST, Change] = {}
     for each in group:
         seen.update(each.changes)
-        seen.update({node: change for node, (change, _, _) in each.boundaries.items()})
+    seen.update({node: change for node, (change, _, _) in boundaries(group).items()})
     decisions.changes += [(change, is_donated) for change in seen.values()]
 
 

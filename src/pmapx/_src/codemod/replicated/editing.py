@@ -29,6 +29,7 @@ def on_every_device(tree, devices=None, axis_name="rows"):
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
 '''
+LONGEST = 88
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
 _READING_OUTSIDE = ("jax.device_get", "numpy.")
@@ -55,8 +56,11 @@ def edits(
     changes = [change for change, _ in decisions.changes]
     for change in one_liners.in_makers(changes, maps.modules):
         made = _changed(change, is_donated.get(change.node, False), has_helper_function)
-        found.setdefault(change.module, []).extend(made)
-        gone.setdefault(change.module, set()).add(change.node)
+        of_file = found.setdefault(change.module, [])
+        # Two values that one statement takes stacked have one comment.
+        of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
+        if change.kept is not change.node:
+            gone.setdefault(change.module, set()).add(change.node)
         if change.kind == "place":
             placing.add(change.module)
     for change in merged:

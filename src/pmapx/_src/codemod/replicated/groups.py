@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
 
 WHOLE = -1
+# What these give depends on the devices that an array is on, which a stacked copy is not.
+PLACED = frozenset(
+    {
+        "addressable_data", "addressable_shards", "global_shards", "sharding", "device",
+        "device_buffer", "device_buffers", "is_fully_replicated", "is_fully_addressable",
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)

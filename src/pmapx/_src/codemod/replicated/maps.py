@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class, Mapped, Place, Value, constant, integers
+from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
 from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity
@@ -23,6 +23,11 @@ STATIC = "its static_broadcasted_argnums are not written out"
 DEVICES = "its devices are chosen by what it is mapped through"
 SEVERAL = "several functions are mapped here"
 CLASS_BODY = "it is mapped in the body of a class"
+
+
+_PLAIN_BASES = frozenset(
+    {"object", "ABC", "NamedTuple", "Protocol", "Generic", "Enum", "TypedDict"}
+)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -156,7 +161,7 @@ class Maps:
         self._classes = {
             node.name: node
             for module in self.modules
-            for node in ast.walk(module.source.tree)
+            for node in module.nodes
             if isinstance(node, ast.ClassDef)
         }
 
@@ -209,6 +214,19 @@ class Maps:
         ]
         return [held for held in known if held] or [each.function]
 
+    def takes_shard(self, module: Module, node: ast.Subscript) -> bool:
+        """Tells whether an index surely takes a shard, and not an item of a tuple."""
+        if self.evidence.takes_shard(module, node):
+            return True
+        indexing = module.facts.indexings.get(node)
+        is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
+        if is_sure and isinstance(node.value, ast.Name):
+            return True
+        # float(x[0]) would fail if x were a tuple of stacked arrays.
+        parent = module.parent(node)
+        called = parent.func if isinstance(parent, ast.Call) else None
+        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
+
     def family(self, module: Module, node: ast.ClassDef) -> str:
         """Returns the name of the first class that a class derives from, as far as it is known."""
         seen = {node.name}
@@ -219,6 +237,35 @@ class Maps:
                 return node.name
             seen.add(known[0])
             node = self._classes[known[0]]
+
+    def has_outside_base(self, node: ast.ClassDef) -> bool:
+        """Tells whether a class derives from one that is not of the program."""
+        waiting, seen = [node], {node.name}
+        while waiting:
+            for base in waiting.pop().bases:
+                name = getattr(base, "id", getattr(base, "attr", ""))
+                if name in self._classes and name not in seen:
+                    seen.add(name)
+                    waiting.append(self._classes[name])
+                elif name not in seen and name not in _PLAIN_BASES:
+                    return True
+        return False
+
+    def hands_on(self, node: ast.ClassDef) -> bool:
+        """Tells whether an object may have the attributes of another, by ``__getattr__``."""
+        waiting, seen = [node], {node.name}
+        while waiting:
+            each = waiting.pop()
+            if any(
+                isinstance(part, ast.FunctionDef)
+                and part.name in ("__getattr__", "__getattribute__")
+                for part in each.body
+            ):
+                return True
+            names = {getattr(base, "id", getattr(base, "attr", "")) for base in each.bases} - seen
+            seen |= names
+            waiting += [self._classes[name] for name in names if name in self._classes]
+        return False
 
     def family_of(self, cls: Class) -> str:
         """Returns the same for a class that was followed."""
@@ -277,6 +324,23 @@ class Maps:
         elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
         return seen
+
+
+def hands_on_name(module: Module, node: ast.Call) -> bool:
+    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
+
+    The name is written where the attribute is read, and that is followed there.
+    """
+    function = next(iter(module.functions_around(node)), None)
+    if not isinstance(function, ast.FunctionDef) or len(node.args) < 2:
+        return False
+    names = [each.arg for each in function.args.args]
+    return (
+        function.name in ("__getattr__", "__getattribute__")
+        and isinstance(module.parent(function), ast.ClassDef)
+        and isinstance(node.args[1], ast.Name)
+        and names[1:2] == [node.args[1].id]
+    )
 
 
 def _make(

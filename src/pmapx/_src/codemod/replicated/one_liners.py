@@ -75,7 +75,7 @@ def _uses(function: Function, modules: Sequence[Module]) -> set[ast.AST]:
             if isinstance(call, ast.Call)
             and any(isinstance(f, Function) and f.node is function.node for f in callees)
         }
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes:
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name == function.name or node in called:
                 found.add(called.get(node, node))

@@ -12,6 +12,7 @@ from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped,
 from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
+    PLACED,
     WHOLE,
     Abstract,
     Change,
@@ -24,7 +25,7 @@ from pmapx._src.codemod.replicated.groups import (
     refs,
 )
 from pmapx._src.codemod.replicated.keywords import keywords_in_order
-from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
@@ -155,8 +156,10 @@ class StackedCalls(StackedValues):
             return OTHER
         if function.attr in ("replace", "_replace") and not base.is_leaf:
             return self.graph.joined([base, *held], module.place(node)) or OTHER
-        for each in (base, *held):
-            self.escape(each, module, node, f"its {function.attr}(...) is called")
+        why = f"its {function.attr}(...) is called"
+        self.escape(base, module, node if function.attr in PLACED else function.value, why)
+        for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
+            self.escape(self.value(module, arg), module, arg, why)
         return OTHER
 
     def _arguments(self, module: Module, node: ast.Call) -> list[Abstract]:
@@ -170,13 +173,15 @@ class StackedCalls(StackedValues):
         if called == {"builtins.dict"} and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
-        if called <= _BY_NAME and only is not None:
-            self.escape_attributes(module, only, node)
+        if called <= _BY_NAME and only is not None and not hands_on_name(module, node):
+            name = node.args[1] if len(node.args) > 1 else None
+            written = name.value if isinstance(name, ast.Constant) else None
+            self.escape_attributes(module, only, node, written)
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:
                 return Ref(base.element)
-            self.escape(base, module, node, "an attribute of it is read")
+            self.escape(base, module, only, "an attribute of it is read")
             return OTHER
         if called & copies.MAKERS and only is not None:
             return self._made(module, node, only, node.args[1] if len(node.args) > 1 else None)
@@ -308,7 +313,7 @@ class StackedCalls(StackedValues):
 
     def _keyword(self, module: Module, each: Map, keyword: ast.keyword) -> None:
         held = self.value(module, keyword.value)
-        self.escape(held, module, keyword.value, "it is passed by keyword")
+        self.escape(held, module, keyword, "it is passed by keyword")
         index = each.index_of(keyword.arg) if keyword.arg is not None else None
         if index is not None and index not in each.static:
             self._argument(module, each, index, held, keyword.value)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.replicated.groups import (
@@ -65,6 +66,8 @@ class Flow(StackedCalls):
         super().__init__(modules, maps)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
+        # The bindings of each module outside of traced functions.
+        self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
 
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""
@@ -76,6 +79,7 @@ class Flow(StackedCalls):
             for module in self.modules:
                 self._statements(module, module.source.tree.body)
                 self._bindings(module)
+                self._tables(module)
             is_new = self._connect()
             if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
@@ -149,7 +153,9 @@ class Flow(StackedCalls):
                 self._statement(module, part)
 
     def _statement(self, module: Module, node: ast.AST) -> None:
-        for field, held in ast.iter_fields(node):
+        for field, held in node.__dict__.items():
+            if not isinstance(held, (list, ast.AST)):
+                continue
             why = _USES.get((type(node), field))  # type: ignore[arg-type]
             if why is None and field in _PASSED_OVER:
                 continue
@@ -162,10 +168,30 @@ class Flow(StackedCalls):
                 elif isinstance(part, ast.AST):
                     self._statements(module, [part])
 
-    def _bindings(self, module: Module) -> None:
-        for target, definition in module.facts.definitions.assigned.items():
-            if self.is_traced(module, target) or isinstance(target, ast.arg):
+    def _tables(self, module: Module) -> None:
+        """Notes attributes whose names are listed in a class that derives from one outside.
+
+        ``CHECKPOINT_ATTRS = {"_params": "params"}`` is for code that reads and sets them so.
+        """
+        for cls in ast.walk(module.source.tree):
+            if not isinstance(cls, ast.ClassDef) or not self.maps.has_outside_base(cls):
                 continue
+            tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+            family = self.maps.family(module, cls)
+            for part in (part for table in tables for part in ast.walk(table)):
+                name = part.value if isinstance(part, ast.Constant) else None
+                for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]
+                    why = "its name is in a table, for code that is not seen"
+                    self.escape(self.defined(each), module, part, why)
+
+    def _bindings(self, module: Module) -> None:
+        if module not in self._bound:
+            self._bound[module] = [
+                (target, definition)
+                for target, definition in module.facts.definitions.assigned.items()
+                if not isinstance(target, ast.arg) and not self.is_traced(module, target)
+            ]
+        for target, definition in self._bound[module]:
             held = self.defined(definition)
             if isinstance(target, ast.Attribute):
                 own = self._own_class(module, target)

@@ -12,13 +12,16 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pmapx._src.analysis import known_names
+from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Confidence, Instance, Named, Place
+from pmapx._src.analysis.values import Instance, Named, Place
+from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated.groups import (
+    MIXED,
     NOTHING,
     OTHER,
+    PLACED,
     Abstract,
     Change,
     Graph,
@@ -26,6 +29,7 @@ from pmapx._src.codemod.replicated.groups import (
     Pairs,
     Parts,
     Ref,
+    has_other,
     refs,
 )
 from pmapx._src.codemod.replicated.maps import Maps
@@ -45,14 +49,17 @@ class StackedValues(abc.ABC):
         self.modules = modules
         self.maps = maps
         self.graph = Graph()
-        project = modules[0].project if modules else None
-        self._traced = set() if project is None else {*project.mapped, *project.jitted}
+        projects = [module.project for module in modules[:1]]
+        self._traced = {node for each in projects for node in (*each.mapped, *each.jitted)}
         self._values: dict[object, Abstract] = {}
         # The nodes of functions that are traced.
         self._nodes_of: dict[ast.AST, set[ast.AST]] = {}
         # Of the round before: what a value is that depends on itself.
         self._before: dict[object, Abstract] = {}
         self._attributes, self._set_somewhere = self._find_attributes()
+        self._attributes_named: dict[str, list[Definition]] = {}
+        for (_, name), definitions in self._attributes.items():
+            self._attributes_named.setdefault(name, []).extend(definitions)
 
     def _find_attributes(self) -> tuple[dict[tuple[str, str], list[Definition]], set[str]]:
         """Returns what sets the attributes of each class, and attributes set of unknown objects."""
@@ -77,10 +84,16 @@ class StackedValues(abc.ABC):
 
     def is_traced(self, module: Module, node: ast.AST) -> bool:
         """Tells whether a node is in a function that is traced, where no device axis is seen."""
-        return any(function in self._traced for function in module.functions_around(node))
+        return not self._traced.isdisjoint(module.functions_around(node))
 
     def escape(self, held: Abstract, module: Module, node: ast.AST, why: str) -> None:
-        """Notes that a value goes where it is not followed, so that its group stays stacked."""
+        """Notes that a value goes where it is not followed: its group stays stacked.
+
+        Unless the node is the value, and nothing else: then it could be given a stacked copy.
+        """
+        if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
+            self._boundary(module, node, held, why, "the code here")  # type: ignore[arg-type]
+            return
         for ref in refs(held):
             ref.element.reasons.setdefault(module.place(node), why)
 
@@ -96,10 +109,23 @@ class StackedValues(abc.ABC):
             return
         inner = node.value if isinstance(node, ast.Starred) else node
         held = self.value(module, inner)
-        if not isinstance(held, Ref) or inner is not node or self.is_traced(module, node):
+        if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
+            self._boundary(module, node, held, why, taker)
+        else:
             self.escape(held, module, node, why)
-            return
-        change = Change(module, "stack", node, around=taker)
+
+    def _may_be_stacked_again(self, module: Module, node: ast.AST, held: Ref) -> bool:
+        if self._values.get(node) is not held or self.is_traced(module, node):
+            return False
+        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return False
+        # In the text of an f-string, a lambda cannot be written.
+        while isinstance(node, (ast.expr, ast.keyword)) and not isinstance(node, ast.JoinedStr):
+            node = module.parent(node)
+        return not isinstance(node, ast.JoinedStr)
+
+    def _boundary(self, module: Module, node: ast.expr, held: Ref, why: str, taker: str) -> None:
+        change = Change(module, "stack", before_host(module, node), around=taker)
         held.element.boundaries[node] = (change, module.place(node), why)
 
     def use_all(self, module: Module, node: ast.AST) -> Abstract:
@@ -114,17 +140,19 @@ class StackedValues(abc.ABC):
     def value(self, module: Module, node: ast.expr) -> Abstract:
         """Returns what an expression is, and notes what is done in it."""
         reader = _READERS.get(type(node), StackedValues.use_all)
-        return self._once(node, lambda: reader(self, module, node))
+        return self._once(node, reader, self, module, node)
 
-    def _once(self, key: object, compute: Callable[[], Abstract]) -> Abstract:
-        if key not in self._values:
-            self._values[key] = self._before.get(key, NOTHING)
-            self._values[key] = compute()
-        return self._values[key]
+    def _once(self, key: object, compute: Callable[..., Abstract], *given: object) -> Abstract:
+        values = self._values
+        if key in values:
+            return values[key]
+        values[key] = self._before.get(key, NOTHING)
+        held = values[key] = compute(*given)
+        return held
 
     def defined(self, definition: Definition) -> Abstract:
         """Returns what a binding gives its target."""
-        return self._once(definition, lambda: self._define(definition))
+        return self._once(definition, self._define, definition)
 
     def _define(self, definition: Definition) -> Abstract:
         module, node, source = definition.module, definition.node, definition.source
@@ -175,6 +203,9 @@ class StackedValues(abc.ABC):
 
     def _all_defined(self, found: Iterable[Definition], module: Module, node: ast.AST) -> Abstract:
         """Returns what a name or attribute is that any of these bindings may have set."""
+        found = tuple(found)
+        if len(found) == 1:
+            return self.defined(found[0])
         ordered = sorted(found, key=lambda each: (each.module.path, *_position(each.node)))
         return self._merged((self.defined(each) for each in ordered), module, node)
 
@@ -214,6 +245,8 @@ class StackedValues(abc.ABC):
         """Returns the classes that an object may be of, none if that is not known."""
         holders = module.facts.holders.get(node, frozenset())
         objects = [fact for fact in holders if isinstance(fact, Instance)]
+        if any(self.maps.hands_on(fact.cls.node) for fact in objects):
+            return []
         return sorted({self.maps.family_of(fact.cls) for fact in objects})
 
     def _attribute_of(self, family: str, name: str, module: Module, node: ast.AST) -> Abstract:
@@ -224,16 +257,22 @@ class StackedValues(abc.ABC):
         # An object that is not known may be one of these.
         return self._merged([held, OTHER], module, node) if name in self._set_somewhere else held
 
-    def escape_attributes(self, module: Module, node: ast.expr, at: ast.AST) -> None:
-        """Notes that attributes of an object are read or set by names that are not followed."""
+    def escape_attributes(
+        self, module: Module, node: ast.expr, at: ast.AST, only: object = None
+    ) -> None:
+        """Notes that attributes of an object are read or set by names that are not followed.
+
+        ``only`` is the name, where that is written out.
+        """
         around = [module.parent(each) for each in module.functions_around(node)]
         classes = [each for each in around if isinstance(each, ast.ClassDef)]
         is_self = isinstance(node, ast.Name) and node.id == "self" and bool(classes)
         families = (
             [self.maps.family(module, classes[0])] if is_self else self._families_of(module, node)
         )
-        for (family, _), definitions in self._attributes.items():
-            for each in definitions if not families or family in families else ():
+        for (family, name), definitions in self._attributes.items():
+            is_meant = (not families or family in families) and only in (None, name)
+            for each in definitions if is_meant else ():
                 self.escape(self.defined(each), module, at, "it may be read here, by its name")
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
@@ -244,14 +283,18 @@ class StackedValues(abc.ABC):
             reaching = module.facts.definitions.reaching.get(node)
             if reaching:
                 return self._all_defined(reaching, module, node)
-            return self._attribute_of(self.maps.family(module, cls), node.attr, module, node)
+            family = self.maps.family(module, cls)
+            if (family, node.attr) not in self._attributes and self.maps.hands_on(cls):
+                return self._of_any(module, node)
+            return self._attribute_of(family, node.attr, module, node)
         base = self.value(module, node.value)
         if isinstance(base, Ref):
             if node.attr in _HARMLESS:
                 return OTHER
             if node.attr not in _OF_ARRAYS:
                 return self._part_of(base)
-        self.escape(base, module, node, f"its {node.attr} is read")
+        at = node if node.attr in PLACED else node.value
+        self.escape(base, module, at, f"its {node.attr} is read")
         return OTHER if isinstance(base, Ref) else self._of_object(module, node)
 
     def _of_object(self, module: Module, node: ast.Attribute) -> Abstract:
@@ -259,12 +302,14 @@ class StackedValues(abc.ABC):
         if families:
             found = [self._attribute_of(each, node.attr, module, node) for each in families]
             return self._merged(found, module, node)
+        return self._of_any(module, node)
+
+    def _of_any(self, module: Module, node: ast.Attribute) -> Abstract:
         # Whose attribute it is, is not known: it may be any object's.
-        for (_, name), definitions in self._attributes.items():
-            if name == node.attr and not self._is_library(module, node.value):
-                for each in definitions:
-                    why = "it may be read here, through an object"
-                    self.escape(self.defined(each), module, node, why)
+        found = self._attributes_named.get(node.attr, ())
+        for each in found if found and not self._is_library(module, node.value) else ():
+            why = "it may be read here, through an object"
+            self.escape(self.defined(each), module, node, why)
         return OTHER
 
     def _is_library(self, module: Module, node: ast.expr) -> bool:
@@ -288,27 +333,15 @@ class StackedValues(abc.ABC):
             return self._part_of(base)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
-        elif not self._takes_shard(module, node, base):
+        elif not base.is_leaf and not self.maps.takes_shard(module, node):
             why = "the index may choose from a tuple: the run did not get here"
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:
             base.element.changes[node] = Change(module, "index", node)
             return OTHER
-        self.escape(base, module, node, why)
+        self.escape(base, module, node.value, why)
         return OTHER
-
-    def _takes_shard(self, module: Module, node: ast.Subscript, base: Ref) -> bool:
-        if base.is_leaf or self.maps.evidence.takes_shard(module, node):
-            return True
-        indexing = module.facts.indexings.get(node)
-        is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
-        if is_sure and isinstance(node.value, ast.Name):
-            return True
-        # float(x[0]) would fail if x were a tuple of stacked arrays.
-        parent = module.parent(node)
-        called = parent.func if isinstance(parent, ast.Call) else None
-        return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
     def _constant(self, module: Module, node: ast.Constant) -> Abstract:
         return NOTHING if node.value is None else OTHER
@@ -324,6 +357,10 @@ class StackedValues(abc.ABC):
             if key is not None:
                 self.escape(self.value(module, key), module, key, "it is a key")
         held = [self.value(module, item) for item in node.values]
+        if any(map(has_other, held)):
+            for item in node.values:
+                self.hand_over(module, item, MIXED, "the dict")
+            return OTHER
         return self.graph.joined(held, module.place(node)) or OTHER
 
     def condition(self, module: Module, node: ast.expr) -> None:
@@ -343,7 +380,7 @@ class StackedValues(abc.ABC):
         for part in (node.left, *node.comparators):
             held = self.value(module, part)
             if not is_identity:
-                self.escape(held, module, node, "it is compared")
+                self.escape(held, module, part, "it is compared")
         return OTHER
 
     def _namedexpr(self, module: Module, node: ast.NamedExpr) -> Abstract:
@@ -359,7 +396,7 @@ class StackedValues(abc.ABC):
     def read_traced(self, module: Module, function: Function) -> None:
         """Looks for values of the program around that a traced function takes in."""
         if function not in self._nodes_of:
-            self._nodes_of[function] = set(ast.walk(function))
+            self._nodes_of[function] = set(syntax.walk(function))
         inside = self._nodes_of[function]
         why = "a function that is traced takes it in from around it"
         for part in inside:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
-from pmapx._src.codemod.replicated import decisions, editing, naming
+from pmapx._src.codemod.replicated import decisions, editing, restored
 from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
-from pmapx._src.codemod.replicated.groups import Position
-from pmapx._src.codemod.replicated.maps import Maps, SiteKey
+from pmapx._src.codemod.replicated.groups import WHOLE, Position
+from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.rewriting.edits import Edit, applied
 
-__all__ = ["Gain", "Restyled", "Stay", "restyle"]
+__all__ = ["Gain", "NamingError", "Restyled", "Stay", "restyle"]
 
 # A value is followed through calls and bindings in one go, however many these are.
 DEEPEST = 8000
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
+
+
+class NamingError(ValueError):
+    """A name that leads to no pmapped function, argument or result."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,10 +118,11 @@ def _restyle(
                 each.obstacle = each.obstacle or reason
         if not each.obstacle and _is_taken(each.module):
             each.obstacle = TAKEN
-    positions = naming.positions(maps, named)
+    positions = _named(maps, named)
     flow = Flow(modules, maps)
     flow.follow()
     decided = decisions.decide(flow, positions)
+    decided.changes += [(change, False) for change in restored.changes(flow)]
     merged = Merging()
     if merge is not None:
         merged = merge(modules, maps, decided.arguments, decided.results)
@@ -169,3 +175,46 @@ def _in_order(stays: Sequence[Stay]) -> list[Stay]:
 
 def _is_taken(module: Module) -> bool:
     return module.env.find(editing.HELPER) is not None and not editing.has_helper(module)
+
+
+def _named(maps: Maps, named: Iterable[str]) -> frozenset[Position]:
+    """Returns the arguments and results that names stand for.
+
+    ``train_step:state`` is the argument, ``train_step:return[1]`` the second result.
+
+    Raises:
+      NamingError: if there is no such function or argument; the message lists those there are.
+    """
+    known: dict[str, list[Map]] = {}
+    for each in maps:
+        known.setdefault(each.name, []).append(each)
+    found: set[Position] = set()
+    for text in named:
+        function, colon, argument = text.partition(":")
+        if not colon or not function or not argument:
+            raise NamingError(f"--replicated takes FUNCTION:ARGUMENT, not {text!r}")
+        if function in maps.through_wrappers:
+            # It stays as it is, and is reported with its reason.
+            continue
+        if function not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise NamingError(f"no pmapped function {function!r}; there are: {names}")
+        for each in known[function]:
+            found.add(_position(each, argument))
+    return frozenset(found)
+
+
+def _position(each: Map, argument: str) -> Position:
+    result = re.fullmatch(r"return(?:\[(\d+)\])?", argument)
+    arity = each.arity
+    count = 0 if arity is None or arity < 0 else arity
+    if result is not None:
+        index = WHOLE if result[1] is None else int(result[1])
+        if (index == WHOLE) == (count == 0) and index < count:
+            return Position.of(each.made_at, index, is_output=True)
+    names = each.parameters
+    if argument in names:
+        return Position.of(each.made_at, names.index(argument), is_output=False)
+    results = [f"return[{index}]" for index in range(count)] or ["return"]
+    known = ", ".join([*names, *results])
+    raise NamingError(f"{each.name} has no argument {argument!r}; it has: {known}")

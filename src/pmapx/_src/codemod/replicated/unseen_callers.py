@@ -34,7 +34,7 @@ def _imported_elsewhere(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 found = [(scope, ref.element) for one in bound for ref in refs(flow.defined(one))]
                 held.setdefault(name, []).extend(found)
     for module in flow.modules:
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes:
             name = ""
             if isinstance(node, ast.alias):
                 name = node.name
@@ -99,28 +99,30 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
 
 
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
-    """A function that is passed on may be called with anything."""
+    """A function that is passed on may be called with anything; what it returns is stacked."""
     concerned: dict[ast.AST, list[Element]] = {}
     for (function, _), passed in flow.passed.items():
         found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
         concerned.setdefault(function, []).extend(found)
     for module in flow.modules:
-        for function in ast.walk(module.source.tree):
+        for function in module.nodes:
             is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
             if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
             for held, statement in flow.returned(module, function):
-                found = [ref.element for ref in refs(held)]
-                concerned.setdefault(function, []).extend(found)
-                if function not in flow.called:
-                    reason = (module.place(statement), "it is returned to code that is not seen")
-                    yield from ((element, reason) for element in found)
+                if function in flow.called or statement.value is None:
+                    found = [ref.element for ref in refs(held)]
+                    concerned.setdefault(function, []).extend(found)
+                else:
+                    name = function.name  # type: ignore[attr-defined]
+                    why = "it is returned to code that is not seen"
+                    flow.hand_over(module, statement.value, why, f"what calls {name}")
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():
         if elements:
             by_name.setdefault(getattr(function, "name", ""), []).extend(elements)
     for module in flow.modules:
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes if by_name else ():
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name not in by_name or node in flow.resolved or _is_bound_here(node):
                 continue
@@ -144,7 +146,7 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
     uses = [
         (home, node)
         for home in flow.modules
-        for node in ast.walk(home.source.tree)
+        for node in home.nodes
         if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
         and not _is_bound_here(node)
     ]  # fmt: skip

@@ -168,7 +168,7 @@ def counted(shown: MigrationReport) -> LineCounts:
 
 
 class Replication:
-    """What the replicated style changes at each site of a migration."""
+    """What the replicated style and the jit form change at each site of a migration."""
 
     def __init__(self, done: Migration) -> None:
         self._outcomes = [
@@ -179,6 +179,7 @@ class Replication:
         ]
         self._replicated: dict[Place, list[str]] = {}
         self._stacked: dict[Place, list[tuple[str, str]]] = {}
+        self._forms = {(each.place.path, each.place.line): each.in_words for each in done.forms}
         for gain in done.gains:
             at = self._site_of(gain)
             if at is not None:
@@ -192,8 +193,10 @@ class Replication:
     def added(self, site: SiteReport, outcome: Outcome) -> SiteReport:
         if outcome not in self._outcomes:
             return site
+        form = self._forms.get((outcome.place.path, outcome.place.line), "")
         return dataclasses.replace(
             site,
+            note="; ".join(part for part in (site.note, form) if part),
             replicated=tuple(self._replicated.get(outcome.place, ())),
             stacked=tuple(self._stacked.get(outcome.place, ())),
         )

@@ -21,6 +21,8 @@ class Editor:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.edits: list[Edit] = []
+        # Names that edits bind.
+        self.new_names: set[str] = set()
 
     def text(self, place: Place) -> str:
         r"""Returns the text at a place, as edited so far, with ``\n`` at the end of lines."""
@@ -77,15 +79,61 @@ class Editor:
         text = self.source.line(line)
         return text[: len(text) - len(text.lstrip())]
 
+    def line_above(self, statement: ast.stmt) -> int:
+        """Returns the line of a statement, with the decorators and comments above it."""
+        decorators = getattr(statement, "decorator_list", ())
+        line = min([statement.lineno, *(each.lineno for each in decorators)])
+        indent = self.indent(line)
+        cell = self.source.cell_of(line)
+        while line > 1 and self.source.line(line - 1).startswith(f"{indent}#"):
+            if cell is not None and cell[1] == 1:
+                break
+            line -= 1
+            cell = self.source.cell_of(line)
+        return line
+
     def rest_of_line(self, place: Place) -> str:
         """Returns what follows a place on its last line, up to a comment."""
         return self.source.line(place.end_line)[place.end_column :].partition("  #")[0].rstrip()
 
+    @functools.cached_property
+    def is_filled(self) -> bool:
+        """Whether the file's calls fill their lines and end on the last, as yapf writes them."""
+        calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
+        ends = [
+            self.source.line(node.end_lineno).lstrip().startswith(")")
+            for node in calls
+            if node.end_lineno is not None and node.end_lineno > node.lineno
+        ]
+        return len(ends) > 2 and sum(ends) * 4 < len(ends)
+
+    @functools.cached_property
+    def hang(self) -> str:
+        """How much deeper the arguments of a call are than the line that it begins on."""
+        return self.step * 2 if self.is_filled and len(self.step) < 4 else self.step
+
     def call(self, function: str, args: Sequence[str], indent: str, last: str = "") -> str:
         """Returns a call with an argument a line; ``last`` is a line that has its own comma."""
-        step = indent + self.step
+        step = indent + self.hang
+        if self.is_filled:
+            return self._filled_call(
+                function, [*args, *([last.partition(",")[0]] if last else [])], step
+            )
         lines = [f"{step}{arg},\n" for arg in args] + ([f"{step}{last}\n"] if last else [])
         return f"{function}(\n{''.join(lines)}{indent})"
+
+    def _filled_call(self, function: str, args: Sequence[str], step: str) -> str:
+        """Returns a call with as many arguments on a line as fit."""
+        lines = [""]
+        for arg in args:
+            first = arg.partition("\n")[0]
+            is_full = len(step) + len(lines[-1]) + len(f" {first},") > self.width
+            # What follows several lines begins a new one.
+            if lines[-1] and (is_full or "\n" in lines[-1]):
+                lines.append("")
+            lines[-1] += (" " if lines[-1] else "") + arg + ","
+        text = f"\n{step}".join(lines).removesuffix(",")
+        return f"{function}(\n{step}{text})"
 
     def folded_call(self, function: str, args: Sequence[str], indent: str, used: int) -> str:
         """Returns a call as formatters write it: on one line, with its arguments on the next one,
@@ -96,9 +144,9 @@ class Editor:
             return self.call(function, args, indent)
         if used + len(text) <= self.width:
             return text
-        step = indent + self.step
+        step = indent + self.hang
         inside = ", ".join(args)
-        if len(step) + len(inside) <= self.width:
+        if len(step) + len(inside) <= self.width and not self.is_filled:
             return f"{function}(\n{step}{inside}\n{indent})"
         return self.call(function, args, indent)
 

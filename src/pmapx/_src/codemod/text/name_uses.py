@@ -47,6 +47,6 @@ def name_uses(module: Module) -> NameUses:
     found = _KNOWN.get(module)
     if found is None:
         found = _KNOWN[module] = NameUses()
-        for node in ast.walk(module.source.tree):
+        for node in module.nodes:
             found.add(node)
     return found

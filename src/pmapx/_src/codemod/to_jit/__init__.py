@@ -3,8 +3,10 @@
 It starts from the global form, ``jax.jit`` of ``jax.shard_map``. ``conversion`` puts the rest
 together. ``runs`` runs the user's command on one version of the code. In the first run,
 ``map_listener`` asks ``batch_parallel`` about every mapped body, ``collective_calls`` notes which
-lines of the source call collectives, and ``samples`` keeps inputs and outputs, with random ones
-from ``drawn_inputs``. ``decisions`` reads what was found, ``candidates`` finds the maps in the
-source, ``site_edits`` and ``collective_edits`` write them as jitted functions. In the second run,
+lines of the source call collectives, ``samples`` keeps inputs and outputs, random ones too, and
+``costs`` what a call costs. ``decisions`` reads what was found for the maps that ``candidates``
+finds in the source, ``shared_code`` refuses those whose code another use needs as it is.
+``site_edits``, ``collective_edits`` and ``axis_arguments`` write the others. In the second run,
 ``jit_listener`` evaluates these on the same inputs, and ``agreement`` compares the outputs.
+``original_lines`` has the user's line numbers.
 """

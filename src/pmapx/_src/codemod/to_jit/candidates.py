@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.source.location import Place
@@ -23,6 +23,8 @@ class Candidate:
       jit: the call or decorator around it, as ``jax.jit`` or ``functools.partial(jax.jit, ...)``.
       function: the mapped function as an expression, or its definition below the decorators.
       obstacle: why it cannot be written as a jitted function, if so.
+      wrapper: the lambda that makes the map when it is traced, if there is one.
+      names: what that lambda passes to the map.
     """
 
     module: Module
@@ -30,6 +32,13 @@ class Candidate:
     jit: ast.expr
     function: ast.expr | ast.FunctionDef
     obstacle: str = ""
+    wrapper: ast.Lambda | None = None
+    names: Sequence[str] = ()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its mesh is made when it is traced."""
+        return self.wrapper is not None and not isinstance(self.option("mesh"), ast.Name)
 
     @property
     def place(self) -> Place:
@@ -75,24 +84,53 @@ def candidates(module: Module) -> Iterator[Candidate]:
             yield _other(module, node)
 
 
-def _decorator(module: Module, node: ast.Call, function: ast.FunctionDef) -> Candidate:
+def _decorator(module: Module, node: ast.expr, function: ast.FunctionDef) -> Candidate:
     above = function.decorator_list[: function.decorator_list.index(node)]
     jit = above[-1] if above else node
     is_partial = isinstance(jit, ast.Call) and bool(jit.args) and _is_jit(jit.args[0])
     why = "another decorator is below the map" if function.decorator_list[-1] is not node else ""
     if not (_is_jit(jit) or is_partial):
         why = "it is not jax.jit of the map alone"
-    return Candidate(module, node, jit, function, why)
+    mapped = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    return Candidate(module, mapped, jit, function, why)
 
 
 def _other(module: Module, node: ast.Call) -> Candidate:
-    """A map in another form, as one that a lambda makes when it is traced."""
-    mesh = next((each.value for each in node.keywords if each.arg == "mesh"), None)
-    is_late = isinstance(mesh, ast.Call) and any(
-        isinstance(each, ast.Lambda) for each in module.functions_around(node)
-    )
-    why = "its mesh is made while it is traced" if is_late else "it is not jax.jit of the map alone"
-    return Candidate(module, node, node, node.args[0] if node.args else node.func, why)
+    """A map that a lambda makes when it is traced, as for a late mesh or static arguments."""
+    call = module.parent(node)
+    outer = module.parent(call) if isinstance(call, ast.Call) and call.func is node else None
+    other = Candidate(module, node, node, node.func, "it is not jax.jit of the map alone")
+    if not isinstance(outer, ast.Lambda) or not node.args:
+        return other
+    assert isinstance(call, ast.Call)
+    names = [ast.unparse(arg) for arg in call.args]
+    function = _wrapped(node.args[0], outer)
+    above = module.parent(outer)
+    if isinstance(above, ast.Call) and _is_jit(above.func) and above.args == [outer]:
+        if function is None:
+            return dataclasses.replace(other, jit=above)
+        return Candidate(module, node, above, function, wrapper=outer, names=names)
+    definition = module.parent(above) if isinstance(above, ast.Lambda) else None
+    if isinstance(above, ast.Lambda) and isinstance(definition, ast.FunctionDef):
+        taken = [each.arg for each in above.args.args]
+        found = _decorator(module, above, definition)
+        if function is None or [ast.unparse(function)] != taken:
+            return dataclasses.replace(found, shard_map=node, obstacle=other.obstacle)
+        return dataclasses.replace(found, shard_map=node, wrapper=above, names=names)
+    return other
+
+
+def _wrapped(inner: ast.expr, outer: ast.Lambda) -> ast.expr | None:
+    """Returns the function that a lambda maps, if it passes on what it takes."""
+    if not isinstance(inner, ast.Lambda):
+        return inner
+    if outer.args.vararg is not None or not isinstance(inner.body, ast.Call):
+        return inner
+    taken = [each.arg for each in outer.args.args]
+    call = inner.body
+    if [ast.unparse(arg) for arg in call.args] == taken and not call.keywords:
+        return call.func
+    return inner if [each.arg for each in inner.args.args] == taken else None
 
 
 def _is_jit(node: ast.expr) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import os
 import tempfile
@@ -16,12 +15,18 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import ProofError
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.to_jit import axis_arguments, collective_edits, shared_code
+from pmapx._src.codemod.to_jit import (
+    axis_arguments,
+    collective_edits,
+    costs,
+    shared_code,
+    site_edits,
+)
 from pmapx._src.codemod.to_jit.candidates import candidates
-from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions
+from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
+from pmapx._src.codemod.to_jit.original_lines import OriginalLines
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
-from pmapx._src.codemod.to_jit.site_names import site_name
 from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.rewrite import Rewriting, broken
 from pmapx._src.emitted.functions import Manner
@@ -33,6 +38,7 @@ from pmapx._src.verify.uses import uses_below
 from pmapx._src.watch import record_files
 
 _MAPS = "pmapx._src.codemod.to_jit.map_listener:start"
+_AUTO, _EXPLICIT = b"jax.sharding.AxisType.Auto", b"jax.sharding.AxisType.Explicit"
 _JITS = "pmapx._src.codemod.to_jit.jit_listener:start"
 
 
@@ -46,6 +52,7 @@ class Form:
       reason: why it keeps ``jax.shard_map``; empty: it is a jitted function.
       detail: how it was compared.
       replaced: what became of each collective that it reaches.
+      notes: what a call costs in both forms, and why its mesh has no Explicit axes.
     """
 
     place: Place
@@ -53,10 +60,20 @@ class Form:
     reason: str = ""
     detail: str = ""
     replaced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """The form, and why it has it."""
+        return f"keeps shard_map: {self.reason}" if self.reason else f"jit: {self.detail}"
 
 
 def convert(
-    paths: Sequence[str], exclude: Sequence[str], files: Sequence[Rewriting], command: Command
+    paths: Sequence[str],
+    exclude: Sequence[str],
+    files: Sequence[Rewriting],
+    command: Command,
+    mesh: str = "auto",
 ) -> tuple[list[Rewriting], list[Form]]:
     """Returns files in the global form with the maps that are batch-parallel as jitted functions.
 
@@ -82,24 +99,23 @@ def convert(
         program = _Program(paths, exclude, texts)
         found = [each for module in program.modules for each in candidates(module)]
         made = decisions(found, records, tree, command.root)
-        after: dict[str, bytes]
+        for each in made:
+            is_asked = each.is_constrained and not each.reasons
+            why = site_edits.obstacle(each.candidate) if is_asked else ""
+            if why:
+                each.refuse(f"its arguments cannot be sharded where it is defined: {why}")
+        holds = functools.partial(_holds, command, run, texts, first, kept)
         while True:
             shared_code.refuse_conflicts(made, program.modules)
             axis_arguments.refuse_unknown(made, program.modules)
             chosen = [each for each in made if not each.reasons]
-            if not chosen:
-                after = {}
-                break
             after, sites = program.written(chosen, command.root)
-            if _holds(command, run, chosen, {**texts, **after}, sites, first, kept):
+            if not chosen or holds(chosen, sites, after):
                 break
-    by_path = {os.path.realpath(file.path): file for file in files}
-    forms = []
-    for each in made:
-        place = each.candidate.place
-        file = by_path.get(os.path.realpath(place.path))
-        maps = [d.candidate.place for d in made if d.candidate.place.path == place.path]
-        forms.append(_form(each, place if file is None else _original(place, file, maps)))
+        if chosen and mesh == "explicit":
+            after = _explicit(made, sites, after, holds)
+    lines = OriginalLines(files, [each.candidate.place for each in made])
+    forms = [_form(each, lines) for each in made]
     forms.sort(key=lambda form: (form.place.path, starts(form.place)))
     rewritten = [
         dataclasses.replace(file, after=after.get(os.path.realpath(file.path), file.after))
@@ -117,15 +133,16 @@ def convert(
 def _holds(
     command: Command,
     run: Callable[..., Any],
-    chosen: Sequence[Decision],
     texts: Mapping[str, bytes],
-    sites: Sequence[Mapping[str, Any]],
     first: Path,
     kept: str,
+    chosen: Sequence[Decision],
+    sites: Sequence[Mapping[str, Any]],
+    after: Mapping[str, bytes],
 ) -> bool:
     """Runs a version; refuses the maps that differ in it, and returns whether there are none."""
     with tempfile.TemporaryDirectory(prefix="jit-", dir=kept) as folder:
-        changed = {Path(path): data for path, data in texts.items()}
+        changed = {Path(path): data for path, data in {**texts, **after}.items()}
         settings = {"sites": sites, "samples": str(first)}
         with run("jit", _JITS, changed, settings, Path(folder)) as (status, output, _):
             failure = command.failure(status, output)
@@ -148,10 +165,48 @@ def _holds(
     return not any(decision.reasons for decision in chosen)
 
 
-def _form(decision: Decision, place: Place) -> Form:
-    name = decision.name
+def _explicit(
+    made: Sequence[Decision],
+    sites: Sequence[Mapping[str, Any]],
+    after: dict[str, bytes],
+    holds: Callable[..., bool],
+) -> dict[str, bytes]:
+    """Returns the files with Explicit mesh axes if JAX accepts all steps with them, or as they are.
+
+    With such axes a step fails where JAX would have to choose a sharding.
+    """
+    kept = [each for each in made if each.reasons]
+    if kept:
+        note = f"its mesh has Auto axes: {kept[0].name} keeps jax.shard_map"
+    else:
+        new = {path: data.replace(_AUTO, _EXPLICIT) for path, data in after.items()}
+        before, ours = [each.compared for each in made], [_cost(each) for each in made]
+        note = "its mesh has Auto axes: with Explicit ones, "
+        if holds(made, sites, new):
+            if not any(
+                costs.is_worse(_cost(each), old) for each, old in zip(made, ours, strict=True)
+            ):
+                return new
+            note += "a step sends more, or needs more memory"
+        else:
+            refused = next((each for each in made if each.reasons), made[0])
+            note += f"{refused.name} fails: {'; '.join(refused.reasons[:1])}"
+        for each, compared in zip(made, before, strict=True):
+            each.reasons, each.compared = [], compared
+    for each in made:
+        each.notes.append(note)
+    return after
+
+
+def _cost(decision: Decision) -> Mapping[str, Any]:
+    """Returns what a call costs with ``jax.jit``."""
+    return next((each["cost"] for each in decision.compared if each["cost"]), {})
+
+
+def _form(decision: Decision, lines: OriginalLines) -> Form:
+    place, name = lines.place(decision.candidate.place), decision.name
     if decision.reasons:
-        return Form(place, name, decision.reasons[0])
+        return Form(place, name, lines.text(decision.reasons[0]))
     compared = sum(each["compared"] for each in decision.compared)
     drawn = sum(each["drawn"] for each in decision.compared)
     drift: list[float] = max((r["drift"] for r in decision.compared), key=len, default=[])
@@ -159,31 +214,12 @@ def _form(decision: Decision, place: Place) -> Form:
     if len(drift) > 1:
         detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
     replaced = tuple(
-        f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}"
-        for each in decision.replaced.values()
+        lines.text(f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}")
+        for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    return Form(place, name, "", detail, replaced)
-
-
-def _original(place: Place, file: Rewriting, maps: Sequence[Place]) -> Place:
-    """Returns the use of pmap that became one of the maps of a file, if it is found."""
-    before, after = (
-        text.decode("utf-8", "replace").splitlines() for text in (file.before, file.after)
-    )
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for _, start, end, new_start, new_end in matcher.get_opcodes():
-        if not new_start < place.line <= new_end:
-            continue
-        uses = [each.place for each in file.outcomes if start < each.place.line <= end]
-        here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
-        if len(uses) == len(here):
-            return uses[here.index(place)]
-        if uses:
-            return uses[0]
-        line = min(start + place.line - new_start, max(end, start + 1))
-        return Place(place.path, line, place.column, line, place.column)
-    return place
+    notes = (*costs.in_words(_cost(decision), decision.cost), *decision.notes)
+    return Form(place, name, "", detail, replaced, notes)
 
 
 class _Program:
@@ -268,7 +304,7 @@ def _site(
     (span, *_) = sorted(decision.jit_spans)
     name = site_name(relative, span[1], span[2])
     for node in ast.walk(parsed.tree):  # type: ignore[union-attr]
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call | ast.Attribute):
             place = parsed.place(node)  # type: ignore[union-attr]
             if starts(origins.place(place)) == wanted and "jax.jit" in ast.unparse(node):
                 return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,8 +51,13 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       elsewhere: positions of arguments that come with another sharding.
-      sample_sites: what its samples are kept by.
+      jit_spans: where the jitted function around it is made.
       calls: how many calls gave samples.
+      has_keywords: whether a call passes arguments by keyword, for which jit has no shardings.
+      is_placed: whether all arguments come with the sharding of the map.
+      compared: what was compared in the run with ``jax.jit``, by process.
+      cost: what a call costs with ``jax.shard_map``.
+      notes: what else is to be said of it.
     """
 
     candidate: Candidate
@@ -63,7 +69,16 @@ class Decision:
     elsewhere: set[int] = dataclasses.field(default_factory=set)
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
     calls: int = 0
+    has_keywords: bool = False
+    is_placed: bool = True
     compared: Sequence[Mapping[str, Any]] = ()
+    cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether its arguments are sharded inside of it: jit cannot do that where it is made."""
+        return (self.candidate.is_late and not self.is_placed) or self.has_keywords
 
     @property
     def name(self) -> str:
@@ -72,6 +87,11 @@ class Decision:
     def refuse(self, why: str) -> None:
         if why not in self.reasons:
             self.reasons.append(why)
+
+
+def site_name(file: str, line: int, column: int) -> str:
+    """Returns what the samples of a place in the tree are kept by."""
+    return hashlib.blake2b(f"{file}:{line}:{column}".encode(), digest_size=8).hexdigest()
 
 
 def decisions(
@@ -114,11 +134,12 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             decision.refuse("another map is inside the same jitted function")
         if jit["problem"]:
             decision.refuse(jit["problem"])
-        if jit["has_keywords"]:
-            decision.refuse("it is called with keywords, for which jit has no in_shardings")
+        decision.has_keywords |= jit["has_keywords"]
+        decision.is_placed &= jit["is_placed"]
         decision.jit_spans.add((local(file), *jit["span"][1:]))
         decision.elsewhere |= set(jit["elsewhere"])
         decision.calls = max(decision.calls, jit["calls"])
+        decision.cost = jit["cost"]
 
 
 def _read_collectives(decision: Decision, record: Mapping[str, Any], local: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from pmapx._src.codemod.to_jit import agreement, samples
+from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.map_listener import several, with_static
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -32,6 +33,7 @@ class JitListener(Listener):
         self._samples = Path(settings["samples"])
         self._sites = settings["sites"]
         self._found: dict[str, dict[str, Any]] = {}
+        self._costs: dict[str, Costs] = {}
 
     def made(self, function: MadeFunction) -> bool:
         """Watches the functions that were maps."""
@@ -43,7 +45,7 @@ class JitListener(Listener):
             is_here = file == os.path.join(self._root, site["file"])
             if is_here and site["line"] <= line <= site["end_line"]:
                 new = {"site": site["name"], "calls": 0, "compared": 0, "drawn": 0, "worst": 0.0,
-                       "drift": [], "failure": ""}  # fmt: skip
+                       "drift": [], "failure": "", "cost": {}}  # fmt: skip
                 function.state = self._found.setdefault(site["name"], new)
                 return True
         return False
@@ -63,7 +65,11 @@ class JitListener(Listener):
             self._fail(state, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:300])
         finally:
             self.end()
-        result = call.run()
+        with self._costs[state["site"]].counted():
+            result = call.run()
+        where = [leaf.is_fully_replicated for leaf in jax.tree.leaves(result)]
+        if where != kept.samples[0].is_replicated:
+            self._fail(state, "a result has another sharding than the map's")
         own = [samples.on_host(leaf) for leaf in jax.tree.leaves(result)]
         expected = kept.samples[0].outputs
         state["drift"].append(agreement.relative(expected, own))
@@ -71,6 +77,8 @@ class JitListener(Listener):
         return result
 
     def _compare(self, call: Call, kept: samples.CallSamples, state: dict[str, Any]) -> None:
+        costs: Costs = self._costs.setdefault(state["site"], Costs())
+        state["cost"] = costs.record
         static = several(call.function.options.get("static_argnums"))
         leaves, tree = jax.tree.flatten(samples.dynamic(call.args, call.kwargs, static))
         for sample in kept.samples:
@@ -78,7 +86,11 @@ class JitListener(Listener):
                 return self._fail(state, "it takes other arguments than the map")
             given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
             args, kwargs = with_static(call.args, given, static)
-            result = call.target(*args, **kwargs)
+            with costs.counted():
+                result = call.target(*args, **kwargs)
+            if not state["compared"]:
+                given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
+                costs.audit(call.target, *with_static(call.args, given, static))
             paths, _ = jax.tree_util.tree_flatten_with_path(result)
             if len(paths) != len(sample.outputs):
                 return self._fail(state, "it returns another structure than the map")

@@ -6,6 +6,7 @@ a verdict when it is traced, and each call of the jitted function around it give
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -19,9 +20,9 @@ import numpy as np
 from pmapx._src.batch_parallel import verdict as verdicts
 from pmapx._src.batch_parallel.traces import PER_DEVICE
 from pmapx._src.codemod.to_jit import collective_calls, samples
-from pmapx._src.codemod.to_jit.drawn_inputs import drawn, rounded
-from pmapx._src.codemod.to_jit.samples import CallSamples, Sample
-from pmapx._src.codemod.to_jit.site_names import site_name
+from pmapx._src.codemod.to_jit.costs import Costs
+from pmapx._src.codemod.to_jit.decisions import site_name
+from pmapx._src.codemod.to_jit.samples import CallSamples, Sample, drawn, rounded
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -75,7 +76,10 @@ class MapListener(Listener):
             if not getattr(self._active, "is_asking", False):
                 self._active.is_asking = True
                 try:
-                    call.function.state.ask(call, self._root)
+                    with contextlib.ExitStack() as around:
+                        for jit in stack:
+                            around.enter_context(jit.costs.counted(-1))
+                        call.function.state.ask(call, self._root)
                 finally:
                     self._active.is_asking = False
                 self.end()
@@ -89,7 +93,8 @@ class MapListener(Listener):
         inputs = [samples.on_host(leaf) for leaf in jax.tree.leaves(before)]
         stack.append(jit)
         try:
-            result = call.run()
+            with jit.costs.counted():
+                result = call.run()
         finally:
             stack.pop()
         if jit.maps:
@@ -137,6 +142,9 @@ class _Jit:
         # Positions of arguments that come with another sharding than the map's.
         self.elsewhere: set[int] = set()
         self.has_keywords = False
+        # Whether all arguments come with the sharding of the map.
+        self.is_placed = True
+        self.costs = Costs()
 
     @property
     def record(self) -> dict[str, Any]:
@@ -147,6 +155,8 @@ class _Jit:
             "problem": self.problem,
             "elsewhere": sorted(self.elsewhere),
             "has_keywords": self.has_keywords,
+            "is_placed": self.is_placed,
+            "cost": self.costs.record,
         }
 
     def samples(self, call: Call, inputs: list[Any], result: Any, static: Any) -> CallSamples:
@@ -161,7 +171,9 @@ class _Jit:
         def outputs(data: list[Any]) -> list[Any]:
             given = jax.tree.unflatten(tree, map(samples.placed, data, leaves))
             args, kwargs = with_static(call.args, given, static)
-            return [samples.on_host(leaf) for leaf in jax.tree.leaves(call.target(*args, **kwargs))]
+            with self.costs.counted():
+                result = call.target(*args, **kwargs)
+            return [samples.on_host(leaf) for leaf in jax.tree.leaves(result)]
 
         def sample(data: list[Any], known: list[Any] | None, seed: int) -> Sample:
             made = outputs(data) if known is None else known
@@ -176,6 +188,10 @@ class _Jit:
             return Sample(known is None, data, made, noise)
 
         found = [sample(inputs, [samples.on_host(x) for x in jax.tree.leaves(result)], 0)]
+        found[0].is_replicated = [x.is_fully_replicated for x in jax.tree.leaves(result)]
+        if self.calls == 0:
+            given = jax.tree.unflatten(tree, map(samples.placed, inputs, leaves))
+            self.costs.audit(call.target, *with_static(call.args, given, static))
         for seed in range(1, DRAWN + 1) if self.calls == 0 and is_sharded else ():
             generator = np.random.default_rng(seed)
             data = [drawn(x, s, generator) for x, s in zip(inputs, is_sharded, strict=True)]
@@ -184,6 +200,7 @@ class _Jit:
 
     def _note_shardings(self, mapped: _Map, live: tuple[Any, Any]) -> None:
         if len(jax.tree.leaves(live[0])) != len(mapped.shardings):
+            self.is_placed = False
             return
         wanted = iter(mapped.shardings)
         for position, argument in enumerate(live[0]):
@@ -192,6 +209,7 @@ class _Jit:
                 is_placed = isinstance(leaf, jax.Array) and leaf.committed
                 if is_placed and not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                     self.elsewhere.add(position)
+                self.is_placed &= is_placed and position not in self.elsewhere
 
 
 class _Map:

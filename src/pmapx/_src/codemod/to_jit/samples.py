@@ -1,4 +1,4 @@
-"""Inputs and outputs of calls, kept on disk: one file for each call and process."""
+"""Inputs and outputs of calls, kept on disk, and random inputs like them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from pmapx._src.trees.checked_leaves import is_key
 
+Array = np.ndarray[Any, Any]
 Data = Any
 """A leaf on the host: an array, for an array of several processes a dict of its local shards by
 index, or an object that is no array."""
@@ -28,12 +29,14 @@ class Sample:
       inputs: the leaves of the arguments.
       outputs: the leaves of the result.
       noise: for each, the largest difference that rounding errors in the inputs make.
+      is_replicated: for each, whether it is replicated.
     """
 
     is_drawn: bool
     inputs: list[Data]
     outputs: list[Data]
     noise: list[float]
+    is_replicated: list[bool] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -106,14 +109,70 @@ def _key(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
-def parts(data: Data) -> list[np.ndarray[Any, Any]]:
+def parts(data: Data) -> list[Array]:
     """Returns the arrays of a leaf."""
     return list(data.values()) if isinstance(data, dict) else [np.asarray(data)]
 
 
-def changed(data: Data, change: Callable[[np.ndarray[Any, Any]], Any]) -> Data:
+def changed(data: Data, change: Callable[[Array], Any]) -> Data:
     """Returns a leaf with each of its arrays changed."""
     if isinstance(data, dict):
         return {key: change(part) for key, part in data.items()}
     new = change(np.asarray(data))
     return type(data)(new) if isinstance(data, int | float | bool) else new
+
+
+def drawn(data: Data, is_sharded: bool, generator: np.random.Generator) -> Data:
+    """Returns a random leaf in the range of a given one.
+
+    Batches are drawn anew; what is replicated is disturbed, as weights after some steps are.
+    """
+    if not isinstance(data, dict | np.ndarray | int | float | bool):
+        return data
+    return changed(data, lambda x: _drawn(x, is_sharded, generator))
+
+
+def _drawn(x: Array, is_sharded: bool, generator: np.random.Generator) -> Array:
+    if not x.size:
+        return x
+    if _is_float(x):
+        wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+        size = float(np.std(wide)) or float(np.max(np.abs(wide))) or 1.0
+        if not np.isfinite(size):
+            return x
+        noise = generator.standard_normal(x.shape) * size
+        new = (np.mean(wide) if is_sharded else wide) + noise * (1.0 if is_sharded else 0.1)
+        # Second moments and weights of examples stay positive.
+        is_positive = x.dtype.kind != "c" and bool((wide >= 0).all())
+        new = np.abs(new) if is_positive else new
+        return np.asarray(new.astype(x.dtype))
+    if not is_sharded:
+        return x
+    if x.dtype.kind == "b":
+        return np.asarray(generator.random(x.shape) < 0.5)
+    if x.dtype.kind in "iu":
+        low, high = int(x.min()), int(x.max())
+        return np.asarray(generator.integers(low, high, x.shape, x.dtype, endpoint=True))
+    return x
+
+
+def rounded(data: Data, epsilon: float, generator: np.random.Generator) -> Data:
+    """Returns a leaf with relative errors of the size of rounding errors."""
+    if not isinstance(data, dict | np.ndarray | float):
+        return data
+
+    def change(x: Array) -> Array:
+        if not _is_float(x):
+            return x
+        error = 1 + generator.choice([-1.0, 1.0], x.shape) * max(epsilon, _epsilon(x))
+        return np.asarray((x * error).astype(x.dtype))
+
+    return changed(data, change)
+
+
+def _is_float(x: Array) -> bool:
+    return x.dtype.kind in "fc" or "float" in x.dtype.name
+
+
+def _epsilon(x: Array) -> float:
+    return float(jnp.finfo(x.dtype).eps)

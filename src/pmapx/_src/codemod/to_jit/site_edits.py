@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Collection
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.to_jit.candidates import Candidate
@@ -19,6 +20,9 @@ _NAMES = {
     False: ("replicated", "replicated_sharding", "on_all_devices"),
     True: ("sharded", "batch_sharding", "over_batch"),
 }
+
+
+_CONSTRAINT = "jax.lax.with_sharding_constraint"
 
 
 @dataclasses.dataclass(eq=False)
@@ -42,27 +46,65 @@ class SiteEditor:
     def edit(self, decision: Decision) -> None:
         """Writes a map as a jitted function."""
         candidate, editor = decision.candidate, self.editor
-        options = [
-            f"in_shardings={self._in_shardings(candidate, decision.elsewhere)}",
-            f"out_shardings={self._shardings(candidate, candidate.option('out_specs'))}",
-        ]
-        jit = candidate.jit
+        jit, function = candidate.jit, candidate.function
+        text = "" if isinstance(function, ast.FunctionDef) else editor.text(
+            self.module.place(function)
+        )  # fmt: skip
+        if decision.is_constrained:
+            self._constrain(candidate)
+        options = []
+        if not (candidate.is_late or decision.is_constrained):
+            options = [
+                f"in_shardings={self._in_shardings(candidate, decision.elsewhere)}",
+                f"out_shardings={self._shardings(candidate, candidate.option('out_specs'))}",
+            ]
         keywords = jit.keywords if isinstance(jit, ast.Call) else []
         options += [f"{each.arg}={editor.text(self.module.place(each.value))}" for each in keywords]
         place = self.module.place(jit)
         indent = editor.indent(place.line)
         used = place.column + len(editor.rest_of_line(place))
-        if isinstance(candidate.function, ast.FunctionDef):
+        if not isinstance(function, ast.FunctionDef):
+            editor.replace(place, editor.folded_call("jax.jit", [text, *options], indent, used))
+            return
+        below = self.module.place(candidate.wrapper or candidate.shard_map)
+        if options:
             partial = "functools.partial"
             if isinstance(jit, ast.Call):
                 partial = editor.text(self.module.place(jit.func))
             self.needs_functools |= partial == "functools.partial"
             editor.replace(place, editor.folded_call(partial, ["jax.jit", *options], indent, used))
-            below = self.module.place(candidate.shard_map)
-            editor.edits.append(between(ends(place), ends(below)))
-            return
-        function = editor.text(self.module.place(candidate.function))
-        editor.replace(place, editor.folded_call("jax.jit", [function, *options], indent, used))
+        editor.edits.append(between(ends(place), ends(below)))
+
+    def _constrain(self, candidate: Candidate) -> None:
+        """Shards arguments inside the function, where the mesh can be made."""
+        editor, definition = self.editor, _definition(candidate)
+        mesh, specs = candidate.option("mesh"), candidate.option("in_specs")
+        assert mesh is not None
+        assert specs is not None
+        assert definition is not None
+        by_spec: dict[str, list[str]] = {}
+        for position, name in enumerate(_parameters(candidate, definition)):
+            each = specs.elts[position] if isinstance(specs, ast.Tuple) else specs
+            if isinstance(each, ast.Call) and each.args:
+                by_spec.setdefault(editor.text(self.module.place(each)), []).append(name)
+        first = _first_statement(definition)
+        indent = editor.indent(first.lineno)
+        text, lines = editor.text(self.module.place(mesh)), []
+        if isinstance(mesh, ast.Call):
+            args = [editor.text(place) for _, place in arguments(editor.source, mesh)]
+            given = [f"{k.arg}={editor.text(self.module.place(k.value))}" for k in mesh.keywords]
+            args = [*args[: len(mesh.args)], *given]
+            made = editor.folded_call(ast.unparse(mesh.func), args, indent, len(indent) + 7)
+            lines.append(f"{indent}mesh = {made}\n")
+            text = "mesh"
+        for spec, several in by_spec.items():
+            taken = ", ".join(several)
+            args = [f"({taken})" if len(several) > 1 else taken]
+            args.append(f"jax.NamedSharding({text}, {spec})")
+            used = len(f"{indent}{taken} = ")
+            constraint = editor.folded_call(_CONSTRAINT, args, indent, used)
+            lines.append(f"{indent}{taken} = {constraint}\n")
+        editor.insert(first.lineno, 0, "".join(lines))
 
     def finish(self) -> None:
         """Names the shardings below their meshes, and uses the names elsewhere."""
@@ -148,3 +190,53 @@ class SiteEditor:
                     self._homes.append(_Home(statement, mesh, scope))
                     return self._homes[-1]
         return None
+
+
+def obstacle(candidate: Candidate) -> str:
+    """Returns why a function cannot shard its arguments itself, if so."""
+    definition, specs = _definition(candidate), candidate.option("in_specs")
+    if definition is None:
+        return "its definition is a lambda, or is used elsewhere too"
+    names = _parameters(candidate, definition)
+    if not names or any(not name.isidentifier() for name in names):
+        return "the names of its arguments are not known"
+    if isinstance(specs, ast.Tuple) and len(specs.elts) != len(names):
+        return "its arguments and their specs are not as many"
+    given = specs.elts if isinstance(specs, ast.Tuple) else [specs] * len(names)
+    if any(not isinstance(each, ast.Call) for each in given):
+        return "its specs are trees"
+    if _first_statement(definition).lineno == definition.lineno:
+        return "its body is on one line"
+    if any(isinstance(each, ast.Name) and each.id == "mesh" for each in ast.walk(definition)):
+        return "it uses the name mesh"
+    return ""
+
+
+def _definition(candidate: Candidate) -> ast.FunctionDef | None:
+    """Returns the definition of the mapped function, if it is used for nothing else."""
+    function, module = candidate.function, candidate.module
+    if isinstance(function, ast.FunctionDef):
+        return function
+    name = ast.unparse(function).removeprefix("self.")
+    nodes = list(ast.walk(module.source.tree))
+    found = [each for each in nodes if isinstance(each, ast.FunctionDef) and each.name == name]
+    used = [
+        each
+        for each in nodes
+        if (isinstance(each, ast.Name) and each.id == name)
+        or (isinstance(each, ast.Attribute) and each.attr == name)
+    ]
+    return found[0] if len(found) == len(used) == 1 else None
+
+
+def _parameters(candidate: Candidate, definition: ast.FunctionDef) -> list[str]:
+    """Returns the names of what the map takes."""
+    if list(candidate.names) != ["*args"]:
+        return list(candidate.names)
+    names = [each.arg for each in definition.args.args]
+    return names[1:] if names[:1] == ["self"] else names
+
+
+def _first_statement(function: ast.FunctionDef) -> ast.stmt:
+    has_docstring = ast.get_docstring(function) is not None and len(function.body) > 1
+    return function.body[int(has_docstring)]

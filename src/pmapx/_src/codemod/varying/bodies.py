@@ -145,7 +145,9 @@ class Bodies(abc.ABC):
         if found is not None:
             vary(base, found)
         elif functions_in([held]):
-            raise NotFollowedError("a function that is stored", getattr(node, "lineno", 0))
+            if not isinstance(base, Table):
+                raise NotFollowedError("a function that is stored", getattr(node, "lineno", 0))
+            base.rest = held if base.rest is None else join(base.rest, held)
 
     def _assign(self, frame: Frame, node: ast.Assign) -> None:
         held = self.value(frame, node.value)

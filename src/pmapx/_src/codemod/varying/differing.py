@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Exported, Function
+from pmapx._src.analysis.values import Bound, Exported, Function, Named
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 
@@ -27,7 +28,8 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TRANSFORMS = frozenset(
     {
         "jit", "pmap", "vmap", "grad", "value_and_grad", "checkpoint", "remat", "partial", "scan",
-        "cond", "switch", "while_loop", "fori_loop", "tree_map", "map",
+        "cond", "switch", "while_loop", "fori_loop", "tree_map", "map", "isinstance", "issubclass",
+        "super",
     }
 )  # fmt: skip
 Tree = tuple[ast.AST, Module | None]
@@ -48,8 +50,11 @@ class Differing:
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
                     trees.append((source.tree, None))
-        self._names = _reaching(trees, mapped)
-        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees)
+        is_named = len(trees) > len(several) or any(
+            _PATTERN.search(module.source.text.encode("utf-8", "replace")) for module in several
+        )
+        self._names = _reaching(trees, mapped) if is_named else set()
+        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if self._names)
 
     @property
     def is_any(self) -> bool:
@@ -62,33 +67,92 @@ class Differing:
 
 def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
     """Returns the names of all definitions that lead to such a function, but through a map."""
-    mentioned: dict[str, set[str]] = {}
-    for tree, _ in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, _DEFINITIONS) and node.name not in mapped:
-                names = _names_in(node)
-                # What makes or calls maps is not called in a body.
-                if "pmap" not in names and not names & mapped:
-                    mentioned.setdefault(node.name, set()).update(names)
-    found: set[str] = set()
-    new = set(_WORDS)
-    while new:
-        new = {name for name, names in mentioned.items() if name not in found and names & new}
-        found |= new
-    return found
+    # By name, and the names that a file has for functions inside of functions.
+    named: dict[str, list[ast.AST]] = {}
+    inner: dict[tuple[ast.AST, str], list[ast.AST]] = {}
+    used: dict[ast.AST, set[str | ast.AST]] = {}
+    homes: dict[ast.AST, ast.AST] = {}
+    for tree, module in trees:
+        for node, is_inner in _definitions(tree):
+            found = _used_in(node, module)
+            names = {node.name, *(getattr(each, "name", each) for each in found)}
+            # What makes or calls maps is not called in a body.
+            if not names & {"pmap", *mapped}:
+                table: Any = inner if is_inner else named
+                table.setdefault((tree, node.name) if is_inner else node.name, []).append(node)
+                used[node], homes[node] = found, tree
+    users: dict[ast.AST, list[ast.AST]] = {}
+    for node, found in used.items():
+        for each in found:
+            several: Iterable[ast.AST] = (each,) if isinstance(each, ast.AST) else ()
+            if isinstance(each, str):
+                several = (*named.get(each, ()), *inner.get((homes[node], each), ()))
+            for definition in several:
+                users.setdefault(definition, []).append(node)
+    waiting = [node for node, found in used.items() if found & _WORDS]
+    reached = set(waiting)
+    while waiting:
+        new = [each for each in users.get(waiting.pop(), ()) if each not in reached]
+        reached.update(new)
+        waiting += new
+    return {node.name for node in reached}  # type: ignore[attr-defined]
 
 
-def _names_in(definition: ast.AST) -> set[str]:
-    """Returns the names that a definition uses itself; functions in it are definitions, too."""
-    found = set()
+def _definitions(tree: ast.AST) -> Iterator[tuple[Any, bool]]:
+    """Returns all definitions of a file, and whether each is inside a function."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_inner = waiting.pop()
+        if isinstance(node, _DEFINITIONS):
+            yield node, is_inner
+            # The methods of a class are reached through its objects, wherever it is.
+            is_inner = not isinstance(node, ast.ClassDef)
+        waiting += [(each, is_inner) for each in ast.iter_child_nodes(node)]
+
+
+def _used_in(definition: ast.AST, module: Module | None) -> set[str | ast.AST]:
+    """Returns what a definition uses itself: definitions, and names where it is not seen which.
+
+    Functions in it are definitions, too.
+    """
+    found: set[str | ast.AST] = set()
     is_class = isinstance(definition, ast.ClassDef)
-    waiting = list(ast.iter_child_nodes(definition))
+    waiting = _parts(definition)
     while waiting:
         node = waiting.pop()
+        if isinstance(node, _DEFINITIONS) and not is_class:
+            continue
+        called = _called(node, module) if isinstance(node, ast.Call) else None
+        if called is not None and isinstance(node, ast.Call):
+            found |= called
+            waiting += [*node.args, *node.keywords]
+            continue
         found.add(_name(node))
-        if is_class or not isinstance(node, _DEFINITIONS):
-            waiting += ast.iter_child_nodes(node)
+        waiting += _parts(node)
     return found - {""}
+
+
+def _parts(node: ast.AST) -> list[ast.AST]:
+    """Returns the nodes in a node, without its annotations."""
+    return [
+        part
+        for field, held in ast.iter_fields(node)
+        if field not in ("annotation", "returns")
+        for part in (held if isinstance(held, list) else [held])
+        if isinstance(part, ast.AST)
+    ]
+
+
+def _called(call: ast.Call, module: Module | None) -> set[str | ast.AST] | None:
+    """Returns the definition that a call surely calls, none of a library's; None if not known."""
+    callees = list(module.facts.callees.get(call, ())) if module is not None else []
+    if callees and all(isinstance(fact, Named) for fact in callees):
+        leaves = {fact.name.rpartition(".")[2] for fact in callees if isinstance(fact, Named)}
+        return {name for name in leaves if name in _WORDS or name == "pmap"}
+    if len(callees) == 1 and isinstance(callees[0], Function):
+        function = callees[0]
+        return {function.node} if function.name == _name(call.func) else None
+    return None
 
 
 def _name(node: ast.AST) -> str:
@@ -100,19 +164,26 @@ def _name(node: ast.AST) -> str:
 def _is_value(tree: Tree, names: Set[str]) -> bool:
     """Tells whether any of the functions is used other than by a call or a transformation."""
     followed: set[int] = set()
-    for node in ast.walk(tree[0]):
-        if isinstance(node, ast.Call):
+    waiting = [tree[0]]
+    held: list[ast.AST] = []
+    while waiting:
+        node = waiting.pop()
+        waiting += _parts(node)
+        held += [node] if _name(node) in names else []
+        if isinstance(node, ast.ClassDef):
+            # A class that derives from one is itself among the names.
+            followed.update(map(id, node.bases))
+        elif isinstance(node, ast.Call):
             followed.add(id(node.func))
             callees = tree[1].facts.callees.get(node) if tree[1] is not None else None
             is_inside = callees and all(isinstance(f, (Function, Bound)) for f in callees)
             if is_inside or _name(node.func) in _TRANSFORMS:
                 followed.update(map(id, (*node.args, *(k.value for k in node.keywords))))
     return any(
-        _name(node) in names
-        and id(node) not in followed
+        id(node) not in followed
         and isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
         and _may_be_function(node, tree[1])
-        for node in ast.walk(tree[0])
+        for node in held
     )
 
 

@@ -299,6 +299,20 @@ def _switch(
     return held if chosen is None else Value(chosen, (held,))
 
 
+def _reduce(
+    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
+) -> Value | None:
+    if len(args) < 2:
+        return None
+    leaf = any_of(args[1])
+    first = joined([leaf, *args[2:3], *(keywords[k] for k in ("initializer",) if k in keywords)])
+
+    def body(carry: Value) -> tuple[Value, Value]:
+        return reader.call(frame, args[0], [carry, leaf], {}, None, node), carry
+
+    return _carried(reader, frame, body, first, node)[0]
+
+
 def _map(
     reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
 ) -> Value | None:
@@ -317,4 +331,8 @@ _CONTROL = {
     "haiku.cond": _cond,
     "jax.lax.switch": _switch,
     "jax.lax.map": _map,
+    "jax.tree.reduce": _reduce,
+    "jax.tree_util.tree_reduce": _reduce,
+    "jax.tree_reduce": _reduce,
+    "functools.reduce": _reduce,
 }

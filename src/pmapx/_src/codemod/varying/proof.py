@@ -59,7 +59,7 @@ class SourceProof:
                            else getattr(node.func, "id", "")).lower()
             and any(keyword.arg in ("axis_name", None) for keyword in node.keywords)
             for module in self._modules
-            for node in ast.walk(module.source.tree)
+            for node in module.nodes
         )  # fmt: skip
 
     def varying(

@@ -188,6 +188,9 @@ def _leaf(node: ast.expr) -> str:
 def _is_bound_once(module: Module, scope: Environment, name: str) -> bool:
     definitions = module.facts.definitions
     found = definitions.bound.get((scope.node, name), set())  # type: ignore[arg-type]
+    if found and all(isinstance(each.node, ast.alias) for each in found):
+        # ``import jax`` and ``import jax.profiler`` bind the same module.
+        return True
     if len({each.node for each in found}) > 1 or (scope.node, name) in definitions.rebound:
         return False
     return all(each.source is None or isinstance(each.source, _PLAIN) for each in found)

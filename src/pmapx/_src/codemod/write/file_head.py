@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -85,15 +86,18 @@ def added(
 
 
 def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> int:
-    """Returns the line below the imports of the same package that sort before one; 0 if none."""
+    """Returns the line where an import sorts into those of its package, 0 if there are none.
+
+    The standard library counts as one package.
+    """
     wanted = ast.parse(text).body[0]
     found = 0
     for line in lines:
         node = line.nodes[0]
         is_alone = len(line.nodes) == 1 and isinstance(node, (ast.Import, ast.ImportFrom))
         if is_alone and not module.source.cells and _package(node) == _package(wanted):
-            is_first = found == 0 or _order(node) < _order(wanted)
-            found = line.last + 1 if is_first else found
+            is_before = _order(node) < _order(wanted)
+            found = line.last + 1 if is_before else found or line.first
     return found
 
 
@@ -104,7 +108,8 @@ def _order(node: ast.stmt) -> tuple[bool, str]:
 
 
 def _package(node: ast.stmt) -> str:
-    return "" if getattr(node, "level", 0) else _order(node)[1].partition(".")[0]
+    name = "" if getattr(node, "level", 0) else _order(node)[1].partition(".")[0]
+    return "python" if name in sys.stdlib_module_names else name
 
 
 def _lines(module: Module, changed: int) -> list[_Line]:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, specs
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -43,6 +45,8 @@ class Meshes:
         self._may_start = not around.is_set_late and _is_run(module)
         self._in_processes = around.in_processes
         self._meshes: dict[str, _Mesh] = {}
+        # Statements that make the mesh of one use alone, by the line that they stand above.
+        self._own: dict[int, tuple[str, tuple[str, ...]]] = {}
 
     def assign(self, uses: Sequence[Use]) -> None:
         """Names the mesh of each use; one that is made while tracing has no name."""
@@ -51,20 +55,50 @@ class Meshes:
             value = specs.axis_value(self.module, use.site) or self.default_axis
             is_outside = self._home(use.node) is None
             devices = use.known_layout.devices
-            if use.site.is_called_at_once and not use.is_counted and use.counted_argument:
-                of = f"jax.devices()[: len(jax.tree.leaves({use.counted_argument})[0])]"
-                devices = devices or of
-            if devices:
-                use.mesh = f"jax.sharding.Mesh({devices}, ({use.axis},), {AUTO})"
+            axis, size = f"({use.axis},)", use.counted_argument
+            if use.is_sized:
+                size = "" if use.is_made_again else size
+                use.is_lazy = not size
+                size = f"(len(jax.tree.leaves({size})[0]),)" if size else "({size},)"
+                own = [f"devices={devices}"] if devices else []
+                use.mesh = ("jax.make_mesh", size, axis, *own, AUTO)
+            elif devices and use.may_have_no_devices:
+                function, every, _, types = self._parts(value)
+                use.mesh = (function, f"{every} if {devices} is None else {devices}", axis, types)
+                use.is_lazy = use.is_made_again
+            elif devices:
+                use.mesh = ("jax.sharding.Mesh", devices, axis, AUTO)
+                use.is_lazy = use.is_made_again
             elif not use.is_axis_constant:
                 # It may be another in a subclass, or for another caller.
                 function, devices, _, types = self._parts(value)
-                use.mesh = f"{function}({devices}, ({use.axis},), {types})"
+                use.mesh = (function, devices, axis, types)
                 use.is_lazy = is_outside and not self._may_start
-            elif is_outside and not self._may_start:
-                use.mesh, use.is_lazy = self._text(value), True
+            elif use.is_made_again or (is_outside and not self._may_start):
+                use.mesh, use.is_lazy = tuple(self._parts(value)), True
             else:
-                use.mesh = self._name(value, use.node)
+                use.mesh = (self._name(value, use.node),)
+            if len(use.mesh) > 1 and process_calls.is_at_site(use):
+                # It is named several times.
+                self._give_name(use)
+
+    def _give_name(self, use: Use) -> None:
+        """Has the mesh of a use made in a statement above it, unless a loop makes it again."""
+        statement: ast.AST = use.whole
+        while not isinstance(statement, ast.stmt):
+            statement = self.module.parent(statement)
+            if isinstance(statement, (ast.Lambda, *LOOPS)):
+                return
+        above = self.module.parent(statement)
+        while isinstance(above, (ast.If, ast.With, ast.Try)):
+            above = self.module.parent(above)
+        line = statement.lineno
+        is_simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
+        if line in self._own or not is_simple or not isinstance(above, ast.FunctionDef):
+            return
+        name = self._free_name(self.default_axis)
+        self._own[line] = name, use.mesh
+        use.mesh, use.is_lazy = (name,), False
 
     def _text(self, axis: str) -> str:
         function, *args = self._parts(axis)
@@ -95,6 +129,7 @@ class Meshes:
     def _free_name(self, axis: str) -> str:
         uses = name_uses(self.module)
         taken = {*uses.bound, *uses.names, *(mesh.name for mesh in self._meshes.values())}
+        taken |= {name for name, _ in self._own.values()}
         wanted = ["mesh", f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
         for name in wanted:
             if name not in taken or (name == "mesh" and self._made_here(name, axis)):
@@ -123,6 +158,10 @@ class Meshes:
 
     def write(self, editor: Editor) -> None:
         """Adds the statements that make the meshes."""
+        for line, (name, (function, *args)) in self._own.items():
+            indent = editor.indent(line)
+            text = editor.folded_call(function, args, indent, len(indent) + len(f"{name} = "))
+            editor.insert(line, 0, f"{indent}{name} = {text}\n")
         for mesh in self._meshes.values():
             homes = {self._home(node) for node in mesh.users}
             if len(homes) > 1 and (self._may_start or None in homes):
@@ -157,12 +196,7 @@ class Meshes:
             editor.insert(line, column, f"{mesh.name} = {self._text(mesh.axis)}; ")
             return
         indent = editor.indent(line)
-        cell = editor.source.cell_of(line)
-        while line > 1 and editor.source.line(line - 1).startswith(f"{indent}#"):
-            if cell is not None and cell[1] == 1:
-                break
-            line -= 1
-            cell = editor.source.cell_of(line)
+        line = editor.line_above(first)
         function, *args = self._parts(mesh.axis)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
         is_block = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
@@ -178,6 +212,9 @@ def _is_main(node: ast.If) -> bool:
 
 def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
     decorators = getattr(top, "decorator_list", ())
+    first = decorators[0] if decorators else top
+    if not first.lineno <= getattr(node, "lineno", 0) <= (top.end_lineno or 0):
+        return False
     place, whole = module.place(node), module.place(top)
     return place.is_inside(whole) or any(place.is_inside(module.place(d)) for d in decorators)
 
@@ -204,7 +241,7 @@ def _is_run(module: Module) -> bool:
 
 def _imported(module: Module) -> set[str]:
     found = set()
-    for node in ast.walk(module.source.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -55,7 +55,8 @@ class Plan:
     def takes_merged(self) -> bool:
         """Whether its arguments can be global arrays, whose shards the mapped body takes."""
         is_written_out = self.form in (shard_map_call, shard_map_decorator)
-        return is_written_out and self.use.names is not None
+        # The size of a mesh is not read from global arrays.
+        return is_written_out and self.use.names is not None and not self.use.is_sized
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> bool:
         """Lets arguments and results be global arrays, if the form can."""

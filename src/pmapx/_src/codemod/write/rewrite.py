@@ -14,7 +14,7 @@ from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import placing as placing_forms
-from pmapx._src.codemod.forms import pmap_options, process_calls, shard_map_call
+from pmapx._src.codemod.forms import process_calls, shard_map_call
 from pmapx._src.codemod.forms import shard_map_decorator as decorator_form
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text import imports
@@ -37,7 +37,7 @@ from pmapx._src.source.rewriting.edits import starts
 PLACING = {
     "jax.device_put_replicated": "device_put_replicated",
     "jax.device_put_sharded": "device_put_sharded",
-    "flax.jax_utils.replicate": "replicate_rows",
+    "flax.jax_utils.replicate": "replicate_over_devices",
 }
 TAKEN = "the name {} that its rewrite needs means something else in this file"
 # What the global style calls for state to be replicated, until its mesh has a name.
@@ -90,6 +90,8 @@ class _Change:
     functions: Sequence[str]
     write: Callable[[Editor], None]
     imports: Sequence[str] = ()
+    # Python's own functions that the new text calls.
+    words: Sequence[str] = ()
 
 
 def rewrite(
@@ -108,8 +110,8 @@ def rewrite(
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
     >>> done = rewrite(project.module("a.py", data=data), data)
-    >>> done.after.decode().splitlines()[-1]
-    "f = jax.jit(one_row_each(abs, axis_name='i'))"
+    >>> "jax.shard_map(" in done.after.decode()
+    True
     """
     planned = others[module] if others else plan(module, nested=nested, around=around)
     placing = _placing_names(module)
@@ -124,7 +126,7 @@ def rewrite(
     changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
-        manner = _manner(module, planned, around.in_processes)
+        manner = _manner(planned, around.in_processes)
         after, reason = _changed(module, data, changes, manner, meshes)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
 
@@ -153,8 +155,8 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
     found = []
     for each in planned:
         use = each.use
-        is_converted = each.form in _WITH_MESH and use.around.in_processes
-        if not is_converted or use.known_layout.devices == specs.LOCAL:
+        is_converted = each.form in _WITH_MESH and process_calls.is_converted(use)
+        if not is_converted or process_calls.is_at_site(use):
             continue
         axis = specs.axis_value(use.module, use.site) or meshes.default_axis
         for where, call in map_calls(use.module, use.site):
@@ -178,10 +180,14 @@ def _changed(
 ) -> tuple[bytes, str]:
     """Returns the file with its changes, or as it is and the reason."""
     used = {name for change in changes for name in change.functions}
-    reason = _obstacle(module, used, manner)
+    imported = dict.fromkeys(line for change in changes for line in change.imports)
+    words = {word: Named(word) for change in changes for word in change.words}
+    for line in imported:
+        *of, name = line.replace("from ", "").replace("import ", "").split()
+        words[name] = Named(".".join([*of, name]))
+    reason = _obstacle(module, used, manner, words)
     if reason:
         return data, reason
-    imported = dict.fromkeys(line for change in changes for line in change.imports)
     editor = Editor(module.source)
     # From the inside out: the text of an outer site has what became of those inside it.
     for change in sorted(changes, key=lambda each: _inside_out(each.place)):
@@ -216,7 +222,13 @@ def _inside_out(place: Place) -> tuple[int, int, int, int]:
 def _site_change(plan: Plan) -> _Change:
     use, form = plan.use, plan.form
     assert form is not None
-    return _Change(use.site.whole, plan.functions, lambda editor: form.write(use, editor))
+    is_written_out = form in _WITH_MESH
+    needed = shard_map_call.imports(use) if is_written_out else []
+    words = ["len"] if is_written_out and use.is_sized else []
+    words += ["sorted"] if is_written_out and use.around.in_processes else []
+    return _Change(
+        use.site.whole, plan.functions, lambda editor: form.write(use, editor), needed, words
+    )
 
 
 def _placed(
@@ -251,7 +263,7 @@ def _replicating(module: Module) -> list[ast.Call]:
         return []
     return [
         node
-        for node in ast.walk(module.source.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == REPLICATED
     ]
 
@@ -288,46 +300,23 @@ def _placing_names(module: Module) -> dict[ast.AST, str]:
     return {use.node: use.name for use in uses if use.name not in guarded}
 
 
-# What the shortest of the functions that map can do.
-_SIMPLE_OPTIONS = frozenset({"axis_name", "devices", "backend", "donate_argnums"})
-
-
-def _manner(module: Module, planned: Sequence[Plan], in_processes: bool) -> Manner:
+def _manner(planned: Sequence[Plan], in_processes: bool) -> Manner:
     if in_processes:
         return Manner.PROCESSES
-    made = [plan for plan in planned if {*plan.functions} & _MAPPING]
-    if any(plan.use.nestings for plan in made):
-        return Manner.NESTED
-    is_simple = all(
-        plan.form is not pmap_options
-        and _SIMPLE_OPTIONS.issuperset(name for name, _ in plan.use.site.options)
-        for plan in made
-    )
-    return Manner.SIMPLE if is_simple and not _has_general(module) else Manner.PLAIN
+    is_nested = any(plan.functions and plan.use.nestings for plan in planned)
+    return Manner.NESTED if is_nested else Manner.PLAIN
 
 
-_MAPPING = {"one_row_each", "kept_one_row_each", "map_rows"}
-
-
-def _has_general(module: Module) -> bool:
-    """Returns whether an earlier run wrote the function that maps any axes, which stays."""
-    return any(
-        isinstance(node, ast.FunctionDef)
-        and node.name == "one_row_each"
-        and file_head.is_emitted(node, node.name, Manner.PLAIN)
-        for node in module.source.tree.body
-    )
-
-
-def _obstacle(module: Module, used: set[str], manner: Manner) -> str:
+def _obstacle(module: Module, used: set[str], manner: Manner, words: Mapping[str, Named]) -> str:
     """Returns why no site of the file can be rewritten, if so."""
     bound = module.env.find("jax")
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
     names = emitted_functions.with_needs(used, manner)
-    for word in sorted(emitted_functions.words(names, manner)):
+    words = {**words, **{word: Named(word) for word in emitted_functions.words(names, manner)}}
+    for word, wanted in sorted(words.items()):
         held = module.env.find(word)
-        if held is not None and held != frozenset({Named(word)}):
+        if held is not None and held != frozenset({wanted}):
             return TAKEN.format(word)
     uses = name_uses(module)
     if "__wrapped__" in uses.attributes:

@@ -13,7 +13,7 @@ _WIDEST = 160
 
 
 def render(report: Report) -> str:
-    """Returns the report with terminal colours; whoever prints it may strip them."""
+    """Returns the report with terminal colors; whoever prints it may strip them."""
     parts = [_finding(finding) for finding in report.findings]
     parts.append(_summary(report))
     return "\n\n".join(parts)
@@ -92,10 +92,15 @@ def _summary(report: Report) -> str:
     lines = [f"{_bold(found)} in {places} of {files}: {listed}"]
     safe = [f.fix.is_safe for f in report.findings if f.fix is not None]
     if safe:
-        unsafe = f", {len(safe) - sum(safe):,} more with --unsafe-fixes" * (not all(safe))
-        lines.append(f"{sum(safe):,} fixable with --fix{unsafe}.")
+        unsafe = f"{len(safe) - sum(safe):,} with --fix --unsafe-fixes" * (not all(safe))
+        fixable = ", ".join(filter(None, [f"{sum(safe):,} with --fix" * any(safe), unsafe]))
+        lines.append(f"Fixable: {fixable}.")
     lines += baseline
-    return "\n".join([*lines, _dim("pmapx explain CODE describes each.")])
+    steps = ["--fix applies the safe fixes"] if any(safe) else []
+    if any(code.startswith("PMX50") for code in counts):
+        steps.append("pmapx migrate shows the rewritten code")
+    steps.append("pmapx explain CODE describes a finding")
+    return "\n".join([*lines, _dim(f"Next: {'; '.join(steps)}.")])
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,9 +1,9 @@
 """Pairs the functions of the migrated program with those of the program before.
 
 Line numbers changed, and a function may be made elsewhere or later. If functions with the same
-code, or of the same file and name, are called equally often in both versions, their calls are
-matched in the order of execution. Other functions are matched by file, name and enclosing function,
-in the order in which they were made.
+code, of the same file and name, or else of the same file, are called equally often in both
+versions, their calls are matched in the order of execution. Other functions are matched by file,
+name and enclosing function, in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pmapx._src.verify.record.reader import Function
 _ALIKE: tuple[Callable[[Function], Hashable], ...] = (
     lambda function: (function.name, function.code) if function.code else None,
     lambda function: (function.file, function.name),
+    # Lambdas around what was named.
+    lambda function: function.file,
 )
 _KEYS: tuple[Callable[[Function], Hashable], ...] = (
     lambda function: (function.file, function.scope, function.name),

@@ -73,6 +73,8 @@ class Group:
     parameters: tuple[str, ...]
     calls: int = 0
     has_map: bool = False
+    # Whether its first argument is the function that it maps, as migrate writes it.
+    takes_function: bool = False
     seen_inside: set[int] = dataclasses.field(default_factory=set)
 
     def donates(self, which: int | str) -> bool:
@@ -146,7 +148,7 @@ class Recording(Listener):
     def call(self, call: Call) -> Any:
         """Records a call if its values are concrete."""
         group: Group = call.function.state
-        args, kwargs = call.args, call.kwargs
+        args, kwargs = call.args[group.takes_function :], call.kwargs
         if self._active or _has_tracer(args, kwargs):
             if group.has_map:
                 self._note_map(group)
@@ -203,16 +205,22 @@ class Recording(Listener):
         self, kind: str, place: Place, fun: Callable[..., Any], options: dict[str, Any]
     ) -> Group:
         name, code = describe.function_name(fun), code_digest(fun)
+        donated, parameters = _several(options.get("donate_argnums")), describe.parameter_names(fun)
+        static = _several(options.get("static_argnums"))
+        takes_function = parameters[:1] == ("function",) and 0 in static
+        if takes_function:
+            donated, parameters = tuple(i - 1 for i in donated if i > 0), parameters[1:]
         key = (kind, place, name, code)
         with self._lock:
             if key not in self._groups:
                 group = Group(
                     len(self._groups),
                     kind,
-                    _several(options.get("donate_argnums")),
+                    donated,
                     _several(options.get("donate_argnames")),
-                    describe.parameter_names(fun),
+                    parameters,
                     has_map=kind in MAPS,
+                    takes_function=takes_function,
                 )
                 self._groups[key] = group
                 self._recorder.write(

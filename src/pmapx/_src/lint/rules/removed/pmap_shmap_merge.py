@@ -38,8 +38,8 @@ class PmapShmapMerge(Rule):
     step = pmapx.pmap(train_step, axis_name="batch")
     ```
 
-    **Safety.** ``pmapx.pmap`` has the original's behaviour on today's JAX. The fix only deletes
-    the line and is unsafe: it leaves you with the new pmap's behaviour.
+    **Safety.** ``pmapx.pmap`` has the original's behavior on today's JAX. The fix only deletes
+    the line and is unsafe: it leaves you with the new pmap's behavior.
 
     **Guide.** "Help! Fix me now!", which still advises the flag.
     """
@@ -53,7 +53,7 @@ class PmapShmapMerge(Rule):
             yield self.finding(
                 module.place(node),
                 "the flag that selects the old pmap was removed in JAX 0.10",
-                hint="delete it; pmapx.pmap has the old behaviour",
+                hint="delete it; pmapx.pmap restores the old behavior",
                 fix=without_switch(module, node, is_safe=False),
                 since=(0, 10),
             )

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pmapx._src.analysis import syntax
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix, Release
@@ -181,7 +180,7 @@ def _is_entered(module: Module, reference: Reference) -> bool:
     bound = node.asname or node.name if isinstance(node, ast.alias) else None
     calls = [
         module.parent(part)
-        for part in syntax.walk(module.source.tree)
+        for part in module.nodes
         if part is node or (isinstance(part, ast.Name) and part.id == bound)
     ]
     return all(

@@ -58,7 +58,7 @@ class PmapUse(Rule):
 
     **Safety.** The rewrite keeps shapes and values if the body drops the mapped axis and adds it
     again, which ``shard_map`` does not do by itself. Until then ``pmapx.pmap`` is a drop-in
-    replacement with the original's behaviour.
+    replacement with the original's behavior.
 
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """

@@ -7,11 +7,11 @@ import jax
 from pmapx._src.emitted.shards import each_leaf
 
 
-def one_row_each(
+def on_each_device(
     fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
 ):
-    """Returns fun mapped over rows, one a device, for jax.jit: what jax.pmap did, on shard_map."""
-    name = "rows" if axis_name is None else axis_name
+    """Returns fun over the devices, for jax.jit: what jax.pmap did, on jax.shard_map."""
+    name = "devices" if axis_name is None else axis_name
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     def specs(axes):
@@ -21,7 +21,7 @@ def one_row_each(
         return jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None)
 
     def from_front(axes):
-        # Rows along an axis that counts from the end are in front while they are mapped.
+        # Shards along an axis that counts from the end are in front while they are mapped.
         return jax.tree.map(lambda axis: max(axis, 0), axes)
 
     def take_off(x, axis):
@@ -36,31 +36,31 @@ def one_row_each(
             axes = tuple(axis for i, axis in enumerate(axes) if i not in static)
         # Keyword arguments are mapped over their first axis.
         axes = (axes, 0)
-        rows = (tuple(arg for i, arg in enumerate(args) if i not in static), kwargs)
-        rows = each_leaf(
-            lambda x, axis: jax.numpy.moveaxis(x, axis, 0) if (axis or 0) < 0 else x, axes, rows
+        shards = (tuple(arg for i, arg in enumerate(args) if i not in static), kwargs)
+        shards = each_leaf(
+            lambda x, axis: jax.numpy.moveaxis(x, axis, 0) if (axis or 0) < 0 else x, axes, shards
         )
         axes, out = from_front(axes), from_front(out_axes)
-        sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, rows)
+        sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, shards)
         chosen = jax.devices(backend) if devices is None else list(devices)
-        # Without rows, each device does the same.
+        # Without shards, each device does the same.
         size = next(iter(jax.tree.leaves(sizes)), len(chosen))
 
-        def body(rows):
-            given, named = each_leaf(take_off, axes, rows)
+        def body(shards):
+            given, named = each_leaf(take_off, axes, shards)
             given = iter(given)
             whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
             return each_leaf(put_back, out, fun(*whole, **named))
 
         if jax.device_count() > jax.local_device_count() and size != len(chosen):
-            raise ValueError(f"{size} rows for the {len(chosen)} devices of all processes")
+            raise ValueError(f"{size} shards for the {len(chosen)} devices of all processes")
         results = jax.shard_map(
             body,
             mesh=jax.sharding.Mesh(chosen[:size], (name,)),
             in_specs=(specs(axes),),
             out_specs=specs(out),
             check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
-        )(rows)
+        )(shards)
         return each_leaf(
             lambda x, axis: jax.numpy.moveaxis(x, 0, axis) if (axis or 0) < 0 else x,
             out_axes,
@@ -72,20 +72,20 @@ def one_row_each(
 
 
 @functools.lru_cache
-def remembered_rows(fun, options, tree):
-    return one_row_each(fun, **jax.tree.unflatten(tree, options))
+def remembered_map(fun, options, tree):
+    return on_each_device(fun, **jax.tree.unflatten(tree, options))
 
 
-def kept_one_row_each(fun, **options):
+def mapped_once(fun, **options):
     """Returns one function for the same fun and options, so that jax.jit compiles it once."""
     leaves, tree = jax.tree.flatten(options, is_leaf=lambda option: option is None)
     try:
-        return remembered_rows(fun, tuple(leaves), tree)
+        return remembered_map(fun, tuple(leaves), tree)
     except TypeError:  # something that cannot be a key
-        return one_row_each(fun, **options)
+        return on_each_device(fun, **options)
 
 
-def map_rows(
+def map_over_devices(
     fun,
     axis_name=None,
     *,
@@ -97,10 +97,10 @@ def map_rows(
     axis_size=None,
     donate_argnums=(),
 ):
-    """Returns jax.jit of one_row_each, with the options of jax.pmap."""
-    del axis_size  # the arguments tell it
+    """Returns jax.jit of fun over the devices, with the options of jax.pmap."""
+    del axis_size  # that of the arguments
     static = static_broadcasted_argnums
-    mapped = kept_one_row_each(
+    mapped = mapped_once(
         fun,
         axis_name=axis_name,
         in_axes=in_axes,

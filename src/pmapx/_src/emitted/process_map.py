@@ -5,11 +5,11 @@ import functools
 import jax
 from jax.experimental import multihost_utils
 
-from pmapx._src.emitted.rows import kept_one_row_each
+from pmapx._src.emitted.device_map import mapped_once
 from pmapx._src.emitted.shards import each_leaf
 
 
-def map_rows(
+def map_over_devices(
     fun,
     axis_name=None,
     *,
@@ -21,9 +21,9 @@ def map_rows(
     axis_size=None,
     donate_argnums=(),
 ):
-    """Maps this process's rows over the devices of all processes, with the options of jax.pmap."""
-    del axis_size  # the arguments tell it
-    name = "rows" if axis_name is None else axis_name
+    """Maps host-local shards over the devices of all processes, with the options of jax.pmap."""
+    del axis_size  # that of the arguments
+    name = "devices" if axis_name is None else axis_name
     static = static_broadcasted_argnums
     positions = {static} if isinstance(static, int) else set(static)
 
@@ -34,7 +34,7 @@ def map_rows(
         if chosen is None:
             processes = range(jax.process_count())
             chosen = [d for i in processes for d in jax.local_devices(i, backend=backend)]
-        mapped = kept_one_row_each(
+        mapped = mapped_once(
             fun,
             axis_name=name,
             in_axes=in_axes,
@@ -61,7 +61,7 @@ def map_rows(
                 return x
             return multihost_utils.host_local_array_to_global_array(x, mesh, spec(x, axis))
 
-        def own_rows(x, axis):
+        def host_local(x, axis):
             return multihost_utils.global_array_to_host_local_array(x, mesh, spec(x, axis))
 
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
@@ -70,7 +70,7 @@ def map_rows(
             for i, arg in enumerate(args)
         ]
         results = jitted(*whole, **each_leaf(stitched, 0, kwargs))
-        return each_leaf(own_rows, out_axes, results)
+        return each_leaf(host_local, out_axes, results)
 
     call.__name__ = getattr(fun, "__name__", "mapped")
     return call

@@ -10,7 +10,7 @@ class InnerAxisMet(Exception):
     """Another map was met inside: name and size of the axis that the mesh needs for it."""
 
 
-def over_one_mesh(body, rows, name, size, devices, in_specs, out_specs):
+def over_one_mesh(body, shards, name, size, devices, in_specs, out_specs):
     """Maps body over an axis of the mesh that it shares with the maps around and inside it."""
 
     def shard_map(name, mesh=None):
@@ -21,7 +21,7 @@ def over_one_mesh(body, rows, name, size, devices, in_specs, out_specs):
             in_specs=in_specs,
             out_specs=out_specs,
             check_vma=False,  # body reduces its gradients over the axis itself, as under pmap
-        )(rows)
+        )(shards)
 
     around = jax.sharding.get_abstract_mesh()
     if jax.sharding.AxisType.Manual in around.axis_types:
@@ -41,11 +41,11 @@ def over_one_mesh(body, rows, name, size, devices, in_specs, out_specs):
             inner[name_met] = size_met
 
 
-def one_row_each(
+def on_each_device(
     fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
 ):
-    """Returns fun mapped over rows, one a device, for jax.jit: what jax.pmap did, on shard_map."""
-    name = f"rows {id(fun)}" if axis_name is None else axis_name
+    """Returns fun over the devices, for jax.jit: what jax.pmap did, on jax.shard_map."""
+    name = f"devices {id(fun)}" if axis_name is None else axis_name
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     def specs(axes):
@@ -55,7 +55,7 @@ def one_row_each(
         return jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None)
 
     def from_front(axes):
-        # Rows along an axis that counts from the end are in front while they are mapped.
+        # Shards along an axis that counts from the end are in front while they are mapped.
         return jax.tree.map(lambda axis: max(axis, 0), axes)
 
     def take_off(x, axis):
@@ -70,23 +70,23 @@ def one_row_each(
             axes = tuple(axis for i, axis in enumerate(axes) if i not in static)
         # Keyword arguments are mapped over their first axis.
         axes = (axes, 0)
-        rows = (tuple(arg for i, arg in enumerate(args) if i not in static), kwargs)
-        rows = each_leaf(
-            lambda x, axis: jax.numpy.moveaxis(x, axis, 0) if (axis or 0) < 0 else x, axes, rows
+        shards = (tuple(arg for i, arg in enumerate(args) if i not in static), kwargs)
+        shards = each_leaf(
+            lambda x, axis: jax.numpy.moveaxis(x, axis, 0) if (axis or 0) < 0 else x, axes, shards
         )
         axes, out = from_front(axes), from_front(out_axes)
-        sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, rows)
+        sizes = each_leaf(lambda x, axis: () if axis is None else x.shape[axis], axes, shards)
         chosen = jax.devices(backend) if devices is None else list(devices)
-        # Without rows, each device does the same.
+        # Without shards, each device does the same.
         size = next(iter(jax.tree.leaves(sizes)), len(chosen))
 
-        def body(rows):
-            given, named = each_leaf(take_off, axes, rows)
+        def body(shards):
+            given, named = each_leaf(take_off, axes, shards)
             given = iter(given)
             whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
             return each_leaf(put_back, out, fun(*whole, **named))
 
-        results = over_one_mesh(body, rows, name, size, chosen, (specs(axes),), specs(out))
+        results = over_one_mesh(body, shards, name, size, chosen, (specs(axes),), specs(out))
         return each_leaf(
             lambda x, axis: jax.numpy.moveaxis(x, 0, axis) if (axis or 0) < 0 else x,
             out_axes,

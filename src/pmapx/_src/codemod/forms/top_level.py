@@ -1,0 +1,92 @@
+"""A map that is made again and again becomes one jitted function at the top level of the file.
+
+``jax.pmap`` remembered by the function what it had compiled; ``jax.jit`` does so for a function
+that is made once. Where the mapped function is not the same at the top level, it is an argument::
+
+    jax.pmap(self.insert)(buffer, x)
+
+    sharded_insert = jax.jit(lambda function, *args: ..., static_argnums=0)
+    functools.partial(sharded_insert, self.insert)(buffer, x)
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+from pmapx._src.analysis.definitions import bound
+from pmapx._src.analysis.values import Exported, Function, Named
+from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.name_uses import name_uses
+
+_LASTING = (Function, Named, Exported)
+FUNCTION = "function"
+
+
+def is_argument(use: Use) -> bool:
+    """Returns whether the mapped function is not known to be the same at the top level."""
+    call = use.whole
+    function = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    if function is None or isinstance(function, ast.Call):
+        return True
+    parts = list(ast.walk(function))
+    if any(
+        isinstance(part, ast.arguments) and (part.defaults or part.kw_defaults) for part in parts
+    ):
+        return True
+    own = {part.arg for part in parts if isinstance(part, ast.arg)}
+    names = {part.id for part in parts if isinstance(part, ast.Name)} - own
+    around = use.module.functions_around(use.node)
+    local = {name for each in around for name in bound(ast.walk(each))} - own
+    local |= {part.arg for each in around for part in ast.walk(each) if isinstance(part, ast.arg)}
+    held = [use.module.env.find(name) or frozenset() for name in names]
+    is_lasting = all(facts and all(isinstance(f, _LASTING) for f in facts) for facts in held)
+    return bool(names & (local - own)) or not is_lasting
+
+
+def options_beside_function(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options for a function whose first argument is the mapped one."""
+    moved = dict(options)
+    for name in ("static_broadcasted_argnums", "donate_argnums"):
+        given = ast.literal_eval(options.get(name, "()"))
+        several = (given,) if isinstance(given, int) else tuple(given)
+        positions = tuple(i if i < 0 else i + 1 for i in several)
+        if name == "static_broadcasted_argnums":
+            positions = (0, *positions)
+        if positions:
+            moved[name] = str(positions[0] if len(positions) == 1 else positions)
+    return moved
+
+
+def name_of(use: Use, function: str, editor: Editor) -> str:
+    """Returns a free name for the jitted function."""
+    words = re.fullmatch(r"[\w.]*?(\w+)", function)
+    base = f"sharded_{words[1].strip('_')}" if words else "over_devices"
+    uses = name_uses(use.module)
+    taken = {*uses.bound, *uses.names, *editor.new_names}
+    name = next(
+        each for each in (base, *(f"{base}{i}" for i in range(2, 1000))) if each not in taken
+    )
+    return name
+
+
+def insert(use: Use, name: str, text: str, editor: Editor) -> str:
+    """Assigns a text to a name above the statement of the top level that has the use.
+
+    Returns the name, which is another if the same is there already.
+    """
+    top: ast.AST = use.whole
+    while not isinstance(use.module.parent(top), ast.Module):
+        top = use.module.parent(top)
+    assert isinstance(top, ast.stmt)
+    line = editor.line_above(top)
+    is_block = isinstance(top, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    for edit in editor.edits:
+        is_there = (edit.line, edit.column) == (line, 0) and edit.text.partition(" = ")[2]
+        if is_there and is_there.rstrip() == text:
+            return edit.text.partition(" = ")[0]
+    editor.new_names.add(name)
+    editor.insert(line, 0, f"{name} = {text}\n" + ("\n\n" if is_block else ""))
+    return name
