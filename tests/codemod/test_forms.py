@@ -135,3 +135,18 @@ def test_a_map_inside_jit_gets_no_second_jit(tmp_path):
     done = rewritten(tmp_path, text)[0].decode()
     assert done.count("jax.jit(") == 1
     assert "jax.jit(jax.shard_map(" in done
+
+
+def test_many_arguments_and_results_get_their_axis_together_and_within_the_line(tmp_path):
+    names = ["parameters", "optimizer_state", "accumulated_gradients", "dropout_key"]
+    given = ", ".join(names)
+    text = (
+        "import jax\nN = jax.device_count()\n@jax.pmap\n"
+        f"def f({given}):\n    y = update({given})\n    return {given}\n"
+        f"@functools.partial(jax.pmap, out_axes=(0, 0, 0, 0, None))\n"
+        f"def g({given}):\n    y = 1\n    return {given}, count\n"
+    )
+    done = rewritten(tmp_path, f"import functools\n{text}")[0].decode()
+    assert max(map(len, done.splitlines())) < 110
+    assert done.count("lambda x: x[0]") == done.count("lambda x: x[None]") == 2
+    assert "        count,\n    )\n" in done

@@ -101,6 +101,12 @@ def test_equal_rows_may_become_one_replicated_array(compared):
     )
 
 
+@pytest.mark.parametrize("now", [3, 4])
+def test_the_only_shard_of_a_number_may_become_the_number(compared, now):
+    expected = Grade.EQUAL if now == 3 else Grade.DIFFERENT
+    assert compared(np.array([3]), np.array(now)).grade == expected
+
+
 def test_a_replicated_array_that_differs_is_told_by_how_much(compared):
     found = compared(np.stack([STATE] * 8), 2 * STATE)
     assert (found.grade, found.detail) == (Grade.DIFFERENT, "about 2 times as large")

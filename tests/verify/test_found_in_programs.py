@@ -86,3 +86,19 @@ step(restored, jax.device_put(np.arange(8.0, dtype=np.float32), rows))
 
 def test_state_that_a_checkpoint_put_on_one_device_is_taken(verified):
     assert states(verified(train=COMMITTED)) == [(5, "verified", "")]
+
+
+def test_a_setting_of_pythons_among_metrics_is_returned(verified):
+    train = """import jax, numpy as np
+N = jax.local_device_count()
+class Scale:
+    loss_scale = 2.0
+def main():
+    scale = Scale()
+    def step(x):
+        scalars = {"loss": x.sum(), "loss_scale": scale.loss_scale}
+        return x, scalars
+    jax.pmap(step)(np.ones((N, 2), np.float32))
+main()
+"""
+    assert states(verified(train=train)) == [(10, "verified", "")]

@@ -16,6 +16,13 @@ def replicate(tree):
 """
 
 FOLLOWED = {
+    "Orbax's conversion of copies into one global array": """
+import orbax.checkpoint as ocp
+def main(batch):
+    state = replicate(1.0)
+    state = step(state, batch)
+    save(jax.tree.map(ocp.utils.fully_replicated_host_local_array_to_global_array, state))
+""",
     "a loop that goes on early": """
 def main(batches):
     state = replicate(1.0)

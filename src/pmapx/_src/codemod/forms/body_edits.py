@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.forms.shard_body import adding, is_array_expression, out_axes, put, taken
@@ -38,7 +40,9 @@ def _edit_arguments(
     trees = [name for name, axis in converted if axis == 0 and not mapped.is_array(name)]
     if len(trees) > 1:
         several = ", ".join(trees)
-        lines.append(f"{several} = jax.tree.map(lambda x: x[0], ({several}))")
+        deeper = editor.indent(node.lineno) + editor.step
+        args, used = ["lambda x: x[0]", f"({several})"], len(f"{deeper}{several} = ")
+        lines.append(f"{several} = {editor.folded_call('jax.tree.map', args, deeper, used)}")
     for name, axis in converted:
         if len(trees) < 2 or name not in trees:
             text = taken(name, axis, use.axis, is_array=mapped.is_array(name))
@@ -73,7 +77,7 @@ def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Edito
         for element, axis in zip(value.elts, axes, strict=True):
             if axis is not None:
                 _wrap(use, element, axis, editor)
-        _fold(use, statement, value, editor)
+        _fold(use, statement, value, axes, editor)
     elif isinstance(axes, tuple):
         indent = editor.indent(statement.lineno)
         if use.function is not None and use.function.node.lineno == statement.lineno:
@@ -87,15 +91,41 @@ def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Edito
         _wrap(use, value, axes, editor)
 
 
-def _fold(use: Use, statement: ast.Return, value: ast.Tuple, editor: Editor) -> None:
-    """Puts the elements of a tuple on lines of their own, if it is too long for one."""
+def _fold(
+    use: Use,
+    statement: ast.Return,
+    value: ast.Tuple,
+    axes: tuple[object, ...],
+    editor: Editor,
+) -> None:
+    """Puts the elements of a tuple on lines of their own, if it is too long for one.
+
+    Neighbors that get the same axis get it together.
+    """
     place = use.module.place(value)
     text = editor.text(place)
-    if "\n" in text or place.column + len(text) <= editor.width:
+    is_long = "\n" in text or place.column + len(text) > editor.width
+    if not is_long or re.search(r"\n|#", editor.source.segment(place)):
         return
     indent = editor.indent(statement.lineno)
-    parts = [editor.text(use.module.place(element)) for element in value.elts]
+    deeper = indent + editor.step
+    parts = []
+    for key, run in itertools.groupby(
+        zip(value.elts, axes, strict=True), lambda pair: _shared_axis(use, *pair)
+    ):
+        elements = [element for element, _ in run]
+        if key is None or len(elements) == 1:
+            parts += [editor.text(use.module.place(element)) for element in elements]
+            continue
+        texts = [editor.source.segment(use.module.place(element)) for element in elements]
+        args = [adding(use, key), f"({', '.join(texts)})"]
+        parts.append(editor.folded_call("*jax.tree.map", args, deeper, len(deeper) + 1))
     editor.replace(place, editor.call("", parts, indent))
+
+
+def _shared_axis(use: Use, element: ast.expr, axis: object) -> int | None:
+    is_tree = not isinstance(element, ast.Starred) and not is_array_expression(use, element)
+    return axis if isinstance(axis, int) and is_tree else None
 
 
 def _result_names(use: Use, count: int) -> list[str]:

@@ -31,7 +31,8 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             return any(map(inside, parts))
         case ast.Dict(values=parts):
-            return any(map(inside, parts))
+            # An attribute among metrics may be a setting, such as a loss scale.
+            return any(isinstance(part, ast.Attribute) or inside(part) for part in parts)
         case ast.IfExp(body=one, orelse=other):
             return inside(one) or inside(other)
         case ast.BinOp(left=one, right=other):
@@ -45,7 +46,10 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
         case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
             return inside(first)
         case ast.Call(keywords=keywords, func=ast.Name(id="dict")):
-            return any(inside(keyword.value) for keyword in keywords)
+            return any(
+                isinstance(keyword.value, ast.Attribute) or inside(keyword.value)
+                for keyword in keywords
+            )
         case ast.Name(id=name):
             return any(map(inside, assigned_values(function, name)))
     return False

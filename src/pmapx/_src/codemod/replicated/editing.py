@@ -29,7 +29,6 @@ def on_every_device(tree, devices=None, axis_name="rows"):
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
 '''
-LONGEST = 88
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
 _READING_OUTSIDE = ("jax.device_get", "numpy.")

@@ -31,6 +31,8 @@ from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What these give has the axis that their argument has.
 _SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST
+# Orbax's conversion of stacked copies into one replicated array.
+_TO_GLOBAL = "fully_replicated_host_local_array_to_global_array"
 _OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
@@ -243,7 +245,7 @@ class StackedCalls(StackedValues):
 
     def _tree_map(self, module: Module, node: ast.Call) -> Abstract:
         function, trees = node.args[0], node.args[1:]
-        if copies.takes_first(node):
+        if copies.takes_first(node) or getattr(function, "attr", "") == _TO_GLOBAL:
             return self._first(module, node, trees[0])
         held = [self.value(module, tree) for tree in trees]
         if not any(list(refs(each)) for each in held):

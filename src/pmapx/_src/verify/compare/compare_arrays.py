@@ -102,9 +102,9 @@ def same_form(before: RecordedLeaf, after: RecordedLeaf) -> str | None:
     was, now = before.shape, after.shape
     if was == now:
         return ""
-    if before.has_equal_shards and was[1:] == now:
+    if (before.has_equal_shards or was[:1] == (1,)) and was[1:] == now:
         return f"{was} of equal shards is one replicated {now}"
-    if after.has_equal_shards and now[1:] == was:
+    if (after.has_equal_shards or now[:1] == (1,)) and now[1:] == was:
         return f"{was} is now {now} of equal shards"
     is_merged = any(
         len(one) > 1 and (one[0] * one[1], *one[2:]) == other
