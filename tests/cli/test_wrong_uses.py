@@ -73,7 +73,7 @@ WRONG = {
     "migrate": [
         ("", "Missing argument 'PATH...'"),
         ("nosuch", "no such file or directory: "),
-        ("code --to jax", "'jax' is not one of 'shard_map', 'pmapx'"),
+        ("code --to jax", "'jax' is not one of 'shard_map', 'jit', 'pmapx'"),
         ("code --style stack", "'stack' is not one of 'global', 'replicated', 'stacked'"),
         ("code --style stacked --replicated step:x", "--replicated needs --style global or"),
         ("code --verify", "--verify needs a command: --verify -- python"),

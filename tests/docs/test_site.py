@@ -160,6 +160,16 @@ def test_search_finds_what_people_paste(browser, address, name):
     assert any("error-messages" in link for link in browser.value(links))
 
 
+def test_messages_are_wrapped_and_not_scrolled(browser, address):
+    visit(browser, address + "guide/error-messages/")
+    wide = browser.value(
+        "[...document.querySelectorAll('.language-text code')]"
+        ".filter(each => each.scrollWidth > each.clientWidth + 1).length"
+    )
+    assert wide == 0
+    assert browser.value("document.querySelectorAll('.language-text code').length") > 20
+
+
 def test_the_landing_page_has_four_doors_and_links_to_the_repository(browser, address, site):
     visit(browser, address)
     doors = browser.value(

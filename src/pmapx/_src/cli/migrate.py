@@ -179,7 +179,7 @@ def command(
     echo(_summary(done, is_written, failed), color)
     if page is not None:
         _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
-    if not code and (step := _next_step(done, is_written, is_verified)):
+    if step := _next_step(done, is_written, is_verified, code):
         next_step(step, color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
@@ -273,7 +273,7 @@ def _verify(
     color: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Compares runs of the command; returns the verdicts for the report, and the exit code."""
-    from pmapx._src.cli._verification import after_verification, as_text
+    from pmapx._src.cli._verification import as_text
     from pmapx._src.codemod.verified import verify_migration
     from pmapx._src.verify.compare.tolerance import Tolerance
     from pmapx._src.verify.runs import CannotRunError
@@ -288,7 +288,6 @@ def _verify(
     code = found.exit_code(is_strict=is_strict)
     if code:
         echo("Nothing was written: the change is not verified.", color)
-        next_step(after_verification(found, is_strict=is_strict), color)
     return verdicts, code
 
 
@@ -375,8 +374,10 @@ def _forms(done: Migration) -> list[str]:
     return lines
 
 
-def _next_step(done: Migration, is_written: bool, is_verified: bool) -> str:
+def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) -> str:
     """Returns what to do now, if there is something."""
+    if code:
+        return "compare the first difference in both versions, or run a command that reaches more."
     if done.changed and not is_written:
         verified = "" if is_verified else ", and --verify -- COMMAND to compare both versions first"
         return f"pass --write to rewrite the files{verified}."
