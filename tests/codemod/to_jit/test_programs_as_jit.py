@@ -156,6 +156,7 @@ def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
         texts = [path.read_text() for path in tmp_path.rglob("*.py")]
         assert not any("shard_map(" in text or COLLECTIVE.search(text) for text in texts)
     assert "pmap(" not in after
-    np.testing.assert_allclose(
-        sorted(numbers(tmp_path, *words)), sorted(before), rtol=2e-3, atol=1e-5
-    )
+    # bfloat16 has 8 bits.
+    rtol = 5e-2 if "bfloat16" in after else 2e-3
+    found = sorted(numbers(tmp_path, *words))
+    np.testing.assert_allclose(found, sorted(before), rtol=rtol, atol=1e-5)

@@ -139,7 +139,7 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
 
 
 def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> None:
-    """Says above the statement why it has a factor."""
+    """Explains the factor above the statement."""
     statement = node
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)

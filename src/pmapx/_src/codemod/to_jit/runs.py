@@ -86,7 +86,7 @@ class Command:
             yield status, log.read_text(errors="replace"), tree
 
     def failure(self, status: int | None, output: str) -> str:
-        """Says in a line why a run did not end well, empty if it did."""
+        """Returns in a line why a run did not end well, empty if it did."""
         if status is None:
             return f"the command did not end within {self.timeout:g} seconds"
         if not status:

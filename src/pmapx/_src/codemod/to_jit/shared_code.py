@@ -23,7 +23,8 @@ def refuse_conflicts(made: Sequence[Decision], modules: Sequence[Module]) -> Non
     while True:
         kept = [each for each in made if not each.reasons]
         for one in kept:
-            why = _other_meaning(one, kept) or _not_reached(one, functions)
+            why = _other_meaning(one, kept) or _not_by_name(one, modules)
+            why = why or _not_reached(one, functions)
             why = why or _used_elsewhere(one, kept, functions, modules)
             if why:
                 one.refuse(why)
@@ -37,6 +38,24 @@ def _other_meaning(one: Decision, kept: Iterable[Decision]) -> str:
             theirs = other.replaced.get(span)
             if theirs is not None and theirs.power != each.power:
                 return f"`{each.name}` at {_line(span)} means something else in {other.name}"
+    return ""
+
+
+def _not_by_name(one: Decision, modules: Sequence[Module]) -> str:
+    """Names a collective that the source does not call itself, as one in a partial."""
+    trees = {os.path.realpath(module.path): module.source.tree for module in modules}
+    for span, each in one.replaced.items():
+        is_called = any(
+            isinstance(node, ast.Call)
+            and (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) == span[1:]
+            and ast.unparse(node.func).rpartition(".")[2] == each.name
+            and (node.args or each.name == "axis_size")
+            for node in (ast.walk(trees[span[0]]) if span[0] in trees else ())
+        )
+        if not is_called:
+            return (
+                f"`{each.name}` at {_line(span)} is not called there by its name with its operand"
+            )
     return ""
 
 
@@ -65,10 +84,12 @@ def _is_of_inner(one: Decision, module: Module, function: _Function, node: ast.A
 
 def _is_collective(node: ast.Call, axis: str) -> bool:
     name = ast.unparse(node.func).rpartition(".")[2]
-    given = [*node.args, *(each.value for each in node.keywords)]
-    return name in COLLECTIVES and any(
-        isinstance(each, ast.Constant) and each.value == axis for each in given
-    )
+    if name not in COLLECTIVES:
+        return False
+    given = [each.value for each in node.keywords if each.arg == "axis_name"]
+    given += node.args[COLLECTIVES[name] :][:1]
+    # One over another axis may stay.
+    return any(not isinstance(each, ast.Constant) or each.value == axis for each in given)
 
 
 def _used_elsewhere(

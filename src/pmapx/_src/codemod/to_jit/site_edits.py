@@ -148,15 +148,11 @@ class SiteEditor:
         assert mesh is not None
         text = ast.unparse(mesh)
         home = self._home(candidate, mesh.id) if isinstance(mesh, ast.Name) else None
-
-        return self._with_specs(specs, home, text)
-
-    def _with_specs(self, specs: ast.expr, home: _Home | None, mesh: str) -> str:
         changes = []
         for node in ast.walk(specs):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("P"):
                 spec = self.editor.text(self.module.place(node))
-                new = f"jax.NamedSharding({mesh}, {spec})"
+                new = f"jax.NamedSharding({text}, {spec})"
                 if home is not None:
                     new = self._name(home, spec, bool(node.args))
                 changes.append((self.module.place(node), new))
