@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from test_migrated_programs import FAST, check
+from test_audit_of_migrated_programs import FAST, check
 
 import pmapx
 from pmapx._src.audit.hlo.collectives import collectives
