@@ -19,6 +19,9 @@ def f(x, y=(1, 2)): return x; z = 3
 class A:
     @staticmethod
     def g(xs, *args: int, **kwargs):
+        print(f"a"
+              f"{xs[0]:{jax.x}} {kwargs}", f'''
+              {args}''')
         with open(
             "a"
         ) as file, jax.set_mesh(m): pass

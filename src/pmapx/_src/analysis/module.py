@@ -182,26 +182,27 @@ class Module:
         around = bisect.bisect_right(self._starts, line) - 1
         # Several statements may begin on one line.
         while node not in self._parents and around >= 0:
-            if around not in self._walked:
+            if around not in self._walked and self.project.is_partial:
+                # A rule asks for few nodes, mostly on the lines that they are said to be on.
                 self._walk(around, line)
+            if around not in self._walked and node not in self._parents:
+                self._walked.add(around)
+                self._walk(around)
             if self._starts[around] < line:
                 break
             around -= 1
         return self._parents.get(node, self.source.tree)
 
-    def _walk(self, around: int, line: int) -> None:
-        """Notes the parents in a statement; a rule asks for few, and only its line is walked."""
-        parents, is_partial = self._parents, self.project.is_partial
-        statement = self.source.tree.body[around]
+    def _walk(self, around: int, line: int | None = None) -> None:
+        """Notes the parents in a statement of the module, or of what is on one line of it."""
+        parents, statement = self._parents, self.source.tree.body[around]
         parents[statement] = self.source.tree
-        if not is_partial:
-            self._walked.add(around)
         todo: list[ast.AST] = [statement]
         while todo:
             parent = todo.pop()
             for child in syntax.children(parent):
                 parents[child] = parent
-                if not is_partial or _is_on(child, line):
+                if line is None or _is_on(child, line):
                     todo.append(child)
 
     @functools.cached_property

@@ -410,6 +410,7 @@ class Program:
             merge=merging.merge if is_merging else None,
             mergeable=mergeable,
             has_helper_function=to == "pmapx",
+            in_processes=self.around.in_processes,
         )
 
     def _importers(self) -> dict[str, bytes]:

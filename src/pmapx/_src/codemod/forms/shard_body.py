@@ -175,7 +175,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     if use.takes_keywords:
         first = "jax.tree.map(lambda x: x[0], {})".format
         head, given = "args, kwargs", [f"*{first('args')}", f"**{first('kwargs')}"]
-    elif layout.is_leading:
+    elif layout.is_leading and by_name(use, use.names or []) == (use.names or []):
         head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
     else:
         names = argument_names(use)

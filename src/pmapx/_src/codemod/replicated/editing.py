@@ -54,7 +54,8 @@ def edits(
     is_donated = {change.node: donated for change, donated in decisions.changes}
     changes = [change for change, _ in decisions.changes]
     for change in one_liners.in_makers(changes, maps.modules):
-        made = _changed(change, is_donated.get(change.node, False), has_helper_function)
+        is_kept = is_donated.get(change.node, False)
+        made = _changed(change, is_kept, has_helper_function, maps.in_processes)
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
@@ -95,14 +96,16 @@ def edits(
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
-def _changed(change: Change, is_donated: bool, has_copies: bool) -> list[Edit]:
+def _changed(
+    change: Change, is_donated: bool, has_copies: bool, in_processes: bool
+) -> list[Edit]:
     module, node = change.module, change.node
     whole = module.place(node)
     if change.kind == "index":
         assert isinstance(node, ast.Subscript)
         return _without_index(module, node, is_donated)
     if change.kind == "stack":
-        return _stacked_again(change)
+        return _stacked_again(change, in_processes)
     if change.kind == "unstack":
         comment = f"The shards that {change.around} takes here were equal in a run: the first."
         return _around(change, f"{HELPER}(jax.tree.map(lambda x: x[0], ", "))", comment)
@@ -153,10 +156,12 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
     )
 
 
-def _stacked_again(change: Change) -> list[Edit]:
+def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
     module, whole = change.module, change.module.place(change.node)
-    stack = f"lambda x: {jax_numpy(module)}.stack([x] * jax.local_device_count())"
+    # Of a global array a process has its own copy, which needs no other process.
+    copy = "x.addressable_data(0)" if in_processes else "x"
+    stack = f"lambda x: {jax_numpy(module)}.stack([{copy}] * jax.local_device_count())"
     behind = len(module.source.line(whole.end_line)) - whole.end_column
     editor, value = Editor(module.source), module.source.segment(whole)
     call = editor.folded_call(

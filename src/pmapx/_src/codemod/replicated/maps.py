@@ -140,6 +140,7 @@ class Maps:
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         self.evidence = evidence
+        self.in_processes = False
         self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
         self._wrappers: dict[Place, Wrapper] = {}

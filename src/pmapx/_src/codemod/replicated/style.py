@@ -72,6 +72,7 @@ def restyle(
     merge: Merge | None = None,
     mergeable: Collection[Place] | None = None,
     has_helper_function: bool = True,
+    in_processes: bool = False,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -84,6 +85,7 @@ def restyle(
         program is right again only after its maps take them so.
       mergeable: the uses of pmap that can take them so, by their places; None for all.
       has_helper_function: whether a function of the file puts state on all devices.
+      in_processes: whether the program is one of several processes.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -92,6 +94,7 @@ def restyle(
     sys.setrecursionlimit(max(before, DEEPEST))
     try:
         maps = Maps(modules, evidence)
+        maps.in_processes = in_processes
         if mergeable is not None:
             for each in maps:
                 each.is_mergeable = each.wrapper is None and each.site in mergeable
