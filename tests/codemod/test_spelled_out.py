@@ -63,6 +63,7 @@ def test_a_use_in_another_file_has_the_name_of_the_axis(tmp_path):
         "x = use(over_devices)\n",
         "x = over_devices\n",
         "x = over_devices(f, **options)\n",
+        "x = over_devices(f, in_axes=Data(0, None))\n",
         "x = over_devices(*args)\n",
         "over_devices = jax.jit\n",
         "x = getattr(module, 'over_devices')\n",
