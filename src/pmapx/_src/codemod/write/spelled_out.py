@@ -18,7 +18,6 @@ from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import Edit, between, ends
 
-
 _AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
 
 
