@@ -92,8 +92,8 @@ def migrate(
     """
     with gc_paused.left_alone():
         program, evidence = Program.read(paths, exclude, progress), evidence or Evidence()
-        # The places of a run are those of the files as they are.
-        is_as_it_is = to == "pmapx" or evidence.has_run
+        # The places of a run are those of the files; maps of several processes are long.
+        is_as_it_is = to == "pmapx" or evidence.has_run or program.around.in_processes
         edits = {} if is_as_it_is else program.spelled_out()
         if not edits:
             return _renamed(program, _migrated(program, to, style, evidence, named))

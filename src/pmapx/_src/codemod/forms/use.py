@@ -84,6 +84,14 @@ class Use:
             return "it is inside an f-string"
         if self.nestings:
             return "it is inside another map, or another is inside it"
+        named = {
+            ast.unparse(target)
+            for reference in self.module.facts.references.values()
+            if reference.name == "jax.pmap"
+            for target in getattr(self.module.parent(reference.node), "targets", ())
+        }
+        if site.function in named:
+            return "it maps what is pmap itself in another line"
         if self.is_made_again and not self._is_same_anywhere:
             return "it is made again for each call, with options of its own"
         return ""
