@@ -25,7 +25,8 @@ from turns import markdown, parser_of
 
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide.process_model import Surroundings
-from pmapx._src.codemod.migration import Program, migrate
+from pmapx._src.codemod.migration import migrate
+from pmapx._src.codemod.program import Program
 from pmapx._src.codemod.write.rewrite import rewrite
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable

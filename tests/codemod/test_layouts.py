@@ -218,6 +218,102 @@ TEXTS = {
             )
         """,
     ),
+    "of several processes, whose calls are not known": (
+        "batch = 64 // jax.process_count()\ndef main():\n    return jax.pmap(lambda s, x: s * x, 'i', in_axes=(None, 0), donate_argnums=1)\n",
+        """\
+        batch = 64 // jax.process_count()
+        def main():
+            mesh = jax.sharding.Mesh(
+                sorted(jax.devices(), key=lambda device: device.process_index),
+                ('i',),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            return functools.partial(
+                lambda jitted, s, x: multihost_utils.global_array_to_host_local_array(
+                    jitted(
+                        multihost_utils.host_local_array_to_global_array(
+                            s, mesh, jax.P()
+                        ),
+                        multihost_utils.host_local_array_to_global_array(
+                            x, mesh, jax.P('i')
+                        ),
+                    ),
+                    mesh,
+                    jax.P('i'),
+                ),
+                jax.jit(
+                    jax.shard_map(
+                        lambda s, x: (s * x[0])[None],
+                        mesh=mesh,
+                        in_specs=(jax.P(), jax.P('i')),
+                        out_specs=jax.P('i'),
+                        check_vma=False,
+                    ),
+                    donate_argnums=1,
+                ),
+            )
+        """,
+    ),
+    "a decorator of several processes": (
+        "batch = 64 // jax.process_count()\n@functools.partial(jax.pmap, axis_name='i')\ndef g(x): return x + 1\n",
+        """\
+        batch = 64 // jax.process_count()
+        mesh = jax.sharding.Mesh(
+            sorted(jax.devices(), key=lambda device: device.process_index),
+            ('i',),
+            axis_types=(jax.sharding.AxisType.Auto,),
+        )
+
+
+        @lambda jitted: lambda *args: multihost_utils.global_array_to_host_local_array(
+            jitted(
+                *multihost_utils.host_local_array_to_global_array(
+                    args, mesh, jax.P('i')
+                ),
+            ),
+            mesh,
+            jax.P('i'),
+        )
+        @jax.jit
+        @jax.shard_map(
+            mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False
+        )
+        def g(x):
+            x = x[0]
+            return (x + 1)[None]
+        """,
+    ),
+    "keywords of several processes, and a number": (
+        "batch = 64 // jax.process_count()\ndef main(x):\n    g = jax.pmap(lambda s, x: s * x, 'i', in_axes=(None, 0))\n    return g(2.0, x=x)\n",
+        """\
+        batch = 64 // jax.process_count()
+        def main(x):
+            mesh = jax.sharding.Mesh(
+                sorted(jax.devices(), key=lambda device: device.process_index),
+                ('i',),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            g = jax.jit(
+                lambda s, x: jax.shard_map(
+                    lambda s, x: (s * x[0])[None],
+                    mesh=mesh,
+                    in_specs=(jax.P(), jax.P('i')),
+                    out_specs=jax.P('i'),
+                    check_vma=False,
+                )(s, x),
+            )
+            return multihost_utils.global_array_to_host_local_array(
+                g(
+                    2.0,
+                    x=multihost_utils.host_local_array_to_global_array(
+                        x, mesh, jax.P('i')
+                    ),
+                ),
+                mesh,
+                jax.P('i'),
+            )
+        """,
+    ),
     "state and batch": (
         'def main(state, batches):\n    def step(state, batch):\n        """One step."""\n        state = state - jax.lax.pmean(batch.sum(), \'b\')\n        return state, batch.mean()\n\n    p_step = jax.pmap(step, \'b\', in_axes=(None, 0), out_axes=(None, 0))\n    for batch in batches:\n        state, loss = p_step(state, batch)\n',
         """\

@@ -3,7 +3,7 @@
 import pytest
 from migrated import migrate
 
-from pmapx._src.codemod.migration import Program
+from pmapx._src.codemod.program import Program
 from pmapx._src.source.rewriting.edits import applied
 
 PARTIAL = "over_devices = functools.partial(jax.pmap, axis_name=AXIS)\n"
@@ -63,6 +63,7 @@ def test_a_use_in_another_file_has_the_name_of_the_axis(tmp_path):
         "x = use(over_devices)\n",
         "x = over_devices\n",
         "x = over_devices(f, **options)\n",
+        "x = over_devices(f, in_axes=Data(0, None))\n",
         "x = over_devices(*args)\n",
         "over_devices = jax.jit\n",
         "x = getattr(module, 'over_devices')\n",

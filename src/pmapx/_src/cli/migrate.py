@@ -29,7 +29,7 @@ from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.evidence.evidence import Evidence
-    from pmapx._src.codemod.migration import Migration
+    from pmapx._src.codemod.program import Migration
     from pmapx._src.codemod.report.page import Verdict
 
 # Files that a warning lists.

@@ -2,7 +2,7 @@
 
 Data goes through the packages in this order:
 
-- ``migration`` reads the files below some paths and puts the rest together.
+- ``migration`` puts the rest together; ``program`` has the files below some paths.
 - ``decide`` answers what must be known of each use of pmap; ``evidence`` has what a run shows.
 - ``forms`` has what a use can become, a module a form.
 - ``write`` plans a form for each use and edits the file, by means of ``text``.

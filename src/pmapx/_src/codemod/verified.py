@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pmapx._src.codemod.migration import Migration
+from pmapx._src.codemod.program import Migration
 from pmapx._src.codemod.report.page import State, Verdict
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.runs import tree_around

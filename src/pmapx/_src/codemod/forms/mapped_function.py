@@ -167,6 +167,15 @@ def argument_counts(module: Module, site: Site) -> set[int]:
     }
 
 
+def keywords_given(module: Module, site: Site, names: list[str]) -> list[str]:
+    """Returns the keywords of every call of the map, in the order of the function's parameters."""
+    found = {
+        frozenset(keyword.arg for keyword in call.keywords) for _, call in map_calls(module, site)
+    }
+    given = found.pop() if len(found) == 1 else frozenset()
+    return [name for name in names if name in given] if given <= set(names) else []
+
+
 def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -> bool:
     """Returns whether a map takes the place of its function: ``step = jax.pmap(step)``.
 

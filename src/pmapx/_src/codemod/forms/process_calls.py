@@ -145,13 +145,15 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
         starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
+        inner = deeper if _is_wrapped(use) else indent
+        used = len(inner + editor.hang) + 1
         given = [
             editor.folded_call(
-                star + _TO_GLOBAL, [name, mesh, f"jax.P({use.axis})"], deeper, len(deeper) + 1
+                star + _TO_GLOBAL, [name, mesh, f"jax.P({use.axis})"], inner + editor.hang, used
             )
             for star, name in starred.items()
         ]
-        text = editor.folded_call("jitted", given, indent, len(indent) + 1)
+        text = editor.folded_call("jitted", given, inner, len(inner) + 1)
         head = ", ".join(star + name for star, name in starred.items())
         if _is_wrapped(use):
             text = _host_local(use, text, mesh, editor, indent, len(indent) + 1)

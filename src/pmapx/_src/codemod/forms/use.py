@@ -75,24 +75,15 @@ class Use:
     def keywords(self) -> list[str]:
         """The keywords that every call gives, in the order of the function's parameters."""
         names = self.function.parameters if self.function is not None else None
-        calls = [call for _, call in map_calls(self.module, self.site)]
-        found = {frozenset(keyword.arg for keyword in call.keywords) for call in calls}
-        given = found.pop() if len(found) == 1 else frozenset()
-        return [name for name in names or () if name in given] if given <= set(names or ()) else []
+        return mapped_function.keywords_given(self.module, self.site, names or [])
 
     @functools.cached_property
     def given_by_position(self) -> int:
         """How many arguments every call gives before these keywords; -1 if they differ."""
-        found = {
-            -1
-            if any(isinstance(arg, ast.Starred) for arg in call.args)
-            else len(call.args) + self.is_method
-            for _, call in map_calls(self.module, self.site)
-        }
-        count = found.pop() if len(found) == 1 else -1
-        names = self.function.parameters if self.function is not None else None
-        is_before = names is None or not set(names[:count]) & set(self.keywords)
-        return count if is_before else -1
+        counts = mapped_function.argument_counts(self.module, self.site)
+        count = counts.pop() + self.is_method if len(counts) == 1 and -1 not in counts else -1
+        names = (self.function.parameters if self.function is not None else None) or []
+        return -1 if set(names[:count]) & set(self.keywords) else count
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> None:
         """Lets arguments and results be global arrays."""
@@ -113,6 +104,14 @@ class Use:
             return "it is inside an f-string"
         if self.nestings:
             return "it is inside another map, or another is inside it"
+        named = {
+            ast.unparse(target)
+            for reference in self.module.facts.references.values()
+            if reference.name == "jax.pmap"
+            for target in getattr(self.module.parent(reference.node), "targets", ())
+        }
+        if site.function in named:
+            return "it maps what is pmap itself in another line"
         if self.is_made_again and not self._is_same_anywhere:
             return "it is made again for each call, with options of its own"
         return ""
@@ -127,7 +126,7 @@ class Use:
         for name, text in options.items():
             tree = ast.parse(text.strip(), mode="eval")
             used |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
-            if name.endswith("argnums") and not is_literal(text):
+            if name.endswith("argnums") and not call_tokens.is_literal(text):
                 return False
         around = self.module.functions_around(self.node)
         parts = [part for each in around for part in ast.walk(each)]
@@ -416,18 +415,8 @@ class Use:
     def notes(self, editor: Editor) -> list[str]:
         """Returns the comments between the arguments, which go above the new ones."""
         call = self.whole
-        return (
-            call_tokens.comments_between(editor.source, call) if isinstance(call, ast.Call) else []
-        )
-
-
-def is_literal(text: str) -> bool:
-    """Returns whether a text is a number, a string, or several in brackets."""
-    try:
-        ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False
-    return True
+        is_call = isinstance(call, ast.Call)
+        return call_tokens.comments_between(editor.source, call) if is_call else []  # type: ignore[arg-type]
 
 
 def _first_mapped(text: str, axes: object, quoted: str) -> tuple[str, int] | None:

@@ -96,9 +96,7 @@ def edits(
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
-def _changed(
-    change: Change, is_donated: bool, has_copies: bool, in_processes: bool
-) -> list[Edit]:
+def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: bool) -> list[Edit]:
     module, node = change.module, change.node
     whole = module.place(node)
     if change.kind == "index":

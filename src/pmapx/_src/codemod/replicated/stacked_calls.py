@@ -71,7 +71,7 @@ class StackedCalls(StackedValues):
             if function is None:
                 continue
             self.called.add(function)
-            for name, arg in _given(node, function, _skipped(callee)):
+            for name, arg in _given(node, function, int(not isinstance(callee, Function))):
                 if name is not None:
                     self.passed.setdefault((function, name), []).append((module, arg))
 
@@ -378,7 +378,7 @@ class StackedCalls(StackedValues):
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
-        for name, arg in _given(node, function, _skipped(callee)):
+        for name, arg in _given(node, function, int(not isinstance(callee, Function))):
             held = self.value(module, arg)
             if name is None:
                 self.escape(held, module, arg, "it is passed on among other arguments")
@@ -421,10 +421,6 @@ def _target(callee: Function | Bound | Class) -> Function | None:
     return callee.function if isinstance(callee, Bound) else callee
 
 
-def _skipped(callee: Any) -> int:
-    return 0 if isinstance(callee, Function) else 1
-
-
 def _given(
     node: ast.Call, function: ast.FunctionDef, skipped: int
 ) -> list[tuple[str | None, ast.expr]]:
@@ -443,10 +439,8 @@ def _is_statement(node: ast.AST) -> bool:
 
 
 def _is_generator(function: ast.AST) -> bool:
-    # Asked for at every call.
-    known = vars(function)
+    known = vars(function)  # Asked for at every call.
     if "is_generator" not in known:
-        known["is_generator"] = any(
-            isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function)
-        )
+        yields = (ast.Yield, ast.YieldFrom)
+        known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
     return bool(known["is_generator"])

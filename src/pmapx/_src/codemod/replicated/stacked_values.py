@@ -91,20 +91,18 @@ class StackedValues(abc.ABC):
 
         Unless the node is the value, and nothing else: then it could be given a stacked copy.
         """
-        if isinstance(held, Ref) and self._may_be_stacked_again(module, node, held):
+        is_whole = isinstance(held, Ref) and self._may_be_stacked_again(module, node, held)
+        if is_whole:
             self._boundary(module, node, held, why, "the code here")  # type: ignore[arg-type]
-            return
-        for ref in refs(held):
+        for ref in () if is_whole else refs(held):
             ref.element.reasons.setdefault(module.place(node), why)
 
     def hand_over(self, module: Module, node: ast.expr, why: str, taker: str) -> None:
         """Reads what something takes that is not followed: it could be given a stacked copy."""
         if isinstance(node, (ast.Tuple, ast.List, ast.Dict)):
-            parts = node.values if isinstance(node, ast.Dict) else node.elts
-            for key in node.keys if isinstance(node, ast.Dict) else ():
-                if key is not None:
-                    self.value(module, key)
-            for part in parts:
+            for key in filter(None, node.keys if isinstance(node, ast.Dict) else ()):
+                self.value(module, key)
+            for part in node.values if isinstance(node, ast.Dict) else node.elts:
                 self.hand_over(module, part, why, taker)
             return
         inner = node.value if isinstance(node, ast.Starred) else node

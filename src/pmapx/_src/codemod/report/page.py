@@ -11,7 +11,7 @@ import tokenize
 from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.migration import Migration
+from pmapx._src.codemod.program import Migration
 from pmapx._src.codemod.replicated.style import Gain, Stay
 from pmapx._src.codemod.report.line_counts import LineCounts, line_counts
 from pmapx._src.codemod.report.side_by_side import aligned

@@ -87,3 +87,12 @@ def _with_parentheses(place: Place, tokens: list[_Token]) -> Place:
     while before and after and before[-1].text == "(" and after[0].text == ")":
         place = Place(place.path, *starts(before.pop().place), *ends(after.pop(0).place))
     return place
+
+
+def is_literal(text: str) -> bool:
+    """Returns whether a text is a number, a string, or several in brackets."""
+    try:
+        ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+    return True

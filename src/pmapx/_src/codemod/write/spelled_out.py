@@ -13,9 +13,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.text.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.call_tokens import is_at_its_place, is_literal
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import Edit, between, ends
+
+_AXES = ("in_axes", "out_axes", "static_broadcasted_argnums")
 
 
 class _NotSpelled(Exception):
@@ -226,6 +228,10 @@ def _spell(alias: _Alias, module: Module, node: ast.AST, editor: Editor) -> None
     is_unpacked = is_starred or any(keyword.arg is None for keyword in parent.keywords)
     if len(parent.args) != 1 or is_unpacked:
         raise _NotSpelled
+    for keyword in parent.keywords:
+        if keyword.arg in _AXES and not is_literal(ast.unparse(keyword.value)):
+            # That use would need a function with the options of pmap.
+            raise _NotSpelled
     given = {keyword.arg for keyword in parent.keywords}
     added = "".join(f", {name}={text}" for name, text in options.items() if name not in given)
     editor.replace(place, "jax.pmap")

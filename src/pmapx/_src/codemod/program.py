@@ -1,0 +1,366 @@
+"""The files of a program that are read together, and what becomes of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from pmapx._src.analysis.known_names import is_followed
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.sites import Site, find_sites
+from pmapx._src.codemod import to_pmapx
+from pmapx._src.codemod.decide import nested_pmaps
+from pmapx._src.codemod.decide.process_model import Surroundings
+from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.merged import merging
+from pmapx._src.codemod.replicated import style as replicated
+from pmapx._src.codemod.replicated.maps import SiteKey
+from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.to_jit.conversion import Form
+from pmapx._src.codemod.unused_names import without_unused
+from pmapx._src.codemod.write.plans import Plan
+from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
+from pmapx._src.codemod.write.spelled_out import spelled_out
+from pmapx._src.source import files as sources
+from pmapx._src.source.discovery import Unreadable, files_below
+from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import Edit, Origins, applied
+
+# Files without a use of pmap that the replicated style reads, on each side: more take too long.
+MOST_OTHERS = 40
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Migration:
+    """All files with a use of pmap, what became of each use, and files that were not read."""
+
+    files: tuple[Rewriting, ...]
+    unreadable: tuple[Unreadable, ...]
+    read: int
+    # In the replicated style: what is replicated now, and what stays stacked.
+    gains: tuple[replicated.Gain, ...] = ()
+    stays: tuple[replicated.Stay, ...] = ()
+    # How many names that JAX removed are replaced.
+    renamed: int = 0
+    # With ``to="jit"``: what became of each map, and the migration to the global form before that.
+    forms: tuple[Form, ...] = ()
+    global_form: Migration | None = None
+
+    @property
+    def changed(self) -> tuple[Rewriting, ...]:
+        return tuple(file for file in self.files if file.is_changed)
+
+    @property
+    def left(self) -> tuple[Outcome, ...]:
+        return tuple(each for file in self.files for each in file.outcomes if each.reason)
+
+
+class Program:
+    """Files that are read together, and what becomes of each."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.project = Project(paths)
+        self.around = Surroundings()
+        self._paths = paths
+        self._texts: dict[str, bytes] = {}
+        self._unreadable: list[Unreadable] = []
+        # What was done to the files, and their texts before that.
+        self._restyled = replicated.Restyled({})
+        self._before: Mapping[str, bytes] = self._texts
+
+    @property
+    def paths(self) -> Sequence[str]:
+        return self._paths
+
+    @classmethod
+    def read(
+        cls, paths: Sequence[str], exclude: Sequence[str], progress: Progress | None
+    ) -> Program:
+        """Returns the program below the paths, with the files that may have something to change."""
+        found = list(files_below(paths, exclude=exclude))
+        given = [item for item in found if not isinstance(item, Unreadable)]
+        program = cls(given)
+        program._unreadable += [item for item in found if isinstance(item, Unreadable)]
+        for number, path in enumerate(given):
+            data = sources.read_bytes(path)
+            if isinstance(data, Unreadable):
+                program._unreadable.append(data)
+            else:
+                program.add(path, data)
+            if progress is not None:
+                progress(number, len(given))
+        return program
+
+    def add(self, path: str, data: bytes) -> None:
+        """Reads a file if it may have something to change."""
+        self.around |= Surroundings.of(data)
+        # A file may have pmap from another of the project, without a word of JAX in it.
+        is_telling = b"jax" in data or b"pmap" in data
+        if (is_followed(data) and is_telling) or b"common_utils" in data:
+            self._texts[path] = data
+            self.project.module(path, data=data)
+
+    def spelled_out(self) -> dict[str, list[Edit]]:
+        """Returns the edits that spell out kept partials and wrappers of pmap at their uses."""
+        modules = [module for _, module in self._modules()]
+        if not any(site.kind in ("partial", "wrapper") for m in modules for site in find_sites(m)):
+            return {}
+        return spelled_out(modules, self._with_word)
+
+    def _with_word(self, word: bytes) -> list[Module | None]:
+        """Returns the files without a use of pmap that have a word; None for an unreadable one."""
+        found: list[Module | None] = []
+        for path in self._paths:
+            data = sources.read_bytes(path) if path not in self._texts else None
+            if isinstance(data, bytes) and re.search(rb"\b" + word + rb"\b", data):
+                found.append(self.project.module(path, data=data))
+        return found
+
+    def changed(self, edits: Mapping[str, Sequence[Edit]]) -> Program:
+        """Returns the program with its files edited."""
+        found = Program(self._paths)
+        further = {path: self._text(path) for path in edits if path not in self._texts}
+        before = {**self._texts, **further}
+        texts = {path: applied(data, edits.get(path, ())) for path, data in before.items()}
+        found.project.texts = {os.path.normpath(path): data for path, data in texts.items()}
+        for path, data in texts.items():
+            found.add(path, data)
+        found.around, found._unreadable = self.around, self._unreadable
+        return found
+
+    def _text(self, path: str) -> bytes:
+        data = self._texts.get(path) or sources.read_bytes(path)
+        return data if isinstance(data, bytes) else b""
+
+    def with_places(self, done: Migration, edits: Mapping[str, Sequence[Edit]]) -> Migration:
+        """Returns what became of the edited program, with the places of the files as they are."""
+        origins = {path: Origins(self._text(path), several) for path, several in edits.items()}
+
+        def was(place: Place) -> Place:
+            return origins[place.path].place(place) if place.path in origins else place
+
+        files = {file.path: file for file in done.files}
+        for path, several in edits.items():
+            before = self._text(path)
+            file = files.get(path) or Rewriting(path, before, applied(before, several), ())
+            outcomes = tuple(
+                dataclasses.replace(each, place=was(each.place)) for each in file.outcomes
+            )
+            files[path] = dataclasses.replace(file, before=before, outcomes=outcomes)
+        return dataclasses.replace(
+            done,
+            files=tuple(sorted(files.values(), key=lambda file: self._paths.index(file.path))),
+            gains=tuple(dataclasses.replace(each, site=was(each.site)) for each in done.gains),
+            stays=tuple(dataclasses.replace(each, site=was(each.site)) for each in done.stays),
+        )
+
+    def _modules(self) -> list[tuple[str, Module]]:
+        return [
+            (path, module)
+            for path in self._texts
+            if (module := self.project.module(path)) is not None and not path.endswith(".pyi")
+        ]
+
+    @functools.cached_property
+    def plans(self) -> dict[Module, list[Plan]]:
+        """What becomes of each use of pmap."""
+        modules = [module for _, module in self._modules()]
+        nested = nested_pmaps.nestings(modules)
+        return {
+            module: plan(
+                module,
+                nested=nested,
+                around=self.around,
+                replicated=self._replicated,
+            )
+            for module in modules
+        }
+
+    @functools.cached_property
+    def written_out(self) -> list[Rewriting]:
+        """Each file in plain JAX."""
+        return [
+            rewrite(module, self._texts[path], around=self.around, others=self.plans)
+            for path, module in self._modules()
+        ]
+
+    def rewritten(self, to: str) -> list[Rewriting]:
+        """Returns each file as it would be."""
+        if to != "pmapx":
+            return self.written_out
+        return [to_pmapx.rewrite(module, self._texts[path]) for path, module in self._modules()]
+
+    @functools.cached_property
+    def _origins(self) -> dict[str, Origins]:
+        """Where each point of a file was before, of the files that were edited."""
+        edits = self._restyled.edits
+        return {
+            path: Origins(self._before[path], edits[os.path.normpath(path)])
+            for path in self._texts
+            if edits.get(os.path.normpath(path))
+        }
+
+    def original(self, place: Place) -> Place:
+        """Returns where a place was before the files were edited."""
+        origins = self._origins.get(place.path)
+        return place if origins is None else origins.place(place)
+
+    def _keys(self, site: Site) -> set[SiteKey]:
+        """Returns what the maps of a site are known by."""
+        places = map(self.original, site.places)
+        return {(place.path, place.line, place.column) for place in places}
+
+    def _replicated(self, site: Site) -> frozenset[int]:
+        """Returns the arguments of a site that were made replicated."""
+        found = self._restyled.replicated
+        keys = self._keys(site) if found else ()
+        return frozenset(i for key in keys for i in found.get(key, ()))
+
+    def _merge(self) -> bool:
+        """Lets maps take and give merged arrays; returns whether all of them can."""
+        arguments, results = self._restyled.merged_arguments, self._restyled.merged_results
+        wanted = {*arguments, *results}
+        for each in itertools.chain(*self.plans.values()) if wanted else ():
+            for key in self._keys(each.use.site) & wanted:
+                taken, given = (frozenset(table.get(key, ())) for table in (arguments, results))
+                if each.merge(taken, given):
+                    wanted.discard(key)
+        return not wanted
+
+    def migration(
+        self,
+        files: Sequence[Rewriting],
+        gains: tuple[replicated.Gain, ...] = (),
+        stays: tuple[replicated.Stay, ...] = (),
+    ) -> Migration:
+        """Returns what becomes of the files that have a use of pmap or a change."""
+        kept = tuple(file for file in files if file.outcomes or file.is_changed)
+        broken = [Unreadable(path, why) for path, why in self.project.unreadable.items()]
+        unreadable = (*self._unreadable, *broken)
+        return Migration(kept, unreadable, len(self._paths), gains, stays)
+
+    def tidied(self, done: Migration) -> Migration:
+        """Takes off what the files used before, and do not use any more."""
+        modules = {module.path: module for _, module in self._modules()}
+
+        def is_used_elsewhere(path: str, name: str) -> bool:
+            return path not in modules or imports.may_be_imported(modules[path], name)
+
+        return dataclasses.replace(
+            done,
+            files=tuple(
+                dataclasses.replace(
+                    file,
+                    after=without_unused(
+                        file.path,
+                        file.before,
+                        file.after,
+                        functools.partial(is_used_elsewhere, file.path),
+                    ),
+                )
+                if file.is_changed
+                else file
+                for file in done.files
+            ),
+        )
+
+    def restyled(
+        self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
+    ) -> replicated.Restyled:
+        """Returns what becomes of the state, and of batches."""
+        left = {
+            outcome.place: f"it is left as it is: {outcome.reason}"
+            for file in self.written_out
+            for outcome in file.outcomes
+            if outcome.reason
+        }
+        # State goes through files that do not mention pmap, too.
+        project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
+        for path, data in {**self._texts, **self._importers()}.items():
+            project.module(path, data=data)
+        # The texts of a notebook's cells are not one file that could be edited.
+        modules = [
+            module
+            for module in project.modules.values()
+            if module is not None and not module.source.cells
+        ]
+        mergeable = {
+            place
+            for several in self.plans.values()
+            for each in several
+            if each.takes_merged
+            for place in each.use.site.places
+        }
+        return replicated.restyle(
+            modules,
+            evidence,
+            named,
+            left,
+            merge=merging.merge if is_merging else None,
+            mergeable=mergeable,
+            has_helper_function=to == "pmapx",
+            in_processes=self.around.in_processes,
+        )
+
+    def _importers(self) -> dict[str, bytes]:
+        """Returns the files that import one with a use of pmap."""
+        stems = {_stem(path) for path in self._texts}
+        found: dict[str, bytes] = {}
+        for path in self._paths:
+            data = sources.read_bytes(path) if path not in self._texts else None
+            is_python = isinstance(data, bytes) and path.endswith(".py")
+            if is_python and sources.imported_words(data) & stems:  # type: ignore[arg-type]
+                found[path] = data  # type: ignore[assignment]
+            if len(found) == MOST_OTHERS:
+                break
+        return found
+
+    def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting] | None:
+        """Returns each file rewritten after it was restyled, with places of the file as it was.
+
+        None if a map that takes merged batches cannot be written so after all.
+        """
+        if not restyled.edits:
+            return self.rewritten(to)
+        changed = Program(self._paths)
+        after: dict[str, bytes] = {}
+        for path in self._paths:
+            edits = restyled.edits.get(os.path.normpath(path), ())
+            data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
+            if isinstance(data, bytes):
+                after[path] = applied(data, edits) if edits else data
+        changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
+        for path in self._texts:
+            # All of them: what was edited may not have a word of pmap any more.
+            changed._texts[path] = after[path]
+            changed.project.module(path, data=after[path])
+        changed.around = self.around
+        changed._restyled, changed._before = restyled, self._texts
+        if to != "pmapx" and not changed._merge():
+            return None
+        files = []
+        for file in changed.rewritten(to):
+            outcomes = tuple(
+                dataclasses.replace(outcome, place=changed.original(outcome.place))
+                for outcome in file.outcomes
+            )
+            before = self._texts[file.path]
+            files.append(dataclasses.replace(file, before=before, outcomes=outcomes))
+        for path in after:
+            other = sources.read_bytes(path) if path not in self._texts else None
+            if isinstance(other, bytes):
+                files.append(Rewriting(path, other, after[path], ()))
+        return sorted(files, key=lambda file: self._paths.index(file.path))
+
+
+def _stem(path: str) -> bytes:
+    """Returns the word by which a file is imported."""
+    folder, name = os.path.split(path)
+    word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+    return word.encode()
