@@ -413,6 +413,17 @@ def test_an_argument_placed_on_a_mesh_with_another_axis_name_is_followed():
 
 
 @pytest.mark.needs_devices(2)
+def test_a_mesh_of_as_many_devices_as_shards_is_made_of_those_there():
+    def mapped(x):
+        mesh = jax.make_mesh((len(x),), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+        return jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(x)
+
+    there = compile_for(jax.jit(mapped), [np.ones((N, 4))], "cpu:16")
+
+    assert there.args[0].shape == (16, 4)
+
+
+@pytest.mark.needs_devices(2)
 @pytest.mark.parametrize("has_list", [False, True])
 def test_a_mesh_that_is_made_while_tracing_has_the_devices_there(has_list):
     chosen = jax.devices() if has_list else None

@@ -632,7 +632,6 @@ def test_a_keyword_of_every_call_is_an_argument_and_a_partial_is_called_with_its
     assert "lambda state, batch, rng: jax.shard_map(" in after
     # As arguments of the function in the file, whose body takes the axis off, or in the lambda.
     assert "rng = rng[0]\n" in after or "rng=rng[0]" in after
-    assert "train_step(" in after[after.index("lambda state, batch, rng: train_step") :]
     assert re.search(r"config=config,\s+rng=rng", after)
     assert ")(state, batch, rng)" in after
     assert after.count("def ") == 2
@@ -642,3 +641,13 @@ def test_a_keyword_that_some_calls_give_is_no_argument(tmp_path):
     text = KEYWORD.format("") + "    state, _ = step(state, batch)\n"
     after = rewritten(tmp_path, text)[0].decode()
     assert "lambda *args, **kwargs:" in after
+
+
+def test_a_map_of_replicated_values_without_an_axis_name_is_jax_jit(tmp_path):
+    options = "in_axes=None, out_axes=None, axis_size=N"
+    text = f"import jax\n{COUNTED}state = jax.pmap(opt.init, {options})(params)\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.endswith("state = jax.jit(opt.init)(params)\n")
+    assert "make_mesh" not in after
+    named = text.replace("opt.init,", "opt.init, 'i',")
+    assert b"jax.shard_map(" in rewritten(tmp_path, named)[0]

@@ -102,3 +102,36 @@ def main():
 main()
 """
     assert states(verified(train=train)) == [(10, "verified", "")]
+
+
+def test_an_optimizers_init_that_becomes_jax_jit_is_compared(verified, tmp_path):
+    train = """import jax, jax.numpy as jnp, numpy as np
+
+class Momentum:
+    def init(self, params):
+        return {"mu": jnp.zeros_like(params), "n": jnp.zeros((), jnp.int32)}
+
+opt = Momentum()
+
+def step(params, state, batch):
+    grads = jax.lax.pmean(jax.grad(lambda p: jnp.mean((batch @ p) ** 2))(params), "batch")
+    return params - 0.1 * grads, {"mu": state["mu"] + grads, "n": state["n"] + 1}
+
+def main():
+    n = jax.local_device_count()
+    params = jax.device_put_replicated(np.ones(3, np.float32), jax.local_devices())
+    state = jax.pmap(opt.init)(params)
+    p_step = jax.pmap(step, axis_name="batch")
+    for i in range(2):
+        batch = np.full((16, 3), i + 1, np.float32).reshape(n, -1, 3)
+        params, state = p_step(params, state, batch)
+    print(params[0])
+
+main()
+"""
+    found = verified(train=train)
+    assert [(site.function, site.state) for site in found.sites] == [
+        ("init", "verified"),
+        ("step", "verified"),
+    ]
+    assert "state = jax.jit(opt.init)(params)" in (tmp_path / "after" / "train.py").read_text()

@@ -142,7 +142,13 @@ def _as_devices_of_jax(devices: Sequence[jax.Device]) -> Iterator[None]:
 
     JAX itself does not use these names.
     """
+    make_mesh = jax.make_mesh
+
+    def mesh_there(*args: Any, **options: Any) -> Mesh:
+        return make_mesh(*args, **{**options, "devices": options.get("devices") or list(devices)})
+
     answers: dict[str, Callable[..., Any]] = {
+        "make_mesh": mesh_there,
         "devices": lambda *backend, **_: list(devices),
         "local_devices": lambda *_, **__: list(devices),
         "device_count": lambda *backend, **_: len(devices),

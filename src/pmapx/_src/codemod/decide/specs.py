@@ -65,6 +65,11 @@ class Layout:
         """Whether all arguments have a leading device axis, whatever their number."""
         return self.in_axes == 0 and not self.merged and not self.static
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether all arguments and results are the same on all devices."""
+        return not any(isinstance(axis, int) for axis in _leaves((self.in_axes, self.out_axes)))
+
     def in_specs(self, name: str, count: int | None) -> str:
         """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
         if isinstance(self.in_axes, tuple):

@@ -32,6 +32,16 @@ def functions(use: Use) -> list[str]:
     return []
 
 
+def is_plain_jit(use: Use) -> bool:
+    """Returns whether all devices do the same with the same: ``jax.pmap(optimizer.init)(params)``.
+
+    Without the name of an axis, the function has no collectives.
+    """
+    layout = use.known_layout
+    is_same = layout.is_replicated and not layout.merged and not layout.merged_results
+    return is_same and use.site.kind == "call" and not layout.axis and not layout.devices
+
+
 def imports(use: Use) -> list[str]:
     """Returns the imports that its text needs."""
     is_at_site = process_calls.is_at_site(use)
@@ -43,7 +53,7 @@ def imports(use: Use) -> list[str]:
 
 def write(use: Use, editor: Editor) -> None:
     indent = editor.indent(use.site.whole.line)
-    if not process_calls.is_at_site(use):
+    if not process_calls.is_at_site(use) or is_plain_jit(use):
         used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
         replace_call(use, editor, _jitted(use, editor, indent, used))
         return
@@ -81,6 +91,8 @@ def _jit(
     is_argument: bool = False,
 ) -> str:
     outer = spelled(options, FOR_JIT)
+    if is_plain_jit(use):
+        return editor.folded_call("jax.jit", [function, *outer], indent, used)
     is_in_jit = not outer and not is_argument and _is_in_jit(use)
     deeper = indent if is_in_jit else indent + editor.hang
     early = ""

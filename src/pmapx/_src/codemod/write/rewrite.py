@@ -116,7 +116,8 @@ def rewrite(
     planned = others[module] if others else plan(module, nested=nested, around=around)
     placing = _placing_names(module)
     meshes = Meshes(module, around)
-    meshes.assign([plan.use for plan in planned if plan.form in _WITH_MESH])
+    with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]
+    meshes.assign([use for use in with_mesh if not shard_map_call.is_plain_jit(use)])
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
     changes += [
         _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()

@@ -147,12 +147,22 @@ class _Sites:
         self._has_ended = has_ended
         self.reached: set[Use] = set()
 
+    def _pairs(self) -> list[tuple[Function | None, Function | None]]:
+        called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
+        pairs = match(*([f for f in side if not f.is_plain] for side in called))
+        # What needs no shard_map may be a jitted function, as of replicated arguments alone.
+        missing = [old for old, new in pairs if old is not None and new is None]
+        names = {function.name for function in missing}
+        plain = [f for f in called[1] if f.is_plain and f.name in names]
+        found = match(missing, plain) if plain else []
+        pairs = [(old, new) for old, new in pairs if old is None or new is not None or not found]
+        return [*pairs, *((old, new) for old, new in found if old is not None)]
+
     def called(self) -> list[SiteResult]:
         """Returns the results of functions that were called, then of those that were not."""
-        called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
         results = []
         by_number = {}
-        for old, new in match(*called):
+        for old, new in self._pairs():
             result = self._of_pair(old, new)
             results.append(result)
             if old is not None:

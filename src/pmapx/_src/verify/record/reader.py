@@ -18,7 +18,8 @@ class Function:
     """A function that the program made, and where its recorded calls are in the file.
 
     ``code`` is a hash of its code, or empty if there is none. ``inside`` are the functions in which
-    it was only traced, -1 for one that is not watched.
+    it was only traced, -1 for one that is not watched; ``is_plain`` if it is a jitted function of
+    arrays on several devices, in which no mapped function was seen.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Function:
     calls: list[int] = dataclasses.field(default_factory=list)
     orders: list[int] = dataclasses.field(default_factory=list)
     inside: set[int] = dataclasses.field(default_factory=set)
+    is_plain: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +83,10 @@ class Records:
             self.functions[facts["number"]] = Function(**facts)
         elif what == "inside":
             self.functions[facts["function"]].inside.add(facts["outer"])
+            if facts["outer"] >= 0:
+                self.functions[facts["outer"]].is_plain = False
+        elif what == "plain":
+            self.functions[facts["function"]].is_plain = True
         elif what == "devices":
             self.devices = facts["devices"]
             # Processes that are launched together may still be separate programs.
@@ -101,7 +107,10 @@ class Records:
     @property
     def has_calls(self) -> bool:
         """Whether it called or traced mapped functions."""
-        return any(function.calls or function.inside for function in self.functions.values())
+        return any(
+            (function.calls and not function.is_plain) or function.inside
+            for function in self.functions.values()
+        )
 
     def call(self, function: Function, number: int) -> Call:
         with open(self._path, "rb") as lines:

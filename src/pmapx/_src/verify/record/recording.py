@@ -73,6 +73,8 @@ class Group:
     parameters: tuple[str, ...]
     calls: int = 0
     has_map: bool = False
+    # Whether its arguments are on several devices, with no map inside as far as is known.
+    is_plain: bool = False
     # Whether its first argument is the function that it maps, as migrate writes it.
     takes_function: bool = False
     seen_inside: set[int] = dataclasses.field(default_factory=set)
@@ -154,6 +156,9 @@ class Recording(Listener):
                 self._note_map(group)
             with self._inside(group, is_recorded=False):
                 return call.run()
+        if not group.has_map and not group.is_plain and _is_on_mesh(args, kwargs):
+            group.is_plain = True
+            self._recorder.write("plain", function=group.number)
         inputs = None
         if (group.donated or group.donated_names) and self._is_to_be_recorded(group):
             inputs = note_inputs(args, kwargs, group.donates)
@@ -249,7 +254,8 @@ class Recording(Listener):
 
     def _is_to_be_recorded(self, group: Group) -> bool:
         # The first call of a jit shows whether a mapped function is inside.
-        return group.calls < self._most_calls if group.has_map else group.calls == 0
+        is_known = group.has_map or group.is_plain
+        return group.calls < self._most_calls if is_known else group.calls == 0
 
     def _count(self, group: Group) -> int | None:
         """Counts a call; returns its number if it is to be recorded."""
@@ -263,7 +269,8 @@ class Recording(Listener):
                     processes=jax.process_count(),
                     devices=jax.device_count(),
                 )
-            is_recorded = group.has_map and group.calls <= self._most_calls
+            is_known = group.has_map or group.is_plain
+            is_recorded = is_known and group.calls <= self._most_calls
             return group.calls - 1 if is_recorded else None
 
 
@@ -307,6 +314,12 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
 
 def _has_tracer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+
+
+def _is_on_mesh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tells whether an argument is on several devices."""
+    arrays = (leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.Array))
+    return any(not leaf.is_deleted() and leaf.sharding.num_devices > 1 for leaf in arrays)
 
 
 def _several(given: Any) -> tuple[Any, ...]:
