@@ -47,6 +47,14 @@ class MappedFunction:
         return [name for name in names[self.taken :] if name not in self.given]
 
     @property
+    def keyword_only(self) -> set[str]:
+        """The parameters behind one that it has already by its name."""
+        arguments = self.node.args
+        every = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][self.taken :]
+        first = next((i for i, name in enumerate(every) if name in self.given), len(every))
+        return set(every[first:]) - self.given
+
+    @property
     def required(self) -> int:
         """How many of them have no default."""
         names = self.parameters or []

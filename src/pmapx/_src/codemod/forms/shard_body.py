@@ -41,8 +41,17 @@ def obstacle(use: Use) -> str:
 
 
 def converts(use: Use) -> bool:
-    """Returns whether an argument or a result has an axis that the body does not have."""
-    return _converts_arguments(use) or out_axes(use) is not None
+    """Returns whether an argument or a result has an axis that the body does not have.
+
+    An argument that must be passed by its name is converted, too.
+    """
+    return _converts_arguments(use) or out_axes(use) is not None or _passes_keywords(use)
+
+
+def _passes_keywords(use: Use) -> bool:
+    return use.function is not None and bool(
+        use.function.keyword_only.intersection(use.names or ())
+    )
 
 
 def out_axes(use: Use) -> object:
@@ -89,6 +98,8 @@ def is_editable(use: Use) -> bool:
     if not isinstance(node, ast.FunctionDef) or use.names is None:
         return False
     if use.names != (mapped.parameters or [])[: len(use.names)]:
+        return False
+    if _passes_keywords(use):
         return False
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
@@ -180,13 +191,17 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     else:
         names = argument_names(use)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
+        only = mapped.keyword_only if mapped is not None else set()
         given = [
-            name
-            if i in layout.static
-            else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
-            for i, name in enumerate(names)
+            (f"{own}=" if own in only else "")
+            + (
+                name
+                if i in layout.static
+                else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
+            )
+            for i, (own, name) in enumerate(zip(use.names or names, names, strict=True))
         ]
-    deeper = indent + editor.hang
+    deeper = indent if out_axes(use) is None else indent + editor.hang
     call = editor.folded_call(function, given, deeper, len(deeper) + 1)
     return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
 

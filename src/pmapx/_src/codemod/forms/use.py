@@ -62,8 +62,21 @@ class Use:
         is_local = isinstance(found, Layout) and found.devices == specs.LOCAL
         if is_local and not self.around.in_processes:
             assert isinstance(found, Layout)
-            return dataclasses.replace(found, devices="")
-        return found
+            found = dataclasses.replace(found, devices="")
+        return found if isinstance(found, str) else self._with_keywords(found)
+
+    def _with_keywords(self, layout: Layout) -> Layout:
+        """Adds the axes of the keywords that all calls have behind their positions: pmap's 0."""
+        known = (self.function.parameters if self.function is not None else None) or []
+        axes, calls = layout.in_axes, map_calls(self.module, self.site)
+        given = {frozenset(keyword.arg for keyword in call.keywords) for _, call in calls}
+        if not isinstance(axes, tuple) or len(given) != 1 or self.is_method:
+            return layout
+        (keywords,) = given
+        behind = known[len(axes) : len(axes) + len(keywords)]
+        if set(behind) != keywords or any(len(call.args) != len(axes) for _, call in calls):
+            return layout
+        return dataclasses.replace(layout, in_axes=axes + (0,) * len(behind))
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> None:
         """Lets arguments and results be global arrays."""
