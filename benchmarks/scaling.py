@@ -1,7 +1,7 @@
-"""A training step of a small transformer for 8 to 4,096 chips that are not there.
+"""A training step of a small transformer, compiled ahead of time for 8 to 4,096 chips.
 
-original   pmap over a state that is stacked, a row a chip, as pmap codebases have it; whoever
-           needs the state outside takes row 0 of each leaf, which is a program of its own.
+original   pmap over a state with a leading device axis, as pmap codebases have it; to read it,
+           x[0] of each leaf is taken, which is a program of its own (indexed).
 migrated   shard_map over a state that is replicated, P(), as `pmapx migrate --style replicated`
            writes it; the state outside is the state.
 fsdp       shard_map over a state that is sharded over all chips: each layer is gathered where it is
@@ -32,8 +32,9 @@ from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.audit.report.scaling_table import Point, growth_of
 from pmapx._src.audit.topology.compile_for import compile_for
 from pmapx._src.audit.topology.names import topology_of
-from pmapx._src.audit.topology.scaling import COUNTS, point_of
+from pmapx._src.audit.topology.scaling import point_of
 
+COUNTS = (8, 64, 256, 1024, 4096)
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, BATCH = 4, 256, 4, 4096, 128, 8
 
 
@@ -93,10 +94,11 @@ def table(points: dict[str, list[Point]]) -> list[str]:
 
 
 def described() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import packages_distributions, version
 
+    compiler = f"libtpu {version('libtpu')}, " if "libtpu" in packages_distributions() else ""
     return (
-        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, libtpu {version('libtpu')}, "
+        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, {compiler}"
         f"{datetime.date.today():%d %B %Y}; {parameter_count():,} parameters in float32 with Adam, "
         f"{BATCH} sequences of {LENGTH} a chip."
     )
@@ -164,8 +166,8 @@ def adam(state: Any, gradients: Any) -> Any:
     return {"weights": weights, "mean": mean, "square": square, "count": state["count"] + 1}
 
 
-def stacked(tree: Any, rows: int) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), tree)
+def stacked(tree: Any, n: int) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
 
 def original(devices: Any) -> tuple[Any, Any]:
@@ -176,13 +178,15 @@ def original(devices: Any) -> tuple[Any, Any]:
 
 def migrated(devices: Any) -> tuple[Any, Any]:
     mesh = Mesh(np.array(devices), ("batch",))
-    whole, rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("batch"))
+    replicated, sharded = NamedSharding(mesh, P()), NamedSharding(mesh, P("batch"))
     mapped = jax.shard_map(
         step, mesh=mesh, in_specs=(P(), P("batch")), out_specs=P(), check_vma=False
     )
-    placed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), state())
+    placed = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state()
+    )
     shape = (len(devices) * BATCH, LENGTH)
-    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=rows)
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharded)
     return jax.jit(mapped, donate_argnums=0), (placed, tokens)
 
 
@@ -239,23 +243,23 @@ def fsdp(devices: Any) -> tuple[Any, Any]:
         check_vma=False,
     )
     placed = jax.tree_util.tree_map_with_path(flat, state())
-    rows = NamedSharding(mesh, P("batch"))
-    tokens = jax.ShapeDtypeStruct((len(devices) * BATCH, LENGTH), jnp.int32, sharding=rows)
+    sharded = NamedSharding(mesh, P("batch"))
+    tokens = jax.ShapeDtypeStruct((len(devices) * BATCH, LENGTH), jnp.int32, sharding=sharded)
     return jax.jit(mapped, donate_argnums=0), (placed, tokens)
 
 
-def row_0(devices: Any) -> tuple[Any, Any]:
-    """What `jax.tree.map(lambda x: x[0], state)` runs on a stacked state of today's JAX."""
+def indexed(devices: Any) -> tuple[Any, Any]:
+    """The program of `jax.tree.map(lambda x: x[0], state)` with a stacked state in today's JAX."""
     mesh = Mesh(np.array(devices), ("batch",))
-    rows = NamedSharding(mesh, P("batch"))
+    sharded = NamedSharding(mesh, P("batch"))
     placed = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows),
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharded),
         stacked(state()["weights"], len(devices)),
     )
     return jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)), (placed,)
 
 
-STYLES = {"original": original, "migrated": migrated, "fsdp": fsdp, "row 0": row_0}
+STYLES = {"original": original, "migrated": migrated, "fsdp": fsdp, "indexed": indexed}
 
 
 if __name__ == "__main__":

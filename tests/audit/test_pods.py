@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from test_migrated_programs import FAST, check
 
 import pmapx
 from pmapx._src.audit.hlo.collectives import collectives
@@ -195,3 +196,31 @@ def test_the_log_of_libtpu_is_kept_out(tmp_path):
 
     assert done.returncode == 0
     assert done.stderr.splitlines() == ["pmapx audit: compiling <lambda> for 2x v5e:4x4"]
+
+
+@pytest.mark.parametrize("style", ["global", "stacked"])
+def test_what_migrate_writes_is_auditable_for_chips(tmp_path, style):
+    check(FAST, style, "v5e:4x4", tmp_path)
+
+
+def test_with_its_state_sharded_a_step_holds_less_and_gathers_its_weights():
+    mesh = Mesh(np.array(jax.devices()), ("i",))
+    state = jax.device_put(STATE, NamedSharding(mesh, P()))
+    batch = [np.ones((8 * N, width), np.float32) for width in (256, 128)]
+    placed = [jax.device_put(x, NamedSharding(mesh, P("i"))) for x in batch]
+
+    def jitted(state, images, labels):
+        gradients = jax.grad(loss)(state["weights"], images, labels)
+        weights = jax.tree.map(lambda w, g: w - 0.1 * g, state["weights"], gradients)
+        return {**state, "weights": weights}
+
+    report = pmapx.audit(
+        jax.jit(jitted, donate_argnums=0), state, *placed, topology="v5e:4x4", what_if="fsdp"
+    )
+
+    found = report.functions[0].what_if
+    assert found.before.arguments["state['weights']"] == GRADIENT_BYTES
+    assert found.after.arguments["state['weights']"] == GRADIENT_BYTES // 16
+    assert found.after.memory < found.before.memory
+    assert found.after.seconds > 0
+    assert "all-gather" in found.after.collectives

@@ -45,7 +45,7 @@ def test_findings_exit_with_1_and_show_the_line_with_a_caret(program):
     assert lines[0] == f"{program}:3:8: PMX501 jax.pmap of `lambda x: x + 1`"
     assert lines[1] == '3 | step = jax.pmap(lambda x: x + 1, axis_name="batch")'
     assert lines[2] == "  |        ^^^^^^^^"
-    assert lines[3].startswith("  = becomes jax.jit(jax.shard_map(")
+    assert lines[3].startswith("  = pmapx migrate writes jax.jit(jax.shard_map(")
     assert "1 finding in 1 of 1 file: PMX501 1x" in result.stdout
 
 

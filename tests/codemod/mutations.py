@@ -29,8 +29,7 @@ FILES = [
 ]
 NAMES = (
     "jax", "pmap", "self", "f", "x", "jax.pmap", "jax.tree.map", "step", "jax.jit", "None",
-    "functools.partial", "on_each_device", "map_over_devices", "jax.lax",
-    "\uff4aax", "naïve", "名前",
+    "functools.partial", "map_over_devices", "jax.lax", "\uff4aax", "naïve", "名前",
     "jax.device_put_replicated", "lambda", "*", "**", ":=", "not",
 )  # fmt: skip
 LINES = (

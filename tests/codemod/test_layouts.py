@@ -508,3 +508,42 @@ def test_an_axis_name_that_a_subclass_changes_is_read_where_the_mesh_is_made(tmp
     assert "jax.make_mesh((jax.device_count(),),(self.axis,)," in re.sub(r"\n +", "", after)
     text = text.replace("axis = 'j'", "axis = 'i'")
     assert b"mesh=mesh" in rewritten(tmp_path, f"import jax\n{COUNTED}{text}")[0]
+
+
+KEYWORD = """\
+import functools
+import jax
+import jax.numpy as jnp
+
+
+def train_step(state, batch, config, scale=1.0, rng=None):
+    return state + config * scale * jax.random.normal(rng) + batch.sum(), batch
+
+
+def main(state, batches, config):
+    rngs = jax.random.split(jax.random.key(0), jax.local_device_count())
+    step = jax.pmap(functools.partial(train_step, config=config), axis_name="i"{})
+    for batch in batches:
+        state, batch = step(state, batch, rng=rngs)
+"""
+
+
+@pytest.mark.parametrize("axes", ["", ", in_axes=(None, 0), out_axes=(None, 0)"])
+def test_a_keyword_of_every_call_is_an_argument_and_a_partial_is_called_with_its_keywords(
+    tmp_path, axes
+):
+    after = rewritten(tmp_path, KEYWORD.format(axes))[0].decode()
+    assert "lambda state, batch, rng: jax.shard_map(" in after
+    assert "rng = rng[0]\n" in after
+    call = re.sub(r"\s+", " ", after[after.index("lambda state, batch, rng: train_step") :])
+    assert call.startswith(
+        "lambda state, batch, rng: train_step( state, batch, config=config, rng=rng )"
+    )
+    assert ")(state, batch, rng)" in after
+    assert after.count("def ") == 2
+
+
+def test_a_keyword_that_some_calls_give_is_no_argument(tmp_path):
+    text = KEYWORD.format("") + "    state, _ = step(state, batch)\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "lambda *args, **kwargs:" in after

@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT / "tests" / "pages"))
 
 import browser as browsers  # noqa: E402
 
+pytestmark = pytest.mark.slow  # It builds the site; `make docs` runs it.
+
 PAGES = [
     "",
     "guide/fsdp/",

@@ -91,9 +91,8 @@ def test_how_a_use_is_migrated_follows_its_options(tmp_path):
     )
     (found,) = findings(tmp_path, program=text, select=("PMX501",))
     assert found.hint.startswith(
-        "becomes jax.jit(jax.shard_map(one_row(g), mesh=mesh, in_specs=(P('i'), P()), "
-        "out_specs=P(), check_vma=False), donate_argnums=0, static_argnums=2), where one_row takes "
-        "the mapped axis"
+        "pmapx migrate writes jax.jit(jax.shard_map(g, mesh=mesh, in_specs=(P('i'), P()), "
+        "out_specs=P(), check_vma=False), donate_argnums=0, static_argnums=2), with x[0]"
     )
 
 

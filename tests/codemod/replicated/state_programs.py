@@ -281,6 +281,18 @@ STATE = state
 """,
         "its addressable_shards is read (line 20)",
     ),
+    "made_so_that_it_differs": (
+        """
+step = jax.pmap(train_step, axis_name="batch")
+def main():
+    state = {name: np.stack([x + i for i in range(8)]) for name, x in INIT.items()}
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, jax.device_get(state)
+STATE, RESULT = main()
+""",
+        "what is passed here was not made by replicate",
+    ),
     "tiled_otherwise": (
         """
 state = jax.tree.map(lambda x: np.tile(x[None], (N,) + (2,) * x.ndim), {"w": INIT["w"][:2]})
@@ -291,7 +303,7 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
-        "what is passed here was not made by replicate",
+        "something is stored in it",
     ),
     "differs_by_itself": (
         """
@@ -306,20 +318,6 @@ RESULT = jax.device_get(state)
 STATE = state
 """,
         "['n'] differs since `axis_index` at differs_by_itself.py:18",
-    ),
-    "copies_for_devices_that_are_not_seen": (
-        """
-def copied(leaf):
-    devices = jax.local_devices()
-    return jnp.stack([leaf] * len(devices))
-state = jax.tree.map(copied, INIT)
-step = jax.pmap(train_step, "batch")
-for batch in ROWS:
-    state, loss = step(state, batch)
-RESULT = jax.device_get(first(state)), loss[0]
-STATE = state
-""",
-        "what is passed here was not made by replicate",
     ),
     "never_reached": (
         """
@@ -417,4 +415,39 @@ STATE = state
 """,
         "lambda x: jnp.stack([x] * jax.local_device_count()), state",
     ),
+}
+
+# What only a run shows to be equal: its first shard is taken where it is made, with a comment.
+RUN = {
+    "made_by_a_comprehension": """
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+def main():
+    state = {name: np.stack([x] * 8) for name, x in INIT.items()}
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, (jax.device_get(first(state)), float(loss[0]))
+STATE, RESULT = main()
+""",
+    "made_by_a_function_that_is_not_followed": """
+def copied(leaf):
+    devices = jax.local_devices()
+    return jnp.stack([leaf] * len(devices))
+step = jax.pmap(train_step, "batch")
+def main():
+    state = jax.tree.map(copied, INIT)
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, (jax.device_get(first(state)), float(loss[0]))
+STATE, RESULT = main()
+""",
+    "made_in_a_way_that_is_not_followed_and_used_before": """
+step = jax.pmap(train_step, axis_name="batch")
+def main():
+    state = {name: np.stack([x] * 8) for name, x in INIT.items()}
+    shape = np.shape(state["w"])
+    for batch in ROWS:
+        state, loss = step(state, batch)
+    return state, (shape, jax.device_get(first(state)))
+STATE, RESULT = main()
+""",
 }

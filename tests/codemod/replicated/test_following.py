@@ -162,6 +162,25 @@ show()
 state = step(state, 1.0)
 show()
 """,
+    "a method that may change it": """
+state = replicate({"a": 1.0})
+for _ in range(2):
+    state = step(state, 1.0)
+state.update({"b": 2.0})
+""",
+    "a part of it that is changed in place": """
+state = replicate(1.0)
+for _ in range(2):
+    state = step(state, 1.0)
+rows = np.array(state)
+rows.T[0] = 5.0
+""",
+    "a text that it is part of": """
+state = replicate(1.0)
+for _ in range(2):
+    state = step(state, 1.0)
+print(f"{state + 1}")
+""",
     "an attribute that a table names for a library": """
 from library import Base
 class Trainer(Base):

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from running import Runs
-from state_programs import BOUNDARIES, HEAD, REPLICATED, STACKED
+from state_programs import BOUNDARIES, HEAD, REPLICATED, RUN, STACKED
 
 from pmapx._src.codemod.migration import migrate
 
@@ -13,7 +13,7 @@ from pmapx._src.codemod.migration import migrate
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
-    texts = {**REPLICATED, **others}
+    texts = {**REPLICATED, **RUN, **others}
     texts = {name: HEAD + text for name, text in texts.items()}
     return Runs(tmp_path_factory.mktemp("replicated"), texts)
 
@@ -24,7 +24,7 @@ OTHER_RESULT = {("source", "never_reached")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES])
+@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES, *RUN])
 def test_a_program_gives_the_same_to_the_bit(runs, name, version):
     if (version, name) not in OTHER_RESULT:
         assert runs.differences(version, name) == []
@@ -38,6 +38,14 @@ def test_state_is_replicated(runs, name, version):
     assert after == [(shape[1:], 8, True) for shape, _, _ in before], runs.done[version, name].stays
     if name in REPLICATED and version == "new":
         assert runs.done[version, name].stays == ()
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_run_shows_what_the_source_does_not(runs, name):
+    before, after = runs.state("old", name), runs.state("new", name)
+    assert after == [(shape[1:], 8, True) for shape, _, _ in before]
+    assert "# The shards that train_step takes here were equal in a run" in runs.text("new", name)
+    assert runs.state("source", name)[0][0] == before[0][0]
 
 
 @pytest.mark.parametrize("name", BOUNDARIES)

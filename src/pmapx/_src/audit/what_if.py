@@ -8,10 +8,9 @@ compiled in its place.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -60,19 +59,9 @@ def fsdp(step: Subject, leaves: Sequence[Leaf]) -> WhatIf:
         return WhatIf(reason=str(error))
     except errors.PmapxError as error:
         return WhatIf(reason=" ".join(str(error).partition("\n  code:")[0].split()))
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """JAX refuses some shardings, such as those of a contraction over Explicit axes."""
-    try:
-        yield
-    except errors.PmapxError:
-        raise
-    except (TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # JAX refuses some shardings, as of contractions over Explicit axes.
         first = (str(error).splitlines() or [""])[0]
-        why = f"JAX refuses the shardings: {type(error).__name__}: {first}"
-        raise _CannotShardError(why) from error
+        return WhatIf(reason=f"it cannot be compiled so: {type(error).__name__}: {first}")
 
 
 def sharded_spec(
@@ -121,8 +110,7 @@ def _of_jit(step: Subject, known: Sequence[Leaf]) -> WhatIf:
         return Placed(mesh, leaves, outputs, given.carried)
 
     assert step.again is not None
-    with _refusals():
-        there = step.again(reshard=placed)
+    there = step.again(reshard=placed)
     if not shards:
         raise _CannotShardError(f"nothing is replicated over {axis} that could be sharded")
     return _compared(step, known, (axis, size), shards, kept, there.compiled)
@@ -201,8 +189,7 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
         donate_argnums=tuple(k for k, is_donated in enumerate(step.donated) if is_donated),
         out_shardings=jax.tree.unflatten(out_tree, out_shardings),
     )
-    with _refusals():
-        compiled, _ = compiled_or_needed(jitted.trace(*placed).lower())
+    compiled, _ = compiled_or_needed(jitted.trace(*placed).lower())
     found = _compared(step, known, (axis, n), shards, kept, compiled)
     return dataclasses.replace(found, assumed=tuple(assumed))
 
@@ -224,14 +211,14 @@ def _compared(
         name = groups.get(leaf.path, "other arguments")
         before[name] += leaf.bytes_a_device
         after[name] += leaf.bytes_a_device // (size if index in shards else 1)
-    is_array = [index for index in kept if leaves[index].bytes_a_device > 8]
+    arrays = [leaves[index].path for index in kept if leaves[index].bytes_a_device > 8]
     return WhatIf(
         axis,
         size,
         before=_cost(step.mesh, step.compiled, before),
         after=_cost(step.mesh, compiled, after),
         sharded=tuple(leaves[index].path for index in shards),
-        kept=tuple(leaves[index].path for index in is_array),
+        kept=tuple(arrays),
     )
 
 

@@ -6,12 +6,13 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
-from pmapx._src.analysis.sites import Site
+from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.codemod import to_pmapx
 from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.decide import nested_pmaps
@@ -26,11 +27,12 @@ from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
+from pmapx._src.codemod.write.spelled_out import spelled_out
 from pmapx._src.source import files as sources
 from pmapx._src.source import gc_paused
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import Origins, applied
+from pmapx._src.source.rewriting.edits import Edit, Origins, applied
 from pmapx._src.verify.runs import tree_around_paths
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
@@ -122,14 +124,27 @@ def migrate(
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
         form = "shard_map" if to == "jit" else to
-        done = _migrated(program, form, style, evidence or Evidence(), named)
-        done = _renamed(program, done)
-        done = done if to == "pmapx" else program.tidied(done)
+        done = _with_current_names(program, form, style, evidence or Evidence(), named)
     if to != "jit" or running is None:
         return done
     files, forms = convert(paths, exclude, done.files, running, mesh)
     found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
     return program.tidied(found)
+
+
+def _with_current_names(
+    program: Program, to: str, style: str, evidence: Evidence, named: Sequence[str]
+) -> Migration:
+    # The places of a run are those of the files as they are.
+    is_as_it_is = to == "pmapx" or evidence.has_run
+    edits = {} if is_as_it_is else program.spelled_out()
+    if edits:
+        done = _migrated(program.changed(edits), to, style, evidence, named)
+        done = program.with_places(done, edits)
+    else:
+        done = _migrated(program, to, style, evidence, named)
+    done = _renamed(program, done)
+    return done if to == "pmapx" else program.tidied(done)
 
 
 def _migrated(
@@ -195,6 +210,60 @@ class Program:
         if (is_followed(data) and is_telling) or b"common_utils" in data:
             self._texts[path] = data
             self.project.module(path, data=data)
+
+    def spelled_out(self) -> dict[str, list[Edit]]:
+        """Returns the edits that spell out kept partials and wrappers of pmap at their uses."""
+        modules = [module for _, module in self._modules()]
+        if not any(site.kind in ("partial", "wrapper") for m in modules for site in find_sites(m)):
+            return {}
+        return spelled_out(modules, self._with_word)
+
+    def _with_word(self, word: bytes) -> list[Module | None]:
+        """Returns the files without a use of pmap that have a word; None for an unreadable one."""
+        found: list[Module | None] = []
+        for path in self._paths:
+            data = sources.read_bytes(path) if path not in self._texts else None
+            if isinstance(data, bytes) and re.search(rb"\b" + word + rb"\b", data):
+                found.append(self.project.module(path, data=data))
+        return found
+
+    def changed(self, edits: Mapping[str, Sequence[Edit]]) -> Program:
+        """Returns the program with its files edited."""
+        found = Program(self._paths)
+        further = {path: self._text(path) for path in edits if path not in self._texts}
+        before = {**self._texts, **further}
+        texts = {path: applied(data, edits.get(path, ())) for path, data in before.items()}
+        found.project.texts = {os.path.normpath(path): data for path, data in texts.items()}
+        for path, data in texts.items():
+            found.add(path, data)
+        found.around, found._unreadable = self.around, self._unreadable
+        return found
+
+    def _text(self, path: str) -> bytes:
+        data = self._texts.get(path) or sources.read_bytes(path)
+        return data if isinstance(data, bytes) else b""
+
+    def with_places(self, done: Migration, edits: Mapping[str, Sequence[Edit]]) -> Migration:
+        """Returns what became of the edited program, with the places of the files as they are."""
+        origins = {path: Origins(self._text(path), several) for path, several in edits.items()}
+
+        def was(place: Place) -> Place:
+            return origins[place.path].place(place) if place.path in origins else place
+
+        files = {file.path: file for file in done.files}
+        for path, several in edits.items():
+            before = self._text(path)
+            file = files.get(path) or Rewriting(path, before, applied(before, several), ())
+            outcomes = tuple(
+                dataclasses.replace(each, place=was(each.place)) for each in file.outcomes
+            )
+            files[path] = dataclasses.replace(file, before=before, outcomes=outcomes)
+        return dataclasses.replace(
+            done,
+            files=tuple(sorted(files.values(), key=lambda file: self._paths.index(file.path))),
+            gains=tuple(dataclasses.replace(each, site=was(each.site)) for each in done.gains),
+            stays=tuple(dataclasses.replace(each, site=was(each.site)) for each in done.stays),
+        )
 
     def _modules(self) -> list[tuple[str, Module]]:
         return [

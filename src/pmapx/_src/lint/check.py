@@ -103,7 +103,7 @@ def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sif
     size = max(SMALLEST_PART, len(own) // PARTS)
     parts = [own[start : start + size] for start in range(0, len(own), size)]
     look = functools.partial(prefilter.sift, has_uses, prefilter.module_names(given))
-    # Telling another process of the files costs more than it takes off this one.
+    # Sending the files to another process costs more than it saves here.
     count = count if parallel.can_fork() else 1
     sifted = Sifted({}, {}, {})
     for part in parallel.each(look, parts, count, advance, meanwhile=_import_rules):
@@ -169,10 +169,10 @@ def _read_shares(
     count = processes or _count_that_pays(size // worth)
     shares = batches.shares(uses)
     # A copy of this process has the project; another has to be sent its files.
-    is_told = count > 1 and len(shares) > 1 and not parallel.can_fork()
+    is_sent = count > 1 and len(shares) > 1 and not parallel.can_fork()
     read = (
         functools.partial(worker.read_apart, list(project.paths.values()), is_followed)
-        if is_told
+        if is_sent
         else functools.partial(worker.read, project, is_followed)
     )
     whole = worker.Reading([], {}, set())

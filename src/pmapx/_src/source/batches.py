@@ -1,4 +1,4 @@
-"""Cutting a run into shares that are read each on its own, so that processes can take them.
+"""Splits a run into groups of files that several processes can read independently.
 
 A share's findings do not depend on any other share, and which files are in one depends on the files
 alone: a report is the same in however many processes it was made.

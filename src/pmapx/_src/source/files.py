@@ -79,7 +79,7 @@ def read_bytes(path: str) -> bytes | Unreadable:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Source:
-    """A file that was read: its text, its tree, and where its lines lie."""
+    """A file that was read: its text, its tree, and its lines."""
 
     path: str
     text: str

@@ -37,7 +37,7 @@ def iterate(frame: Frame, node: ast.expr, iterated: Value) -> Value:
         elif isinstance(fact, Elements):
             element = join(element, fact.element)
         elif isinstance(fact, Stacked):
-            # Rows of an array, or parts of a tuple: nobody knows.
+            # Shards of an array, or parts of a tuple: it is not known which.
             doubtful = dataclasses.replace(fact, confidence=Confidence.LOW)
             element = join(element, value(doubtful))
     return element

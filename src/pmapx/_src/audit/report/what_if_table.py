@@ -44,8 +44,8 @@ class WhatIf:
       reason: why it cannot be computed; ``before`` and ``after`` are None then.
       before: the cost of the step as it is; None if it does not fit.
       after: the cost with FSDP; None if that does not fit either.
-      sharded: the arrays that are sharded, each with its new spec.
-      kept: the arrays that stay replicated: no dimension is divisible by the number of devices.
+      sharded: the arrays that are sharded.
+      kept: the arrays that stay replicated, as no dimension divides; numbers are not listed.
       assumed: the arrays that are taken as equal on all devices, without a proof.
     """
 

@@ -11,7 +11,7 @@ from pmapx._src.analysis.module import Module
 
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
-_TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
+TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
 _TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
@@ -94,7 +94,7 @@ def before_host(module: Module, node: ast.expr) -> ast.expr:
     """Returns what a call brings to the host, and the node itself if it is no such call."""
     while isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         names = names_called(module, node)
-        if not names or not names <= _TO_HOST:
+        if not names or not names <= TO_HOST:
             break
         node = node.args[0]
     return node

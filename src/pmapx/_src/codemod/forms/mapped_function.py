@@ -47,12 +47,11 @@ class MappedFunction:
         return [name for name in names[self.taken :] if name not in self.given]
 
     @property
-    def keyword_only(self) -> set[str]:
-        """The parameters behind one that it has already by its name."""
+    def by_position(self) -> int:
+        """How many of its arguments stand before those that it has already."""
         arguments = self.node.args
-        every = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][self.taken :]
-        first = next((i for i, name in enumerate(every) if name in self.given), len(every))
-        return set(every[first:]) - self.given
+        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][self.taken :]
+        return next((i for i, name in enumerate(names) if name in self.given), len(names))
 
     @property
     def required(self) -> int:

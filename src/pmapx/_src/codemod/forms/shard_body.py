@@ -41,17 +41,8 @@ def obstacle(use: Use) -> str:
 
 
 def converts(use: Use) -> bool:
-    """Returns whether an argument or a result has an axis that the body does not have.
-
-    An argument that must be passed by its name is converted, too.
-    """
-    return _converts_arguments(use) or out_axes(use) is not None or _passes_keywords(use)
-
-
-def _passes_keywords(use: Use) -> bool:
-    return use.function is not None and bool(
-        use.function.keyword_only.intersection(use.names or ())
-    )
+    """Returns whether an argument or a result has an axis that the body does not have."""
+    return _converts_arguments(use) or out_axes(use) is not None
 
 
 def out_axes(use: Use) -> object:
@@ -97,9 +88,7 @@ def is_editable(use: Use) -> bool:
     node, layout = mapped.node, use.known_layout
     if not isinstance(node, ast.FunctionDef) or use.names is None:
         return False
-    if use.names != (mapped.parameters or [])[: len(use.names)]:
-        return False
-    if _passes_keywords(use):
+    if not set(use.names) <= set(mapped.parameters or []):
         return False
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
@@ -191,19 +180,50 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     else:
         names = argument_names(use)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
-        only = mapped.keyword_only if mapped is not None else set()
         given = [
-            (f"{own}=" if own in only else "")
-            + (
-                name
-                if i in layout.static
-                else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
-            )
-            for i, (own, name) in enumerate(zip(use.names or names, names, strict=True))
+            name
+            if i in layout.static
+            else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
+            for i, name in enumerate(names)
         ]
-    deeper = indent if out_axes(use) is None else indent + editor.hang
-    call = editor.folded_call(function, given, deeper, len(deeper) + 1)
+        given = by_name(use, given)
+    deeper = indent + editor.hang
+    call = call_of(function, given, editor, deeper)
     return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
+
+
+def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
+    """Returns the call of a function by its text; of a partial, with the keywords that it has."""
+    try:
+        node = ast.parse(function, mode="eval").body
+    except SyntaxError:
+        node = None
+    is_partial = isinstance(node, ast.Call) and re.fullmatch(
+        r"(\w+\.)?partial", ast.unparse(node.func)
+    )
+    if is_partial and isinstance(node, ast.Call) and len(node.args) == 1 and "#" not in function:
+        parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
+        texts = [" ".join((part or "").split()) for part in parts]
+        if not any(text[:1] == "*" or '"""' in text or "'''" in text for text in texts):
+            by_keyword = [text for text in given if re.match(r"\w+=", text)]
+            first = [text for text in given if text not in by_keyword]
+            return editor.folded_call(
+                texts[0], [*first, *texts[1:], *by_keyword], indent, len(indent) + 1
+            )
+    return editor.folded_call(function, given, indent, len(indent) + 1)
+
+
+def by_name(use: Use, given: Sequence[str]) -> list[str]:
+    """Returns arguments for the function, by name where they are not at their position."""
+    if use.function is None or use.function.parameters is None or use.names is None:
+        return list(given)
+    own = use.function.parameters[: use.function.by_position]
+    count = next((i for i, n in enumerate(use.names) if own[i : i + 1] != [n]), len(given))
+    if not use.keywords:
+        # Names that are not the function's own.
+        count = max(count, len(own))
+    named = zip(use.names[count:], given[count:], strict=True)
+    return [*given[:count], *(f"{name}={text}" for name, text in named)]
 
 
 def is_read_early(use: Use, function: str) -> bool:
@@ -341,7 +361,7 @@ def _is_array_name(use: Use, node: ast.expr) -> bool:
     return is_parameter and mapped.is_array(node.id)
 
 
-def static_bound(use: Use, function: str, names: Sequence[str]) -> str:
+def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the function with its static arguments, which shard_map does not take."""
     layout = use.known_layout
     if layout.static == tuple(range(len(layout.static))) and use.module.env.find("functools"):
@@ -349,4 +369,4 @@ def static_bound(use: Use, function: str, names: Sequence[str]) -> str:
     head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
     if re.match(r"\s*lambda\b", function):
         function = f"({function})"
-    return f"lambda {head}: {function}({', '.join(names)})"
+    return f"lambda {head}: {call_of(function, by_name(use, names), editor, indent)}"

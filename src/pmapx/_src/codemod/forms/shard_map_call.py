@@ -112,11 +112,16 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
         # It is one step deeper than it was.
         function = function.replace("\n", f"\n{editor.step}")
-    if shard_body.is_edited(use):
+    is_edited = shard_body.is_edited(use)
+    if is_edited:
         body_edits.edit(use, editor)
-        return function
-    if not shard_body.converts(use):
-        return function
+    if is_edited or not shard_body.converts(use):
+        names = use.names or []
+        given = shard_body.by_name(use, names)
+        if given == names or use.known_layout.static:
+            return function
+        call = shard_body.call_of(function, given, editor, indent)
+        return f"lambda {', '.join(names)}: {call}"
     return shard_body.lambda_around(use, function, editor, indent)
 
 
@@ -151,7 +156,7 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
         head = ", ".join(names)
         given = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
         if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):
-            body = shard_body.static_bound(use, body, names)
+            body = shard_body.static_bound(use, body, names, editor, indent + editor.hang)
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
     return f"lambda {head}{early}: {text}({given})"
 

@@ -59,24 +59,40 @@ class Use:
     def layout(self) -> Layout | str:
         """The mesh and specs of the map, or why they cannot be written at the site."""
         found = self._obstacle_to_layout() or specs.layout(self.module, self.site)
-        is_local = isinstance(found, Layout) and found.devices == specs.LOCAL
-        if is_local and not self.around.in_processes:
-            assert isinstance(found, Layout)
+        if not isinstance(found, Layout):
+            return found
+        if found.devices == specs.LOCAL and not self.around.in_processes:
             found = dataclasses.replace(found, devices="")
-        return found if isinstance(found, str) else self._with_keywords(found)
+        return self._with_keywords(found)
 
     def _with_keywords(self, layout: Layout) -> Layout:
-        """Adds the axes of the keywords that all calls have behind their positions: pmap's 0."""
-        known = (self.function.parameters if self.function is not None else None) or []
-        axes, calls = layout.in_axes, map_calls(self.module, self.site)
-        given = {frozenset(keyword.arg for keyword in call.keywords) for _, call in calls}
-        if not isinstance(axes, tuple) or len(given) != 1 or self.is_method:
+        """Adds the axis of the keywords that every call gives, 0."""
+        if not isinstance(layout.in_axes, tuple) or self.given_by_position != len(layout.in_axes):
             return layout
-        (keywords,) = given
-        behind = known[len(axes) : len(axes) + len(keywords)]
-        if set(behind) != keywords or any(len(call.args) != len(axes) for _, call in calls):
-            return layout
-        return dataclasses.replace(layout, in_axes=axes + (0,) * len(behind))
+        return dataclasses.replace(layout, in_axes=(*layout.in_axes, *[0] * len(self.keywords)))
+
+    @functools.cached_property
+    def keywords(self) -> list[str]:
+        """The keywords that every call gives, in the order of the function's parameters."""
+        names = self.function.parameters if self.function is not None else None
+        calls = [call for _, call in map_calls(self.module, self.site)]
+        found = {frozenset(keyword.arg for keyword in call.keywords) for call in calls}
+        given = found.pop() if len(found) == 1 else frozenset()
+        return [name for name in names or () if name in given] if given <= set(names or ()) else []
+
+    @functools.cached_property
+    def given_by_position(self) -> int:
+        """How many arguments every call gives before these keywords; -1 if they differ."""
+        found = {
+            -1
+            if any(isinstance(arg, ast.Starred) for arg in call.args)
+            else len(call.args) + self.is_method
+            for _, call in map_calls(self.module, self.site)
+        }
+        count = found.pop() if len(found) == 1 else -1
+        names = self.function.parameters if self.function is not None else None
+        is_before = names is None or not set(names[:count]) & set(self.keywords)
+        return count if is_before else -1
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> None:
         """Lets arguments and results be global arrays."""
@@ -317,6 +333,8 @@ class Use:
             count = len(layout.in_axes)
         elif known is not None and mapped is not None and mapped.required == len(known):
             count = len(known)
+        elif known is not None and self.keywords and self.given_by_position >= 0:
+            count = self.given_by_position + len(self.keywords)
         elif len(counts) == 1 and counts != {-1} and not self.is_called_by_keyword:
             (count,) = counts
             count += self.is_method and not self.site.is_called_at_once
@@ -324,6 +342,9 @@ class Use:
             return None
         if layout.static and max(layout.static) >= count:
             return None
+        before = self.given_by_position
+        if known is not None and self.keywords and before + len(self.keywords) == count:
+            return [*known[:before], *self.keywords]
         if known is not None and len(known) >= count:
             return known[:count]
         return [f"arg{i}" for i in range(count)] if count != 1 else ["x"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
@@ -238,25 +238,24 @@ def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]
     A name that is used only so is stacked where it is assigned.
     """
     found = {node: one for each in group for node, one in each.boundaries.items()}
+    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
     for node, (change, _, why) in list(found.items()):
-        if not isinstance(node, ast.Name) or node not in found:
+        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
             continue
         module = change.module
-        reaching = module.facts.definitions.reaching.get(node, ())
+        reaching = module.facts.definitions.reaching
         block = block_of(module, node)
         uses = {
             part
             for part in ast.walk(block)
             if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
         }
-        assigned = list(assigned_values(block, node.id))
-        is_one = len(list(reaching)) == len(assigned) == 1 and len(uses) > 1
-        source = assigned[0] if is_one else None
+        bindings = {each for use in uses for each in reaching.get(use, (None,))}
+        (binding,) = bindings if len(bindings) == 1 else (None,)
+        source = binding.source if binding is not None and not binding.steps else None
         above = module.parent(source) if source is not None else None
         is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
-        if source is not None and is_plain and isinstance(above.targets[0], ast.Name) and all(  # type: ignore[union-attr]
-            use in found for use in uses
-        ):  # fmt: skip
+        if source is not None and is_plain and len(uses) > 1 and uses <= stacked:
             for use in uses:
                 del found[use]
             one = Change(module, "stack", before_host(module, source), around="the code below")

@@ -29,7 +29,6 @@ def on_every_device(tree, devices=None, axis_name="rows"):
     # Of copies: a step that reuses the memory of its state must not take it from another's.
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
 '''
-LONGEST = 88
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
 _READING_OUTSIDE = ("jax.device_get", "numpy.")
@@ -59,9 +58,9 @@ def edits(
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
-        if change.kept is not change.node:
+        if change.kept is not change.node and change.kind not in ("stack", "unstack"):
             gone.setdefault(change.module, set()).add(change.node)
-        if change.kind == "place":
+        if change.kind in ("place", "unstack"):
             placing.add(change.module)
     for change in merged:
         found.setdefault(change.module, []).extend(change.edits)
@@ -104,6 +103,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool) -> list[Edit]:
         return _without_index(module, node, is_donated)
     if change.kind == "stack":
         return _stacked_again(change)
+    if change.kind == "unstack":
+        comment = f"The shards that {change.around} takes here were equal in a run: the first."
+        return _around(change, f"{HELPER}(jax.tree.map(lambda x: x[0], ", "))", comment)
     assert change.kept is not None
     kept = module.place(change.kept)
     if change.kind == "place":
@@ -154,11 +156,6 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
 def _stacked_again(change: Change) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
     module, whole = change.module, change.module.place(change.node)
-    statement: ast.AST = change.node
-    while not isinstance(statement, ast.stmt):
-        statement = module.parent(statement)
-    line, column = statement.lineno, statement.col_offset
-    indent = module.source.line(line)[:column]
     stack = f"lambda x: {jax_numpy(module)}.stack([x] * jax.local_device_count())"
     behind = len(module.source.line(whole.end_line)) - whole.end_column
     editor, value = Editor(module.source), module.source.segment(whole)
@@ -166,13 +163,24 @@ def _stacked_again(change: Change) -> list[Edit]:
         "jax.tree.map", [stack, value], editor.indent(whole.line), whole.column + behind
     )
     before, _, after = call.rpartition(value)
+    comment = f"With a leading device axis, as {change.around} takes it."
+    return _around(change, before, after, comment)
+
+
+def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]:
+    """Writes text around a node, and a comment above its statement."""
+    module, whole = change.module, change.module.place(change.node)
     found = [
         between(starts(whole), starts(whole), before),
         between(ends(whole), ends(whole), after),
     ]
+    statement: ast.AST = change.node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    line, column = statement.lineno, statement.col_offset
+    indent = module.source.line(line)[:column]
     if not indent.strip():
-        comment = f"{indent}# With a leading device axis, as {change.around} takes it.\n"
-        found.append(between((line, 0), (line, 0), comment))
+        found.append(between((line, 0), (line, 0), f"{indent}# {comment}\n"))
     return found
 
 

@@ -25,6 +25,14 @@ PLACED = frozenset(
         "device_buffer", "device_buffers", "is_fully_replicated", "is_fully_addressable",
     }
 )  # fmt: skip
+# Methods of arrays that change nothing.
+READING = frozenset(
+    {
+        "all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "item",
+        "max", "mean", "min", "prod", "ravel", "reshape", "round", "squeeze", "std", "sum", "take",
+        "tobytes", "tolist", "transpose", "var",
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -52,8 +60,9 @@ class Change:
 
     ``kind`` is ``index`` (the index goes), ``call`` (the call goes, its ``kept`` argument stays),
     ``place`` (the call puts its ``kept`` argument on all devices instead), ``stack`` (the value
-    gets its axis back for what takes it there) or ``merge`` (``edits`` take the split of a batch
-    off). What the call did besides is written ``around`` the argument; of ``stack``, what takes it.
+    gets its axis back for what takes it there), ``unstack`` (it loses it where it is made) or
+    ``merge`` (``edits`` take the split of a batch off). What the call did besides is written
+    ``around`` the argument; of ``stack``, what takes it.
     """
 
     module: Module

@@ -222,8 +222,12 @@ class Maps:
         is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
         if is_sure and isinstance(node.value, ast.Name):
             return True
-        # float(x[0]) would fail if x were a tuple of stacked arrays.
+        # float(x[0]) would fail if x were a tuple of stacked arrays, and so would f"{x[0]:.3f}".
         parent = module.parent(node)
+        if isinstance(parent, ast.FormattedValue):
+            return parent.format_spec is not None
+        if isinstance(parent, ast.Attribute):
+            return parent.attr == "item"
         called = parent.func if isinstance(parent, ast.Call) else None
         return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 

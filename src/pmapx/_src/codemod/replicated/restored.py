@@ -29,8 +29,9 @@ def changes(flow: Flow) -> list[Change]:
             if not isinstance(call, ast.Call) or not maps or flow.is_traced(module, call):
                 continue
             for each in maps:
-                if each is not None and each.module is module and not _has_devices(each):
-                    for change in _of_call(flow, module, call, each):
+                is_meant = each is not None and each.module is module and not each.obstacle
+                if is_meant and not _has_devices(each):  # type: ignore[arg-type]
+                    for change in _of_call(flow, module, call, each):  # type: ignore[arg-type]
                         found.setdefault(change.node, change)
     return list(found.values())
 

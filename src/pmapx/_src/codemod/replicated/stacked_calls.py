@@ -12,7 +12,7 @@ from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped,
 from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
-    PLACED,
+    READING,
     WHOLE,
     Abstract,
     Change,
@@ -30,11 +30,7 @@ from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What these give has the axis that their argument has.
-_SAME = known_names.IDENTITY - {"builtins.iter"} | {
-    "jax.device_get",
-    "numpy.asarray",
-    "numpy.array",
-}
+_SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST
 # Orbax's conversion of stacked copies into one replicated array.
 _TO_GLOBAL = "fully_replicated_host_local_array_to_global_array"
 _OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
@@ -42,8 +38,6 @@ _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
-
-
 # These read or set attributes of an object, whose names may be in a variable.
 _BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
 
@@ -157,7 +151,8 @@ class StackedCalls(StackedValues):
         if function.attr in ("replace", "_replace") and not base.is_leaf:
             return self.graph.joined([base, *held], module.place(node)) or OTHER
         why = f"its {function.attr}(...) is called"
-        self.escape(base, module, node if function.attr in PLACED else function.value, why)
+        # Another method may change its object, which a copy is not.
+        self.escape(base, module, function.value if function.attr in READING else node, why)
         for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
             self.escape(self.value(module, arg), module, arg, why)
         return OTHER
@@ -338,9 +333,15 @@ class StackedCalls(StackedValues):
         for ref in found:
             self.graph.join(element, ref.element)
         if not found or has_other(held):
-            element.reasons.setdefault(place, self.not_made)
+            self._not_made(module, each, position, held, arg)
         if found and each.in_axis(index) != 0:
             element.reasons.setdefault(place, "it is passed where its leading axis is not mapped")
+
+    def _not_made(
+        self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
+    ) -> None:
+        reasons = self.graph.element(position, position).reasons
+        reasons.setdefault(module.place(arg), self.not_made)
 
     def _result(self, each: Map) -> Abstract:
         count = each.arity
@@ -371,7 +372,6 @@ class StackedCalls(StackedValues):
         return self._merged((self._from(module, node, each) for each in callees), module, node)
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
-        """Returns what one function of the program gives."""
         target = _target(callee)
         if target is None:
             return self._container(module, node)

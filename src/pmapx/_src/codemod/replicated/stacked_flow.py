@@ -9,21 +9,24 @@ from typing import Any
 from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.decide.assigned_values import LOOPS, block_of
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
     OTHER,
     Abstract,
+    Change,
     Element,
     Mixed,
     Other,
     Pairs,
     Parts,
+    Position,
     Ref,
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.maps import Maps
+from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
 
@@ -68,6 +71,8 @@ class Flow(StackedCalls):
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
         # The bindings of each module outside of traced functions.
         self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
+        # What is assigned to state, and is an argument whose shards were equal in a run.
+        self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
 
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""
@@ -121,6 +126,37 @@ class Flow(StackedCalls):
         element.is_parameter = True
         self._parameters[element] = (found, any(map(has_other, given)), place)
         return Ref(element, all(isinstance(each, Ref) and each.is_leaf for each in given))
+
+    def _not_made(
+        self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
+    ) -> None:
+        """An argument that is not seen to be made equal, but was, in a run: its first shard is."""
+        super()._not_made(module, each, position, held, arg)
+        record = each.record
+        if record is None or record.problem or module is not each.module:
+            return
+        is_equal = position.index not in {each.index_of(name) for name in record.unequal}
+        if not is_equal or each.in_axis(position.index) != 0 or not isinstance(arg, ast.Name):
+            return
+        found = [d for d in self.definitions_of(module, arg) if self.defined(d) == OTHER]
+        source = found[0].source if len(found) == 1 and not found[0].steps else None
+        above = module.parent(source) if source is not None and list(refs(held)) else None
+        # The first calls are compared, so that what is assigned must be what these take.
+        is_once = isinstance(above, ast.Assign) and not _is_in_loop(module, above)
+        if source is not None and is_once and above.targets == [found[0].node]:  # type: ignore[union-attr]
+            self._shown_equal[source] = (position, each.name)
+
+    def _define(self, definition: Definition) -> Abstract:
+        held = super()._define(definition)
+        source = definition.source
+        if source not in self._shown_equal or definition.steps or source is None:
+            return held
+        position, name = self._shown_equal[source]
+        element = self.graph.element(position, position)
+        change = Change(definition.module, "unstack", source, around=name)
+        place = definition.module.place(source)
+        element.boundaries[source] = (change, place, self.not_made)
+        return Ref(element)
 
     def _connect(self) -> bool:
         """Joins parameters with what callers pass, where it matters; tells whether any was new."""
@@ -204,6 +240,15 @@ class Flow(StackedCalls):
                     stored = self.value(module, part)
                     self.escape(stored, module, target, "something is stored in it")
             self.escape(held, module, target, "it is stored where it is not followed")
+
+
+def _is_in_loop(module: Module, statement: ast.AST) -> bool:
+    block, above = block_of(module, statement), module.parent(statement)
+    while above is not block:
+        if isinstance(above, LOOPS):
+            return True
+        above = module.parent(above)
+    return False
 
 
 def _shapes(values: dict[object, Abstract]) -> dict[object, Any]:

@@ -117,12 +117,13 @@ class StackedValues(abc.ABC):
     def _may_be_stacked_again(self, module: Module, node: ast.AST, held: Ref) -> bool:
         if self._values.get(node) is not held or self.is_traced(module, node):
             return False
-        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-            return False
-        # In the text of an f-string, a lambda cannot be written.
-        while isinstance(node, (ast.expr, ast.keyword)) and not isinstance(node, ast.JoinedStr):
+        # What is stored in a copy is lost; in the text of an f-string, a lambda cannot be written.
+        while isinstance(node, (ast.expr, ast.keyword)):
+            is_stored = not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+            if is_stored or isinstance(node, ast.JoinedStr):
+                return False
             node = module.parent(node)
-        return not isinstance(node, ast.JoinedStr)
+        return True
 
     def _boundary(self, module: Module, node: ast.expr, held: Ref, why: str, taker: str) -> None:
         change = Change(module, "stack", before_host(module, node), around=taker)

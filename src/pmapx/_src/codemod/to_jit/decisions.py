@@ -123,7 +123,9 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             decision.refuse(reason)
         if record["devices"] != process["device_count"]:
             decision.refuse("its mesh has some of the devices only")
-        if not record["reasons"]:
+        elif record["devices"] == 1:
+            decision.refuse("the run has one device, where nothing can be compared: see --devices")
+        if not decision.reasons:
             _read_collectives(decision, record, local)
         decision.reached |= {(local(path), first) for path, first in record["reached"]}
     for jit in process["jits"]:

@@ -85,13 +85,13 @@ def _message(site: Site) -> str:
     if site.kind == "decorator":
         return f"{what} is mapped by the decorator jax.pmap"
     if site.is_called_at_once:
-        return f"jax.pmap of {what} is made and called at once: each call looks it up anew"
+        return f"jax.pmap of {what} is created in each call, which looks up its program again"
     return f"jax.pmap of {what}"
 
 
 def _becomes(site: Site) -> str:
     if site.is_nested:
-        return "becomes one shard_map over a mesh of two axes"
+        return "pmapx migrate writes one shard_map over a mesh with two axes"
     axis = site.option("axis_name") or '"i"'
     in_specs = _specs(site.option("in_axes"), axis)
     out_specs = _specs(site.option("out_axes"), axis)
@@ -105,9 +105,9 @@ def _becomes(site: Site) -> str:
         f"a mesh over {_short(site.option('devices') or '')}" if site.option("devices") else "mesh"
     )
     return (
-        f"becomes jax.jit(jax.shard_map(one_row({function}), mesh={mesh}, in_specs={in_specs}, "
-        f"out_specs={out_specs}, check_vma=False){jit}), where one_row takes the mapped axis, of "
-        "size 1 there, off the arguments and puts it back on the results"
+        f"pmapx migrate writes jax.jit(jax.shard_map({function}, mesh={mesh}, in_specs={in_specs}, "
+        f"out_specs={out_specs}, check_vma=False){jit}), with x[0] and x[None] in the function for "
+        "values that keep their device axis"
     )
 
 

@@ -1,0 +1,268 @@
+"""Kept partials and wrappers of pmap, spelled out at their uses before the program is migrated.
+
+``over_devices = functools.partial(jax.pmap, axis_name="i")`` goes, and ``over_devices(f)`` becomes
+``jax.pmap(f, axis_name="i")``, if all uses are calls and decorators of the files that are read. So
+does a function that only hands its arguments on to pmap.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.rewriting.edits import Edit, between, ends
+
+
+class _NotSpelled(Exception):
+    """Some use cannot be spelled out."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Alias:
+    """A name of a module that stands for pmap with options."""
+
+    module: Module
+    statement: ast.Assign | ast.FunctionDef
+    name: str
+    options: tuple[tuple[str, ast.expr], ...]
+
+
+def spelled_out(
+    modules: Sequence[Module], others: Callable[[bytes], list[Module | None]]
+) -> dict[str, list[Edit]]:
+    """Returns the edits of each file; ``others`` reads the further files that have a word."""
+    found: dict[str, list[Edit]] = {}
+    for module in modules:
+        for alias in _aliases(module):
+            further = others(alias.name.encode())
+            try:
+                edits = dict(_edits(alias, [*modules, *(each for each in further if each)]))
+            except _NotSpelled:
+                continue
+            if None in further or edits.keys() & found.keys():
+                continue
+            for path, several in edits.items():
+                found.setdefault(path, []).extend(several)
+    return found
+
+
+def _is_pmap(module: Module, node: ast.AST) -> bool:
+    reference = module.facts.references.get(node)
+    return reference is not None and reference.name == "jax.pmap" and reference.is_certain
+
+
+def _aliases(module: Module) -> Iterator[_Alias]:
+    """Yields the top level's partials of pmap, and functions that do nothing but call it."""
+    if module.source.cells or os.path.basename(module.path) == "__init__.py":
+        return
+    for statement in module.source.tree.body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(args=[reference], keywords=keywords, func=partial),
+            ) if _is_pmap(module, reference) and ast.unparse(partial).endswith("partial"):
+                if all(keyword.arg for keyword in keywords):
+                    options = tuple((str(each.arg), each.value) for each in keywords)
+                    yield _Alias(module, statement, name, options)
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                given = _handed_on(module, statement)
+                if given is not None:
+                    yield _Alias(module, statement, name, given)
+
+
+def _handed_on(module: Module, node: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...] | None:
+    """Returns the options that a function adds to those that it hands on to pmap."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    arguments = node.args
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or arguments.kwarg is None:
+        return None
+    call = body[0].value
+    if not isinstance(call, ast.Call) or not _is_pmap(module, call.func):
+        return None
+    names = [each.arg for each in arguments.args]
+    if arguments.vararg or arguments.kwonlyargs or arguments.posonlyargs or not names:
+        return None
+    given = [("", arg) for arg in call.args] + [(k.arg or "**", k.value) for k in call.keywords]
+    if ast.unparse(given[0][1]) != names[0] or names[1:] not in ([], ["axis_name"]):
+        return None
+    if given[-1][0] != "**" or ast.unparse(given[-1][1]) != arguments.kwarg.arg:
+        return None
+    options = {name or "axis_name": value for name, value in given[1:-1]}
+    if len(given) > 4 or set(options) - {"axis_name"}:
+        return None
+    if names[1:]:
+        is_own = ast.unparse(options.get("axis_name", ast.Name("")))
+        if is_own != "axis_name" or len(arguments.defaults) != 1:
+            return None
+        options["axis_name"] = arguments.defaults[0]
+    return tuple(options.items())
+
+
+def _edits(alias: _Alias, modules: Sequence[Module]) -> Iterator[tuple[str, list[Edit]]]:
+    is_used = False
+    for module in modules:
+        imported = _imported_as(alias, module)
+        editor = Editor(module.source)
+        used = [
+            node for node in ast.walk(module.source.tree) if _is_use(alias, module, node, imported)
+        ]
+        is_used |= bool(used)
+        for node in used:
+            _spell(alias, module, node, editor)
+        text = " ".join(edit.text for edit in editor.edits)
+        missing = [
+            name
+            for name in ("functools", "jax")
+            if f"{name}." in text and module.env.find(name) is None
+        ]
+        if missing:
+            editor.edits.append(_imports(module, missing))
+        if module is alias.module:
+            last = alias.statement.end_lineno or alias.statement.lineno
+            first = alias.statement.lineno
+            while first > 1 and not module.source.line(first - 1).strip():
+                first -= 1
+            if not isinstance(alias.statement, ast.FunctionDef):
+                first = alias.statement.lineno
+            editor.edits.append(between((first, 0), (last + 1, 0)))
+            editor.edits += _without_functools(alias)
+        elif imported is not None:
+            editor.edits += _without(module, *imported)
+        if editor.edits:
+            yield module.path, editor.edits
+    if not is_used:
+        raise _NotSpelled
+
+
+def _without_functools(alias: _Alias) -> Iterator[Edit]:
+    """Yields the edit that drops the import of functools, if the alias alone used it."""
+    tree = alias.module.source.tree
+    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "functools"]
+    own = {id(part) for part in ast.walk(alias.statement)}
+    if uses and all(id(each) in own for each in uses):
+        for node in tree.body:
+            if isinstance(node, ast.Import) and ast.unparse(node) == "import functools":
+                yield between((node.lineno, 0), (node.lineno + 1, 0))
+
+
+def _imports(module: Module, names: Sequence[str]) -> Edit:
+    """Returns the edit that imports modules above the first import."""
+    text = "".join(f"import {name}\n" for name in names)
+    for node in module.source.tree.body:
+        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
+        if is_import and getattr(node, "module", None) != "__future__":
+            return between((node.lineno, 0), (node.lineno, 0), text)
+    raise _NotSpelled
+
+
+def _imported_as(alias: _Alias, module: Module) -> tuple[ast.ImportFrom, ast.alias] | None:
+    stem = os.path.basename(alias.module.path).removesuffix(".py")
+    for node in ast.walk(module.source.tree):
+        for each in node.names if isinstance(node, ast.ImportFrom) else ():
+            assert isinstance(node, ast.ImportFrom)
+            if each.name == alias.name and (node.module or "").rpartition(".")[2] == stem:
+                if each.asname is not None or node not in module.source.tree.body:
+                    raise _NotSpelled
+                return node, each
+            if each.name == alias.name and node.module != "jax":
+                raise _NotSpelled
+    return None
+
+
+def _is_use(alias: _Alias, module: Module, node: ast.AST, imported: object) -> bool:
+    """Returns whether a node is the alias; raises if it may be."""
+    stem = os.path.basename(alias.module.path).removesuffix(".py")
+    if isinstance(node, ast.Name) and node.id == alias.name:
+        is_definition = module is alias.module and not isinstance(node.ctx, ast.Load)
+        if module is not alias.module and imported is None:
+            return False
+        if not isinstance(node.ctx, ast.Load):
+            if is_definition and module.parent(node) is alias.statement:
+                return False
+            raise _NotSpelled
+        return True
+    if isinstance(node, ast.Attribute) and node.attr == alias.name:
+        if _is_pmap(module, node) or module.facts.references.get(node) is not None:
+            return False
+        if ast.unparse(node.value).rpartition(".")[2] == stem:
+            return True
+        raise _NotSpelled
+    if isinstance(node, ast.Constant) and node.value == alias.name:
+        raise _NotSpelled
+    if (
+        isinstance(node, ast.arg)
+        and node.arg == alias.name
+        and (imported or module is alias.module)
+    ):
+        raise _NotSpelled
+    return False
+
+
+def _spell(alias: _Alias, module: Module, node: ast.AST, editor: Editor) -> None:
+    """Writes pmap with its options in the place of the alias."""
+    parent = module.parent(node)
+    assert isinstance(node, (ast.Name, ast.Attribute))
+    if not is_at_its_place(module.source, node):
+        raise _NotSpelled
+    options = {name: _text(alias, module, node, value, editor) for name, value in alias.options}
+    place = module.place(node)
+    is_decorator = node in getattr(parent, "decorator_list", ())
+    if is_decorator:
+        partial = "partial" if module.env.find("partial") else "functools.partial"
+        added = "".join(f", {name}={text}" for name, text in options.items())
+        editor.replace(place, f"{partial}(jax.pmap{added})")
+        return
+    is_partial = isinstance(parent, ast.Call) and node in parent.args[:1]
+    if not isinstance(parent, ast.Call) or not (parent.func is node or is_partial):
+        raise _NotSpelled
+    if is_partial and not ast.unparse(parent.func).endswith("partial"):
+        raise _NotSpelled
+    is_starred = any(isinstance(arg, ast.Starred) for arg in parent.args)
+    is_unpacked = is_starred or any(keyword.arg is None for keyword in parent.keywords)
+    if len(parent.args) != 1 or is_unpacked:
+        raise _NotSpelled
+    given = {keyword.arg for keyword in parent.keywords}
+    added = "".join(f", {name}={text}" for name, text in options.items() if name not in given)
+    editor.replace(place, "jax.pmap")
+    end = ends(module.place(parent.args[0]))
+    if is_partial:
+        editor.replace(place, f"jax.pmap{added}")
+    else:
+        editor.insert(*end, added)
+
+
+def _text(alias: _Alias, module: Module, node: ast.AST, value: ast.expr, editor: Editor) -> str:
+    """Returns what an option is called in another module."""
+    if isinstance(value, ast.Constant):
+        return ast.unparse(value)
+    if not isinstance(value, ast.Name):
+        raise _NotSpelled
+    if module is alias.module:
+        return value.id
+    if isinstance(node, ast.Attribute):
+        return f"{ast.unparse(node.value)}.{value.id}"
+    if isinstance(module.env.find(value.id), frozenset):
+        return value.id
+    for statement in alias.module.source.tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=value.id)], value=ast.Constant(value=str(text))):
+                return editor.quoted(text)
+    raise _NotSpelled
+
+
+def _without(module: Module, node: ast.ImportFrom, alias: ast.alias) -> list[Edit]:
+    """Returns the edits that drop a name from an import."""
+    if len(node.names) == 1:
+        return [between((node.lineno, 0), ((node.end_lineno or node.lineno) + 1, 0))]
+    position = node.names.index(alias)
+    if position:
+        start = ends(module.place(node.names[position - 1]))
+        return [between(start, ends(module.place(alias)))]
+    place = module.place(alias)
+    following = module.place(node.names[1])
+    return [between((place.line, place.column), (following.line, following.column))]

@@ -1,0 +1,85 @@
+"""Kept partials and wrappers of pmap are spelled out at their uses, if all of these are seen."""
+
+import pytest
+from migrated import migrate
+
+from pmapx._src.codemod.migration import Program
+from pmapx._src.source.rewriting.edits import applied
+
+PARTIAL = "over_devices = functools.partial(jax.pmap, axis_name=AXIS)\n"
+WRAPPER = (
+    "def over_devices(f, axis_name=AXIS, **options):\n"
+    "    return jax.pmap(f, axis_name, **options)\n"
+)
+HEAD = "import functools\nimport jax\nAXIS = 'i'\n"
+USES = {
+    "x = over_devices(f, donate_argnums=0)\n": (
+        "x = jax.pmap(f, axis_name=AXIS, donate_argnums=0)\n"
+    ),
+    "x = over_devices(f, axis_name='j')\n": "x = jax.pmap(f, axis_name='j')\n",
+    "@over_devices\ndef g(x): return x\n": (
+        "@functools.partial(jax.pmap, axis_name=AXIS)\ndef g(x): return x\n"
+    ),
+    "@functools.partial(over_devices, in_axes=1)\ndef g(x): return x\n": (
+        "@functools.partial(jax.pmap, axis_name=AXIS, in_axes=1)\ndef g(x): return x\n"
+    ),
+}
+
+
+def spelled(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    edits = Program.read([str(folder)], (), None).spelled_out()
+    return {
+        path.stem: applied(path.read_bytes(), edits.get(str(path), ())).decode()
+        for path in folder.glob("*.py")
+    }
+
+
+@pytest.mark.parametrize("kept", [PARTIAL, WRAPPER], ids=["partial", "wrapper"])
+@pytest.mark.parametrize("use", USES)
+def test_a_use_in_the_same_file(tmp_path, kept, use):
+    found = spelled(tmp_path, a=f"{HEAD}{kept}{use}")
+    assert found["a"].endswith(f"AXIS = 'i'\n{USES[use]}")
+
+
+def test_a_use_in_another_file_has_the_name_of_the_axis(tmp_path):
+    found = spelled(
+        tmp_path,
+        lib=HEAD + PARTIAL,
+        one="import lib\nx = lib.over_devices(f)\n",
+        two="from lib import AXIS, over_devices\nimport jax\nx = over_devices(f)\n",
+        three="import jax\nfrom lib import over_devices\nx = over_devices(f)\n",
+    )
+    assert found["lib"] == "import jax\nAXIS = 'i'\n"
+    assert found["one"] == "import jax\nimport lib\nx = jax.pmap(f, axis_name=lib.AXIS)\n"
+    assert found["two"] == "from lib import AXIS\nimport jax\nx = jax.pmap(f, axis_name=AXIS)\n"
+    assert found["three"] == 'import jax\nx = jax.pmap(f, axis_name="i")\n'
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "x = use(over_devices)\n",
+        "x = over_devices\n",
+        "x = over_devices(f, **options)\n",
+        "x = over_devices(*args)\n",
+        "over_devices = jax.jit\n",
+        "x = getattr(module, 'over_devices')\n",
+        "x = thing.over_devices(f)\n",
+    ],
+)
+def test_what_is_used_in_another_way_is_kept(tmp_path, use):
+    text = f"{HEAD}{PARTIAL}y = over_devices(f)\n{use}"
+    assert spelled(tmp_path, a=text)["a"] == text
+
+
+def test_no_function_is_added_and_outcomes_are_at_the_uses(tmp_path):
+    text = f"{HEAD}N = jax.local_device_count()\n{PARTIAL}step = over_devices(lambda x: x + 1)\n"
+    (tmp_path / "a.py").write_text(text)
+    (file,) = migrate([str(tmp_path)]).files
+    assert file.before.decode() == text
+    assert [(each.place.line, each.reason) for each in file.outcomes] == [(6, "")]
+    assert b"def " not in file.after
+    assert b"pmap" not in file.after
+    assert b"jax.shard_map(" in file.after
