@@ -101,6 +101,27 @@ def test_equal_rows_may_become_one_replicated_array(compared):
     )
 
 
+def test_a_python_number_is_equal_to_the_array_that_it_becomes(tmp_path):
+    def leaf(name, x, dtype):
+        folder = tmp_path / name
+        folder.mkdir()
+        recorder = writer.Recorder(folder)
+        recorder.write("devices", processes=1, devices=8)
+        recorder.write(
+            "function", number=0, kind="jit", name="f", file="a", line=1, scope="", parameters=()
+        )
+        recorder.write_call(0, 0, [], [({"path": ""}, note(x, dtype))], "")
+        records = Records(next(folder.glob("*.calls")))
+        return RecordedLeaf(records, records.call(records.functions[0], 0).outputs[0])
+
+    was, now = leaf("was", np.array(3), "int"), leaf("now", np.array(3, np.int32), "int32")
+    assert compare(was, now, Tolerance()).grade == Grade.EQUAL
+    assert (
+        compare(was, leaf("4", np.array(4, np.int32), "int32"), Tolerance()).grade
+        == Grade.DIFFERENT
+    )
+
+
 @pytest.mark.parametrize("now", [3, 4])
 def test_the_only_shard_of_a_number_may_become_the_number(compared, now):
     expected = Grade.EQUAL if now == 3 else Grade.DIFFERENT

@@ -135,3 +135,40 @@ main()
         ("step", "verified"),
     ]
     assert "state = jax.jit(opt.init)(params)" in (tmp_path / "after" / "train.py").read_text()
+
+
+KEYWORDS = """import functools, jax, numpy as np
+def train_step(state, batch, config, scale, dropout_rng=None):
+    noise = jax.random.normal(dropout_rng, batch.shape)
+    return state - config * scale * jax.lax.pmean((batch + noise).mean(), "batch")
+def main():
+    step = jax.pmap(functools.partial(train_step, config=3.0, scale=2.0), axis_name="batch")
+    state = jax.device_put_replicated(np.float32(1), jax.local_devices())
+    rngs = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
+    for i in range(3):
+        batch = np.full((16, 2), i, np.float32)
+        state = step(state, batch.reshape((len(rngs), -1, 2)), dropout_rng=rngs)
+main()
+"""
+
+
+def test_keywords_behind_those_that_a_partial_has_need_no_function(verified, tmp_path):
+    assert states(verified(train=KEYWORDS)) == [(6, "verified", "")]
+    after = (tmp_path / "after" / "train.py").read_text()
+    assert after.count("def ") == 2
+
+
+def test_keywords_behind_those_of_a_partial_reach_a_function_of_another_file(verified):
+    steps = """import jax
+def train_step(state, batch, config, dropout_rng=None):
+    return state - config * (batch + jax.random.normal(dropout_rng, batch.shape)).mean()
+"""
+    train = """import functools, jax, numpy as np, steps
+def main():
+    step = jax.pmap(functools.partial(steps.train_step, config=3.0), axis_name="batch")
+    rngs = jax.random.split(jax.random.PRNGKey(0), jax.local_device_count())
+    state = np.arange(len(rngs), dtype=np.float32)
+    state = step(state, np.ones((len(rngs), 2), np.float32), dropout_rng=rngs)
+main()
+"""
+    assert states(verified(steps=steps, train=train)) == [(3, "verified", "")]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from watched_functions import Watched, double
 
-from pmapx._src.verify.compare.summary import sum_up
+from pmapx._src.verify.compare.summary import last_line, sum_up
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
@@ -116,3 +116,8 @@ def test_a_call_that_is_missing_is_not_the_first_to_differ(summed):
     found = summed(before, after)
     assert found["double"].detail == "called 2 times before and once after"
     assert found["<lambda>"].order < found["double"].order
+
+
+def test_the_error_of_a_program_is_not_the_note_on_its_traceback():
+    output = "ValueError: no\n--------------------\nFor simplicity, JAX has removed its frames.\n"
+    assert last_line(output) == ": ValueError: no"

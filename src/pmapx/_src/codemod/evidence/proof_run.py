@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.verify.compare.summary import last_line
 from pmapx._src.verify.tree_copies import copy_beside
 from pmapx._src.watch.command import INSTALL, run
 
@@ -69,8 +70,7 @@ def prove(
                 "more time with --timeout"
             )
         if status:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            last = f": {lines[-1].strip()[:200]}" if lines else ""
+            last = last_line(log.read_text(errors="replace"))
             raise ProofError(
                 f"the command failed with status {status}, so that nothing is proven{last} "
                 f"(it was: {shlex.join(command)[:200]})"

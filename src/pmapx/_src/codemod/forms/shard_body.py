@@ -74,7 +74,7 @@ def is_edited(use: Use) -> bool:
         return is_editable(use)
     if not converts(use):
         return False
-    is_plain = layout.is_leading and not isinstance(out_axes(use), tuple)
+    is_plain = layout.is_leading and not isinstance(out_axes(use), tuple) and not use.keywords
     return is_editable(use) and not (is_plain and not is_bound_again(use))
 
 
@@ -175,7 +175,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     if use.takes_keywords:
         first = "jax.tree.map(lambda x: x[0], {})".format
         head, given = "args, kwargs", [f"*{first('args')}", f"**{first('kwargs')}"]
-    elif layout.is_leading and by_name(use, use.names or []) == (use.names or []):
+    elif layout.is_leading and not use.keywords:
         head, given = "*args", ["*jax.tree.map(lambda x: x[0], args)"]
     else:
         names = argument_names(use)

@@ -187,6 +187,9 @@ def _values(
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(_wide(now) - _wide(was))
     apart = np.where((was == now) | (np.isnan(was) & np.isnan(now)), 0.0, apart)
+    if before.leaf["dtype"] != after.leaf["dtype"] and not sampled and not np.any(apart):
+        # A Python number has more bits than the array that it becomes.
+        return Agreement(Grade.EQUAL, form=form)
     is_within = bool(np.all(apart <= limit)) and not has_lost
     factor = times(was, now)
     text = _amount(was, now, apart) if factor is None else f"about {factor:.3g} times as large"

@@ -75,7 +75,7 @@ def _errors(before: Run, after: Run) -> Iterator[str]:
         rest = f"; {NOTHING}" if processes.count(before) > 1 else ""
         yield f"{which} on the version before within {before.seconds:.0f} s{rest}"
     elif before.status and (which := processes.failure(before)):
-        yield f"{which}, on the version before{_last_line(before)}; {NOTHING}"
+        yield f"{which}, on the version before{last_line(before.output)}; {NOTHING}"
     elif before.status:
         what = "on both versions" if after.status == before.status else "on the version before"
         yield f"the command fails {what}, {_status(before)}"
@@ -103,7 +103,7 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
             f"it took {before.seconds:.0f} s{rest}"
         )
     elif after.status and (which := processes.failure(after)):
-        yield f"{which}, on the version after{_last_line(after)}; {NOTHING}"
+        yield f"{which}, on the version after{last_line(after.output)}; {NOTHING}"
     elif after.status != before.status:
         yield f"the command fails on the version after, {_status(after)}"
     elif before.processes and not after.processes:
@@ -113,11 +113,12 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
 def _status(run: Run) -> str:
     assert run.status is not None
     how = f"exit status {run.status}" if run.status > 0 else f"signal {-run.status}"
-    return how + _last_line(run)
+    return how + last_line(run.output)
 
 
-def _last_line(run: Run) -> str:
-    lines = [line.strip() for line in run.output.splitlines() if line.strip()]
+def last_line(output: str) -> str:
+    """Returns the error that a program ends with, behind a colon."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     # JAX ends its errors with a line of dashes and a note on its traceback.
     lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]
     return f": {lines[-1][:200]}" if lines else ""
