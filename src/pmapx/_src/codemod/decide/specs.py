@@ -104,7 +104,7 @@ def layout(module: Module, site: Site) -> Layout | str:
         return "it has options that jax.shard_map does not have"
     axis, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
-    static = _static(options.get("static_broadcasted_argnums", "()"))
+    static = argnums(options.get("static_broadcasted_argnums", "()"))
     if axis is None or devices is None or static is None or in_axes is ... or out_axes is ...:
         return "its axes, their name or its devices are not written at the site"
     if isinstance(in_axes, list):
@@ -162,7 +162,8 @@ def _devices(options: dict[str, str]) -> str | None:
     return f"jax.devices({backend})" if is_string else None
 
 
-def _static(text: str) -> tuple[int, ...] | None:
+def argnums(text: str) -> tuple[int, ...] | None:
+    """Returns positions of arguments, None if they are not written out or count from the end."""
     try:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -307,12 +307,15 @@ class Use:
 
     @functools.cached_property
     def can_name_all(self) -> bool:
-        """Whether each call gives every argument, by position or by its name."""
-        names = self.names
-        return names is not None and all(
-            None not in {keyword.arg for keyword in call.keywords}
-            and len(call.args) + len(call.keywords) + self.is_method == len(names)
-            and {keyword.arg for keyword in call.keywords} <= set(names)
+        """Whether each call gives every argument by position, or by name if it is not donated."""
+        # jax.jit donates a keyword if its position is donated, and pmap did not.
+        names, donated = self.names, specs.argnums(self.site.option("donate_argnums") or "()")
+        if names is None or donated is None:
+            return names is not None and not self.is_called_by_keyword
+        free = {name for i, name in enumerate(names) if i not in donated}
+        return all(
+            len(call.args) + len(call.keywords) + self.is_method == len(names)
+            and {keyword.arg for keyword in call.keywords} <= free
             for _, call in map_calls(self.module, self.site)
         )
 
@@ -373,10 +376,6 @@ class Use:
                 return True
             node = self.module.parent(node)
         return False
-
-    @functools.cached_property
-    def has_comments(self) -> bool:
-        return bool(call_tokens.comments(self.module.source, self.site.whole))
 
     @functools.cached_property
     def has_known_arguments(self) -> bool:
