@@ -651,3 +651,12 @@ def test_a_map_of_replicated_values_without_an_axis_name_is_jax_jit(tmp_path):
     assert "make_mesh" not in after
     named = text.replace("opt.init,", "opt.init, 'i',")
     assert b"jax.shard_map(" in rewritten(tmp_path, named)[0]
+
+
+def test_a_file_that_one_without_jax_imports_makes_no_mesh_at_import(tmp_path):
+    (tmp_path / "steps.py").write_text(
+        "import jax\ndef n(): return jax.local_device_count()\nf = jax.pmap(abs, 'i')\n"
+    )
+    assert b"\nmesh = " in migrate([str(tmp_path)]).files[0].after
+    (tmp_path / "main.py").write_text("import steps\nprint(steps.f)\n")
+    assert b"\nmesh = " not in migrate([str(tmp_path)]).files[0].after

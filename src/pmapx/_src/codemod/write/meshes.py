@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.process_model import Surroundings
@@ -20,6 +22,7 @@ from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.source import files as sources
 
 _STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
 AUTO = "axis_types=(jax.sharding.AxisType.Auto,)"
@@ -232,18 +235,21 @@ def _is_run(module: Module) -> bool:
     folder, name = os.path.split(module.path)
     if os.path.exists(os.path.join(folder, "__init__.py")):
         return False
-    stem = name.removesuffix(".py")
-    return not any(
-        other is not None and other is not module and stem in _imported(other)
-        for other in module.project.modules.values()
-    )
+    stem, own = name.removesuffix(".py").encode(), os.path.normpath(module.path)
+    words = _imported_words(module.project)
+    return not any(stem in found for path, found in words.items() if path != own)
 
 
-def _imported(module: Module) -> set[str]:
-    found = set()
-    for node in module.nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name.rpartition(".")[2] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {(node.module or "").rpartition(".")[2], *(a.name for a in node.names)}
-    return found
+_WORDS: weakref.WeakKeyDictionary[Project, dict[str, set[bytes]]] = weakref.WeakKeyDictionary()
+
+
+def _imported_words(project: Project) -> dict[str, set[bytes]]:
+    """Returns the words of each file's imports, also of files that have nothing to change."""
+    if project not in _WORDS:
+        texts = {path: sources.read_bytes(given) for path, given in project.paths.items()}
+        _WORDS[project] = {
+            path: sources.imported_words(data)
+            for path, data in texts.items()
+            if isinstance(data, bytes) and path.endswith(".py")
+        }
+    return _WORDS[project]
