@@ -90,6 +90,37 @@ def lines_that_follow(tree, touched):
     return found
 
 
+def lines_unused(tree, after):
+    """Return the lines of assignments whose names are read before, and not after."""
+    read_after, found = scopes_reading(after), set()
+    for scope, names in scopes_reading(tree).items():
+        for node in ast.walk(scope):
+            targets = getattr(node, "targets", ())
+            is_name = len(targets) == 1 and isinstance(targets[0], ast.Name)
+            if is_name and targets[0].id in names:
+                now = [n for s, n in read_after.items() if same_name(s, scope)]
+                if any(targets[0].id not in each for each in now):
+                    found.update(range(node.lineno, node.end_lineno + 1))
+    return found
+
+
+def scopes_reading(tree):
+    functions = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {
+        node: {
+            part.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        }
+        for node in ast.walk(tree)
+        if isinstance(node, functions)
+    }
+
+
+def same_name(one, other):
+    return getattr(one, "name", "") == getattr(other, "name", "")
+
+
 def complaint(path, data):
     """Check and migrate one case; what is wrong with the result, in words."""
     path.write_bytes(data)
@@ -121,7 +152,7 @@ def complaint_about(file, keeps_lines):
     if not keeps_lines:
         return ""
     touched = statement_lines(tree, [each for each in file.outcomes if not each.reason])
-    touched |= lines_that_follow(tree, touched)
+    touched |= lines_that_follow(tree, touched) | lines_unused(tree, parsed(file.after))
     after = iter(lines_of(file.after))
     for number, line in enumerate(lines_of(file.before), start=1):
         # The rest must come in the same order, to the byte; x[0] may go with its map.

@@ -660,3 +660,11 @@ def test_a_file_that_one_without_jax_imports_makes_no_mesh_at_import(tmp_path):
     assert b"\nmesh = " in migrate([str(tmp_path)]).files[0].after
     (tmp_path / "main.py").write_text("import steps\nprint(steps.f)\n")
     assert b"\nmesh = " not in migrate([str(tmp_path)]).files[0].after
+
+
+def test_a_mesh_for_the_main_block_alone_is_made_in_it(tmp_path):
+    body = "    n = jax.local_device_count()\n    f = jax.pmap(abs, 'i')\n    f(np.ones((n, 2)))\n"
+    text = f"import jax\nimport numpy as np\n\nif __name__ == '__main__':\n{body}"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "\n    mesh = jax.make_mesh(" in after
+    assert "\nmesh = " not in after

@@ -29,7 +29,7 @@ def loss(layers, batch):
     return jnp.mean((predict(layers, x) - y) ** 2)
 
 
-if __name__ == "__main__":
+def main():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(64, 5)).astype("f")
     targets = np.sin(inputs.sum(1, keepdims=True))
@@ -59,8 +59,14 @@ if __name__ == "__main__":
 
     replicate = lambda x: np.broadcast_to(x, (count,) + x.shape)
     layers = tree_map(replicate, init_layers([5, 8, 1], rng))
-    for epoch in range(3):
+    losses = []
+    for _ in range(3):
         for _ in range(4):
             layers = update(layers, next(batches))
         first = tree_map(lambda x: x[0], layers)
-        print(f"epoch {epoch}: {loss(first, (inputs, targets)):.5f}")
+        losses.append(loss(first, (inputs, targets)))
+    return {"losses": losses, "layers": tree_map(lambda x: x[0], layers)}
+
+
+if __name__ == "__main__":
+    print(main())

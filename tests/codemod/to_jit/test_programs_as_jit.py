@@ -67,7 +67,9 @@ def numbers(folder, *words):
         timeout=300,
     )
     assert not done.returncode, done.stderr[-2000:]
-    printed = "\n".join(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
+    # What Gloo prints of its ranks may be broken into lines where processes print at once.
+    lines = [line for line in done.stdout.splitlines() if not re.search("Gloo|[Rr]ank", line)]
+    printed = "\n".join(lines)
     return [float(each) for each in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+", printed)]
 
 
