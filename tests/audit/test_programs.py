@@ -28,7 +28,9 @@ def varied(make):
     # Constants prove nothing: what a program initializes so gets other values.
     def made(*args, **kwargs):
         filled = make(*args, **kwargs)
-        is_own = sys._getframe(1).f_code.co_filename in sys.argv
+        file = sys._getframe(1).f_code.co_filename
+        # A mask of other values would count other examples.
+        is_own = file in sys.argv and "masked" not in file
         if not is_own or isinstance(filled, jax.core.Tracer) or filled.dtype.kind != "f":
             return filled
         return filled + (1e-3 * np.arange(filled.size)).reshape(filled.shape).astype(filled.dtype)
