@@ -57,9 +57,13 @@ def command_of(program):
 
 
 @pytest.fixture(autouse=True)
-def one_step_at_a_time(monkeypatch):
+def one_step_at_a_time(monkeypatch, tmp_path_factory):
     # Of many steps in flight, XLA's CPU backend now and then finishes none.
-    monkeypatch.setenv("JAX_CPU_ENABLE_ASYNC_DISPATCH", "0")
+    folder = tmp_path_factory.mktemp("site")
+    setting = 'import jax\njax.config.update("jax_cpu_enable_async_dispatch", False)\n'
+    (folder / "sitecustomize.py").write_text(setting)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
 def numbers(folder, *words):
