@@ -116,6 +116,7 @@ format: $(TEST_READY) ## Format the code and fix what ruff can fix
 
 # Repository and edit links lead to where the checkout was cloned from.
 docs: export PMAPX_REPOSITORY ?= $(shell git config --get remote.origin.url | grep '^https:')
+docs: export PMAPX_EDIT_URI ?= $(if $(PMAPX_REPOSITORY),edit/main/docs/)
 docs: $(DOCS_READY) ## Build the documentation into site/, and look at it in a browser if there is one
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
 	PMAPX_SITE=site $(RUN) -m pytest --quiet tests/docs/test_site.py

@@ -46,6 +46,7 @@ def site(tmp_path_factory):
     environment = os.environ | {
         "NO_MKDOCS_2_WARNING": "1",
         "PMAPX_REPOSITORY": "https://example.org/pmapx",
+        "PMAPX_EDIT_URI": "edit/main/docs/",
     }
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
