@@ -353,6 +353,7 @@ AS_LARGE_AS_THE_AXIS = {
 }  # fmt: skip
 
 
+@pytest.mark.needs_devices(2)
 @pytest.mark.parametrize("what", AS_LARGE_AS_THE_AXIS)
 def test_dimensions_that_the_body_needs_as_large_as_the_axis_grow_with_it(there, what):
     body, shapes, expected = AS_LARGE_AS_THE_AXIS[what]
