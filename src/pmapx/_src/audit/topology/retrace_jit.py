@@ -145,7 +145,13 @@ def _as_devices_of_jax(devices: Sequence[jax.Device]) -> Iterator[None]:
     make_mesh = jax.make_mesh
 
     def mesh_there(*args: Any, **options: Any) -> Mesh:
-        return make_mesh(*args, **{**options, "devices": options.get("devices") or list(devices)})
+        mesh = make_mesh(*args, **{**options, "devices": options.get("devices") or list(devices)})
+        if options.get("devices") or mesh.size != len(devices):
+            return mesh
+        # In the order of the arguments' mesh: that of ``make_mesh`` follows the links of a pod.
+        return Mesh(
+            _in_shape(devices, mesh.axis_sizes), mesh.axis_names, axis_types=mesh.axis_types
+        )
 
     answers: dict[str, Callable[..., Any]] = {
         "make_mesh": mesh_there,
@@ -192,9 +198,13 @@ def grown(old: Mesh | AbstractMesh, devices: Sequence[jax.Device], function: str
     inner = [old.shape[name] for name in names[1:]]
     if len(devices) % math.prod(inner):
         raise errors.UnevenTopology(function, math.prod(inner), len(devices))
+    return Mesh(_in_shape(devices, (-1, *inner)), names, axis_types=old.axis_types)
+
+
+def _in_shape(devices: Sequence[jax.Device], shape: Sequence[int]) -> np.ndarray:
     chosen = np.empty(len(devices), dtype=object)
     chosen[:] = devices
-    return Mesh(chosen.reshape(-1, *inner), names, axis_types=old.axis_types)
+    return chosen.reshape(shape)
 
 
 def dynamic_positions(args: Sequence[Any], infos: Sequence[Any]) -> list[int]:
