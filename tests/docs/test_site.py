@@ -6,12 +6,14 @@
 import contextlib
 import functools
 import http.server
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -83,15 +85,28 @@ def browser():
     running.close()
 
 
+VISITS = itertools.count()
+
+
 def visit(browser, url, width=1400, dark=False):
     browser.look(width, 900, dark)
     browser.send("Page.navigate", url="about:blank")
     browser.events.clear()
+    url += f"?visit={next(VISITS)}"  # The page of before, which may still be there, had another.
     browser.send("Page.navigate", url=url)
-    with contextlib.suppress(AssertionError):  # The page of before may still be there.
-        browser.value("0")
-    where = json.dumps(url)
-    browser.wait_for(f"document.readyState === 'complete' && location.href.startsWith({where})")
+    scheme = "slate" if dark else "default"
+    loaded = (
+        f"document.readyState === 'complete' && location.href === {json.dumps(url)}"
+        # The theme sets the colors later, when the browser is idle.
+        f" && document.body.getAttribute('data-md-color-scheme') === '{scheme}'"
+    )
+    deadline = time.monotonic() + browsers.TIMEOUT
+    while time.monotonic() < deadline:
+        with contextlib.suppress(AssertionError):  # A page that is left answers with an error.
+            if browser.value(f"Boolean({loaded})"):
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"never true: {loaded}")
 
 
 def errors(browser):
@@ -142,8 +157,6 @@ def test_nothing_overflows_and_nothing_fails(browser, address, page, width, dark
     )
     assert cut == []
     assert browser.value("document.querySelectorAll('pre code').length > 0") or page == "errors/"
-    scheme = browser.value("document.body.getAttribute('data-md-color-scheme')")
-    assert scheme == ("slate" if dark else "default")
     assert errors(browser) == []
 
 
