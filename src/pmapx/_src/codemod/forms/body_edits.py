@@ -37,7 +37,7 @@ def _edit_arguments(
     if not converted:
         return
     lines = []
-    trees = [name for name, axis in converted if axis == 0 and not mapped.is_array(name)]
+    trees = [name for name, axis in converted if axis == 0 and not use.is_array(name)]
     if len(trees) > 1:
         several = ", ".join(trees)
         deeper = editor.indent(node.lineno) + editor.step
@@ -45,7 +45,7 @@ def _edit_arguments(
         lines.append(f"{several} = {editor.folded_call('jax.tree.map', args, deeper, used)}")
     for name, axis in converted:
         if len(trees) < 2 or name not in trees:
-            text = taken(name, axis, use.axis, is_array=mapped.is_array(name))
+            text = taken(name, axis, use.axis, is_array=use.is_array(name))
             lines.append(f"{name} = {text}")
     has_docstring = ast.get_docstring(node) is not None
     first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
@@ -114,12 +114,14 @@ def _fold(
         zip(value.elts, axes, strict=True), lambda pair: _shared_axis(use, *pair)
     ):
         elements = [element for element, _ in run]
-        if key is None or len(elements) == 1:
+        if key is None:
             parts += [editor.text(use.module.place(element)) for element in elements]
             continue
         texts = [editor.source.segment(use.module.place(element)) for element in elements]
-        args = [adding(use, key), f"({', '.join(texts)})"]
-        parts.append(editor.folded_call("*jax.tree.map", args, deeper, len(deeper) + 1))
+        is_one = len(texts) == 1
+        args = [adding(use, key), texts[0] if is_one else f"({', '.join(texts)})"]
+        function = "jax.tree.map" if is_one else "*jax.tree.map"
+        parts.append(editor.folded_call(function, args, deeper, len(deeper) + 1))
     editor.replace(place, editor.call("", parts, indent))
 
 

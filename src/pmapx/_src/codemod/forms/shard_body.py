@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from pmapx._src.codemod.decide.specs import key_text
+from pmapx._src.codemod.forms.array_expressions import ArrayExpressions
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,
@@ -22,8 +23,6 @@ from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import starts
-
-_METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel", "squeeze"})
 
 
 def obstacle(use: Use) -> str:
@@ -258,7 +257,7 @@ def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
     names = use.names
     if mapped is None or names is None or mapped.parameters is None:
         return False
-    return position < len(mapped.parameters) and mapped.is_array(mapped.parameters[position])
+    return position < len(mapped.parameters) and use.is_array(mapped.parameters[position])
 
 
 def argument_names(use: Use) -> list[str]:
@@ -305,7 +304,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
         uses = [part for part in named if part.id == name]
         if axis is None or not uses:
             continue
-        is_array = mapped.is_array(name)
+        is_array = use.is_array(name)
         if name in inner | bound or (not is_array and len(uses) > 1):
             return None
         changes += [
@@ -335,30 +334,12 @@ def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
 
 
 def is_array_expression(use: Use, node: ast.expr) -> bool:
-    """Returns whether an expression is surely one array."""
-    if isinstance(node, ast.BinOp):
-        return any(
-            is_array_expression(use, each) or _is_array_name(use, each)
-            for each in (node.left, node.right)
-        )
-    if isinstance(node, ast.Call):
-        call = use.module.facts.calls.get(node)
-        names = call.names if call is not None else frozenset()
-        if names and all(name.startswith(("jax.numpy.", "jax.random.normal")) for name in names):
-            return not any("split" in name or "grid" in name or "unique" in name for name in names)
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS and not names
-    return _is_array_name(use, node)
-
-
-def _is_array_name(use: Use, node: ast.expr) -> bool:
+    """Returns whether an expression of the mapped function is surely one array."""
     mapped = use.function
-    if not isinstance(node, ast.Name) or mapped is None:
+    if mapped is None:
         return False
-    is_parameter = node.id in (mapped.parameters or ()) and not any(
-        isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Store)
-        for part in ast.walk(mapped.node)
-    )
-    return is_parameter and mapped.is_array(node.id)
+    arrays = frozenset(filter(use.is_array, mapped.parameters or ()))
+    return ArrayExpressions(mapped.function.module, mapped.node, arrays).is_array(node)
 
 
 def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, indent: str) -> str:

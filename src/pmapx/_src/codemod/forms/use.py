@@ -19,6 +19,7 @@ from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
 from pmapx._src.codemod.decide.specs import Layout
 from pmapx._src.codemod.forms import mapped_function
+from pmapx._src.codemod.forms.array_expressions import is_array_in_call
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.text import call_tokens
 from pmapx._src.codemod.text.editor import Editor
@@ -128,14 +129,10 @@ class Use:
             used |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
             if name.endswith("argnums") and not call_tokens.is_literal(text):
                 return False
-        around = self.module.functions_around(self.node)
-        parts = [part for each in around for part in ast.walk(each)]
+        parts = [p for each in self.module.functions_around(self.node) for p in ast.walk(each)]
         bound = {part.arg for part in parts if isinstance(part, ast.arg)}
-        stored = {
-            part.id
-            for part in parts
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        }
+        names = [part for part in parts if isinstance(part, ast.Name)]
+        stored = {part.id for part in names if isinstance(part.ctx, ast.Store)}
         return not used & (bound | stored)
 
     @functools.cached_property
@@ -216,6 +213,12 @@ class Use:
             if isinstance(axes, str) or axes.in_axes_of(position) is not None
         ]
 
+    def is_array(self, name: str) -> bool:
+        """Returns whether a parameter is one array: used as one, or one in the only call."""
+        f = self.function
+        in_call = f is not None and is_array_in_call(self.module, self.whole, f, name)
+        return in_call or (f is not None and f.is_array(name))
+
     def mesh_text(self, editor: Editor, indent: str, size: str = "") -> str:
         """Returns the keyword for its mesh, in lines that fit."""
         function, *args = (part.replace("{size}", size) for part in self.mesh)
@@ -230,12 +233,11 @@ class Use:
             given = "(args, kwargs)" if self.takes_keywords else "args"
             found: tuple[str, int] | None = _first_mapped(given, layout.in_axes, self.axis)
         else:
-            own = self.function.parameters if self.function is not None else None
+            own = (self.function.parameters if self.function is not None else None) or []
             for position, name in enumerate(names):
                 axis = None if position in layout.static else layout.in_axes_of(position)
                 found = _first_mapped(name, axis, self.axis)
-                is_array = own is not None and position < len(own)
-                if is_array and self.function.is_array(own[position]) and type(axis) is int:  # type: ignore[union-attr, index]
+                if type(axis) is int and any(map(self.is_array, own[position : position + 1])):
                     return f"{name}.shape[{axis}]" if axis else f"len({name})"
                 if found is not None:
                     break
