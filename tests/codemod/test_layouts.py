@@ -668,3 +668,33 @@ def test_a_mesh_for_the_main_block_alone_is_made_in_it(tmp_path):
     after = rewritten(tmp_path, text)[0].decode()
     assert "\n    mesh = jax.make_mesh(" in after
     assert "\nmesh = " not in after
+
+
+def test_a_call_around_a_map_gets_an_argument_a_line(tmp_path):
+    text = """\
+    import jax
+
+    n = jax.local_device_count()
+    step = timed(jax.pmap(update, "i"), warmup=2)
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert (
+        after.decode().split("step = ")[1]
+        == """\
+timed(
+    jax.jit(
+        jax.shard_map(
+            lambda *args: jax.tree.map(
+                lambda x: jax.numpy.expand_dims(x, 0),
+                update(*jax.tree.map(lambda x: x[0], args)),
+            ),
+            mesh=mesh,
+            in_specs=jax.P("i"),
+            out_specs=jax.P("i"),
+            check_vma=False,
+        ),
+    ),
+    warmup=2,
+)
+"""
+    )

@@ -63,7 +63,8 @@ class ArrayExpressions:
             is_choice = len(node.args) == 3 and names <= {"jax.numpy.where", "numpy.where"}
             return is_choice or all(_returns_array(name) for name in names)
         root, _, path = ast.unparse(node.func).partition(".")
-        if self._module.env.find(root) == frozenset({Named("numpy")}):
+        is_numpy = self._module.env.find(root) == frozenset({Named("numpy")})
+        if is_numpy and path.replace(".", "").isidentifier():
             return _returns_array(f"numpy.{path}")
         return isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS
 

@@ -1,5 +1,6 @@
 """The text of a file, as forms edit it.
 
-``editor`` collects the edits of the forms; ``call_tokens`` finds the comments and parentheses that
-an AST does not have; ``name_uses`` has the names of a file; ``imports`` drops and adds imports.
+``editor`` collects the edits of the forms, and ``outer_calls`` breaks the lines of the calls around
+them. ``call_tokens`` finds the comments and parentheses that an AST does not have; ``name_uses``
+has the names of a file; ``imports`` drops and adds imports.
 """

@@ -17,7 +17,7 @@ from pmapx._src.codemod.forms import placing as placing_forms
 from pmapx._src.codemod.forms import process_calls, shard_map_call
 from pmapx._src.codemod.forms import shard_map_decorator as decorator_form
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.text import imports
+from pmapx._src.codemod.text import imports, outer_calls
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -194,6 +194,7 @@ def _changed(
     for change in sorted(changes, key=lambda each: _inside_out(each.place)):
         change.write(editor)
     meshes.write(editor)
+    outer_calls.lay_out(module, editor)
     edits = [
         *editor.edits,
         *imports.without_removed(module, used),

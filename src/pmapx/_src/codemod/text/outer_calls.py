@@ -1,0 +1,59 @@
+"""Calls on one line around a new text of several: they get an argument a line, as formatters do."""
+
+from __future__ import annotations
+
+import ast
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.rewriting.edits import ends, starts
+
+
+def lay_out(module: Module, editor: Editor) -> None:
+    """Breaks the lines of the outermost calls that have an argument of several lines now."""
+    if editor.is_filled:
+        return
+    lines = {edit.line for edit in editor.edits if "\n" in edit.text}
+    calls = [
+        node
+        for node in module.nodes
+        if isinstance(node, ast.Call) and node.lineno in lines and _is_broken(module, editor, node)
+    ]
+    inner = {part for call in calls for part in ast.walk(call) if part is not call}
+    for call in calls:
+        if call not in inner:
+            text = _laid_out(module, editor, call, editor.indent(call.lineno))
+            # The lines are one step deeper than those that they were made to fit in.
+            if _longest(text) <= max(editor.width, _longest(editor.text(module.place(call)))):
+                editor.replace(module.place(call), text)
+
+
+def _longest(text: str) -> int:
+    return max(map(len, text.splitlines()))
+
+
+def _is_broken(module: Module, editor: Editor, call: ast.Call) -> bool:
+    """Tells whether a call was on one line, and only its arguments have several now."""
+    if call.lineno != call.end_lineno:
+        return False
+    place = module.place(call)
+    is_covered = any(
+        starts(at) <= starts(place) and ends(place) <= ends(at)
+        for at in (edit.place(place.path) for edit in editor.edits)
+    )
+    text = editor.text(place)
+    if is_covered or "\n" not in text or '"""' in text or "'''" in text:
+        return False
+    return "\n" not in editor.text(module.place(call.func))
+
+
+def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> str:
+    parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    texts = []
+    for part in sorted(parts, key=lambda part: part.col_offset):
+        if isinstance(part, ast.Call) and _is_broken(module, editor, part):
+            texts.append(_laid_out(module, editor, part, indent + editor.step))
+        else:
+            text = editor.text(module.place(part))
+            texts.append(text.replace("\n", f"\n{editor.step}"))
+    return editor.call(editor.text(module.place(call.func)), texts, indent)
