@@ -32,3 +32,44 @@ def assigned_values(block: ast.AST, name: str) -> Iterator[ast.expr]:
                 is_same = isinstance(value, ast.Tuple) and len(value.elts) == len(names)
                 if name in names:
                     yield value.elts[names.index(name)] if is_same else value  # type: ignore[attr-defined]
+
+
+def is_used_after(module: Module, node: ast.AST, name: str) -> bool:
+    """Tells whether a block may use a name after the statement of a node.
+
+    In a loop and in an inner function it may, until it is assigned again.
+    """
+    block, statement = block_of(module, node), node
+    while not isinstance(statement, ast.stmt):
+        statement = module.parent(statement)
+    end, last = statement.end_lineno or 0, 1 << 30
+    above: ast.AST = statement
+    while above is not block and not isinstance(above, ast.Module):
+        around = module.parent(above)
+        if isinstance(around, LOOPS):
+            return True
+        for suite in ("body", "orelse", "finalbody"):
+            found = getattr(around, suite, [])
+            later = found[found.index(above) + 1 :] if above in found else []
+            ends = [each.end_lineno for each in later if name in _targets(each)]
+            last = min([last, *ends])
+        above = around
+    inner = [
+        part
+        for function in ast.walk(block)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        and function is not block
+        for part in ast.walk(function)
+    ]
+    later = [part for part in ast.walk(block) if end < getattr(part, "lineno", 0) <= last]
+    return any(
+        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
+        for part in [*inner, *later]
+    )
+
+
+def _targets(statement: ast.stmt) -> set[str]:
+    """Returns the names that an assignment binds."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    parts = [part for target in targets for part in (target, *getattr(target, "elts", ()))]
+    return {part.id for part in parts if isinstance(part, ast.Name)}

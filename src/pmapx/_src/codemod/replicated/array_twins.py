@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Function
+from pmapx._src.analysis.values import Bound, Function, Named
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 
 DEEPEST = 4
@@ -75,7 +75,15 @@ def _holds_twice(module: Module, tree: ast.expr) -> bool:
             parts = parent.values
         elif isinstance(parent, (ast.Tuple, ast.List)):
             parts = parent.elts
-        names = [part for part in parts if isinstance(part, (ast.Name, ast.Attribute))]
-        held += [same.get(part.id, part.id) if isinstance(part, ast.Name) else ast.unparse(part)
-                 for part in names]  # fmt: skip
+        held += [
+            same.get(ast.unparse(part), ast.unparse(part))
+            for part in parts
+            if isinstance(part, (ast.Name, ast.Attribute)) and not _is_imported(module, part)
+        ]
     return len(held) != len(set(held))
+
+
+def _is_imported(module: Module, node: ast.expr) -> bool:
+    """Tells whether a value is another module's, as ``np.float32`` is, and no array."""
+    known = module.env.find(ast.unparse(node).partition(".")[0])
+    return bool(known) and all(isinstance(fact, Named) for fact in known or ())

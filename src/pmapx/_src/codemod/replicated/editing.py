@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
-from pmapx._src.codemod.decide.assigned_values import LOOPS, block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_used_after
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.array_twins import may_have_twins
@@ -121,7 +121,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
-    elif is_donated and _is_kept(module, node):
+    elif is_donated and _is_kept(module, node, change.kept):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
     return [*keeping(whole, kept, before, after)]
 
@@ -141,17 +141,7 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     if any(isinstance(each, ast.Name) and each.id == kept.id for each in targets):
         return False
-    block = block_of(module, node)
-    above: ast.AST = statement
-    is_in_loop = False
-    while above is not block and not isinstance(above, ast.Module):
-        is_in_loop = is_in_loop or isinstance(above, LOOPS)
-        above = module.parent(above)
-    end = statement.end_lineno or statement.lineno
-    return is_in_loop or any(
-        isinstance(part, ast.Name) and part.id == kept.id and part.lineno > end
-        for part in ast.walk(block)
-    )
+    return is_used_after(module, node, kept.id)
 
 
 def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
@@ -199,7 +189,7 @@ def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> lis
             break
         line, column = line - 1, len(module.source.line(line - 1))
     index = between((line, found), ends(whole))
-    if is_donated and _is_kept(module, node):
+    if is_donated and _is_kept(module, node, node.value):
         copy = between(starts(whole), starts(whole), "jax.numpy.copy(")
         return [copy, between((line, found), ends(whole), ")")]
     return [index]
@@ -210,8 +200,11 @@ def _needs_brackets(module: Module, node: ast.expr) -> bool:
     return place.line != place.end_line or not isinstance(node, _SIMPLE)
 
 
-def _is_kept(module: Module, node: ast.AST) -> bool:
+def _is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
     """Tells whether a shard may be kept longer than the state that it was taken of."""
+    is_own = isinstance(state, ast.Name) and _is_only_result(block_of(module, node), state.id)
+    if is_own and not is_used_after(module, node, state.id):  # type: ignore[attr-defined]
+        return False
     parent = module.parent(node)
     while isinstance(parent, (ast.Attribute, ast.Subscript)):
         node, parent = parent, module.parent(parent)
@@ -224,6 +217,22 @@ def _is_kept(module: Module, node: ast.AST) -> bool:
         return not names or not all(name.startswith(_READING_OUTSIDE) for name in names)
     is_method = isinstance(parent, ast.Call) and parent.func is node
     return not is_method
+
+
+def _is_only_result(block: ast.AST, name: str) -> bool:
+    """Tells whether a name has only what calls return, and no other name has it."""
+    parts = [part for part in ast.walk(block) if isinstance(part, (ast.Name, ast.Assign))]
+    assigned = [part.value for part in parts if isinstance(part, ast.Assign)]
+    if any(isinstance(value, ast.Name) and value.id == name for value in assigned):
+        return False
+    bound = [
+        part
+        for part in parts
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+    ]
+    values = list(assigned_values(block, name))
+    is_known = len(bound) == len(values) > 0
+    return is_known and all(isinstance(value, ast.Call) for value in values)
 
 
 def _options(each: Map, taken: set[int], given: set[int]) -> dict[str, str]:

@@ -24,12 +24,13 @@ def lay_out(module: Module, editor: Editor) -> None:
         if call not in inner:
             text = _laid_out(module, editor, call, editor.indent(call.lineno))
             # The lines are one step deeper than those that they were made to fit in.
-            if _longest(text) <= max(editor.width, _longest(editor.text(module.place(call)))):
+            now = _too_long(editor, editor.text(module.place(call)))
+            if _too_long(editor, text) <= now:
                 editor.replace(module.place(call), text)
 
 
-def _longest(text: str) -> int:
-    return max(map(len, text.splitlines()))
+def _too_long(editor: Editor, text: str) -> int:
+    return sum(len(line) > editor.width for line in text.splitlines())
 
 
 def _is_broken(module: Module, editor: Editor, call: ast.Call) -> bool:
