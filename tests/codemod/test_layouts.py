@@ -698,3 +698,28 @@ timed(
 )
 """
     )
+
+
+def test_arguments_of_a_function_that_is_not_known_have_the_names_of_a_call(tmp_path):
+    text = """\
+    import jax
+
+    n = jax.local_device_count()
+    infer = jax.pmap(model.apply, in_axes=(None, 0, 0))
+    out = infer(dict(params=state.params), batch["image"], state.keys)
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert b"lambda arg0, image, keys: " in after
+
+
+def test_arguments_stand_as_deep_as_in_other_calls_of_the_file(tmp_path):
+    text = """\
+    import jax
+
+    def make(apply):
+      n = jax.local_device_count()
+      return wrapped(
+          jax.pmap(apply, "i"))
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert b"\n      jax.jit(\n          jax.shard_map(\n              lambda *args:" in after

@@ -71,3 +71,16 @@ def test_state_that_a_loop_keeps_is_copied(tmp_path):
 def test_state_of_two_names_is_copied(tmp_path):
     last = "other = state\n    first = state[0]\n    p_step(other, batches[0])\n    return first"
     assert "first = jax.numpy.copy(state)" in migrated(tmp_path, last=last)
+
+
+def test_what_a_checkpoint_writes_at_once_is_not_copied(tmp_path):
+    text = PROGRAM.format(
+        after_placing="",
+        in_loop='\n        checkpoints.save_checkpoint("run", (state[0], 1), 1)',
+        last="return state[0]",
+    )
+    text = text.replace("import jax\n", "from flax.training import checkpoints\nimport jax\n", 1)
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert 'save_checkpoint("run", (state, 1), 1)' in after
+    later = text.replace(", 1), 1)", ", 1), 1, async_manager=manager)")
+    assert "jax.numpy.copy(state)" in rewritten(tmp_path, later, style="global")[0].decode()

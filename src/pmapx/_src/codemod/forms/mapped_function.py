@@ -6,6 +6,7 @@ import ast
 import collections
 import dataclasses
 import functools
+import keyword
 import weakref
 from collections.abc import Iterator
 
@@ -167,11 +168,31 @@ def argument_counts(module: Module, site: Site) -> set[int]:
     }
 
 
+def names_of_arguments(module: Module, site: Site, count: int) -> list[str]:
+    """Returns names for the arguments of a function that is not known: those of a call's."""
+    for _, call in map_calls(module, site):
+        names = [_name_of(arg) or f"arg{i}" for i, arg in enumerate(call.args)]
+        if len(names) == count == len(set(names)) and count > 1:
+            return names
+    return [f"arg{i}" for i in range(count)] if count != 1 else ["x"]
+
+
+def _name_of(node: ast.expr) -> str:
+    """Returns the name of a variable, an attribute or a key."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            pass
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            pass
+        case _:
+            return ""
+    is_usable = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_usable and name not in ("jax", "mesh", "function", "self") else ""
+
+
 def keywords_given(module: Module, site: Site, names: list[str]) -> list[str]:
     """Returns the keywords of every call of the map, in the order of the function's parameters."""
-    found = {
-        frozenset(keyword.arg for keyword in call.keywords) for _, call in map_calls(module, site)
-    }
+    found = {frozenset(each.arg for each in call.keywords) for _, call in map_calls(module, site)}
     given = found.pop() if len(found) == 1 else frozenset()
     return [name for name in names if name in given] if given <= set(names) else []
 

@@ -351,7 +351,7 @@ class Use:
             return [*known[:before], *self.keywords]
         if known is not None and len(known) >= count:
             return known[:count]
-        return [f"arg{i}" for i in range(count)] if count != 1 else ["x"]
+        return mapped_function.names_of_arguments(self.module, self.site, count)
 
     @property
     def is_method(self) -> bool:

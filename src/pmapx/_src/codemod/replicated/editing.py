@@ -31,7 +31,10 @@ def on_every_device(tree, devices=None, axis_name="rows"):
 '''
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
-_READING_OUTSIDE = ("jax.device_get", "numpy.")
+_READING_OUTSIDE = (
+    "jax.device_get", "numpy.", "pickle.dump", "flax.serialization.",
+    "flax.training.checkpoints.save_checkpoint",
+)  # fmt: skip
 _SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 
 
@@ -210,11 +213,14 @@ def _is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
         node, parent = parent, module.parent(parent)
     if isinstance(parent, ast.FormattedValue | ast.Compare | ast.BinOp | ast.UnaryOp):
         return False
-    if isinstance(parent, ast.Call) and node in parent.args:
+    while isinstance(parent, (ast.Tuple, ast.List, ast.Dict, ast.keyword)):
+        node, parent = parent, module.parent(parent)
+    if isinstance(parent, ast.Call) and parent.func is not node:
         if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
             return False
         names = copies.names_called(module, parent)
-        return not names or not all(name.startswith(_READING_OUTSIDE) for name in names)
+        is_later = any(each.arg == "async_manager" for each in parent.keywords)
+        return is_later or not names or not all(n.startswith(_READING_OUTSIDE) for n in names)
     is_method = isinstance(parent, ast.Call) and parent.func is node
     return not is_method
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import re
 from collections.abc import Sequence
@@ -109,8 +110,19 @@ class Editor:
 
     @functools.cached_property
     def hang(self) -> str:
-        """How much deeper the arguments of a call are than the line that it begins on."""
-        return self.step * 2 if self.is_filled and len(self.step) < 4 else self.step
+        """How much deeper the arguments of a call are than the line that it begins on.
+
+        As in most calls of the file; without any, twice a step of two spaces.
+        """
+        found = collections.Counter(
+            len(self.indent(node.args[0].lineno)) - len(self.indent(node.lineno))
+            for node in ast.walk(self.source.tree)
+            if isinstance(node, ast.Call) and node.args and node.args[0].lineno > node.lineno
+        )
+        usual = found.most_common(1)[0][0] if found else 0
+        if usual in (len(self.step), 2 * len(self.step)) and "\t" not in self.step:
+            return " " * usual
+        return self.step * 2 if self.step == "  " else self.step
 
     def call(self, function: str, args: Sequence[str], indent: str, last: str = "") -> str:
         """Returns a call with an argument a line; ``last`` is a line that has its own comma."""
