@@ -221,6 +221,39 @@ RESULT = RESULT[0], RESULT[2]
 f = lambda x: x * jax.lax.axis_index("i") + jax.lax.axis_index("j")
 RESULT = jax.pmap(jax.pmap(f, axis_name="j"), axis_name="i")(ROWS.reshape(4, 2, 4))
 """,
+    "nested_with_values_of_the_outer": """
+def step(w, batch, key):
+    noise = jax.random.normal(key, w.shape) * jax.lax.axis_index("i")
+    def on_a_device(batch, scale):
+        grad = (w + noise) * batch["x"] * scale + jax.lax.axis_index("j")
+        return {"w": w - jax.lax.pmean(jax.lax.pmean(grad, "j"), "i"), "own": grad.sum()}
+    return jax.pmap(on_a_device, axis_name="j", in_axes=(0, None))(batch, noise.sum())
+p_step = jax.pmap(step, axis_name="i")
+batch = {"x": ROWS.reshape(4, 2, 4)}
+RESULT = p_step(W[:4], batch, jax.random.split(jax.random.PRNGKey(0), 4))
+""",
+    "nested_and_gathered": """
+@functools.partial(jax.pmap, axis_name="i", in_axes=(0, None))
+def step(x, w):
+    inner = jax.pmap(lambda v, u: (v - jax.lax.pmean(v, "j")) * u + w, axis_name="j")
+    first = inner(x, x * 2)
+    second = inner(x, first)
+    return first.sum() + jax.lax.psum(second, "i")[0], jax.lax.axis_index("i")
+# Whole numbers, whose sums are the same in any order.
+PAIRS = np.round(ROWS * 7).reshape(4, 2, 4)
+RESULT = step(PAIRS, 3.0)
+""",
+    "nested_and_decorated": """
+GROUPS, MEMBERS = 2, 4
+@functools.partial(jax.pmap, axis_name="member")
+def centered(x):
+    return x - jax.lax.pmean(x, "member") + jax.lax.axis_index("group")
+over_groups = jax.pmap(lambda x: centered(x), axis_name="group")
+def main():
+    x = ROWS.reshape((GROUPS, MEMBERS, 4))
+    return over_groups(x)
+RESULT = main()
+""",
     "three_deep": """
 f = lambda x: x + jax.lax.psum(x, ("a", "c")) * jax.lax.pmax(x, "b")
 RESULT = jax.pmap(jax.pmap(jax.pmap(f, "c"), "b"), "a")(ROWS.reshape(2, 2, 2, 4))

@@ -16,8 +16,9 @@ def total(x):
 
 
 @pytest.mark.parametrize("module", [device_map, nested_map], ids=lambda m: m.__name__)
-def test_shards_are_mapped(module):
-    f = jax.jit(module.on_each_device(total, axis_name="i"))
+def test_shards_are_mapped(module, monkeypatch):
+    monkeypatch.setattr(device_map, "over_mesh", module.over_mesh)
+    f = jax.jit(device_map.on_each_device(total, axis_name="i"))
     np.testing.assert_array_equal(f(SHARDS), SHARDS - SHARDS.sum(0))
 
 
@@ -35,11 +36,14 @@ def test_the_same_function_is_mapped_once():
 
 
 @pytest.mark.needs_devices(4)
-def test_nested_maps_share_a_mesh():
-    inner = nested_map.on_each_device(lambda x: jax.lax.psum(x, ("i", "j")), axis_name="j")
-    f = jax.jit(nested_map.on_each_device(inner, axis_name="i"))
+def test_nested_maps_share_a_mesh(monkeypatch):
+    monkeypatch.setattr(device_map, "over_mesh", nested_map.over_mesh)
+    inner = device_map.on_each_device(lambda x: jax.lax.psum(x, ("i", "j")), axis_name="j")
+    f = jax.jit(device_map.on_each_device(inner, axis_name="i"))
     x = np.arange(4.0, dtype=np.float32).reshape(2, 2)
     np.testing.assert_array_equal(f(x), np.full((2, 2), x.sum()))
+    unnamed = device_map.on_each_device(device_map.on_each_device(lambda x: x * 2))
+    np.testing.assert_array_equal(jax.jit(unnamed)(x), x * 2)
 
 
 def test_a_shard_is_put_on_each_device():

@@ -33,7 +33,11 @@ CASES = {
     ),
     "comments inside": ("f = jax.pmap(\n    abs,  # why\n)", "shard_map_call"),
     "with axes from the end": (COUNTED + "f = jax.pmap(abs, in_axes=-1)", "pmap_options"),
-    "nested in another": (COUNTED + "f = jax.pmap(jax.pmap(abs))", "pmap_options pmap_options"),
+    "nested in another": ("f = jax.pmap(jax.pmap(lambda x: x))", "shard_map_call inner_map"),
+    "nested in another, with unknown arguments": (
+        COUNTED + "f = jax.pmap(jax.pmap(abs))",
+        "pmap_options pmap_options",
+    ),
     "passed on": ("f = use(jax.pmap)", "pmap_options"),
     "unpacked options": ("f = jax.pmap(abs, **options)", "pmap_options"),
     "static positions that are computed": (
@@ -55,7 +59,7 @@ def test_a_use_is_given_the_first_form_that_applies(case):
 
 def test_a_form_has_a_preference_of_its_own_and_says_what_it_writes():
     found = forms.all_forms()
-    assert len({form.PREFERENCE for form in found}) == len(found) == 3
+    assert len({form.PREFERENCE for form in found}) == len(found) == 4
     for form in found:
         assert "``" in importlib.import_module(form.__name__).__doc__
     assert found[-1].obstacle(None) == ""  # Something can always be written.

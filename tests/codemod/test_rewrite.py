@@ -60,7 +60,7 @@ def test_every_use_is_rewritten_and_a_second_run_changes_nothing(tmp_path, name)
 
 LEFT = {
     "nested, with values of the outer": (
-        "@jax.pmap\ndef outer(x):\n    return jax.pmap(lambda y: y * x)(x)\n",
+        "@jax.pmap\ndef outer(x):\n    return jax.grad(lambda v: jax.pmap(lambda y: v)(x))(x)\n",
         "pass them as arguments",
     ),
     "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
@@ -276,3 +276,31 @@ def test_a_file_that_has_no_word_of_pmap_after_its_edits_is_rewritten_too(tmp_pa
     after = {Path(file.path).name: file.after.decode() for file in done.files}
     assert "device_put_replicated" not in after["train.py"]
     assert "print(w)" in after["train.py"]
+
+
+GRID = """
+import jax
+N, M = 4, 2
+f = jax.pmap(jax.pmap(lambda x: x * 2, axis_name="j"), axis_name="i")
+def main(x):
+    {}
+    return f(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("assigned", "is_seen"),
+    [
+        ("x = x.reshape(N, M, -1)", True),
+        ("x = x.reshape((N, M) + x.shape[1:])", True),
+        ("x, y = (v.reshape((N, M, -1)) for v in (x, x))", True),
+        ("x = x.reshape(len(x), M, -1)", False),
+        ("N = 2; x = x.reshape(N, M, -1)", False),
+        ("x = x.reshape(N, M, -1)\n    if x.size: x = x[:2]", False),
+        ("return f(x.reshape(N, M, -1))", False),
+    ],
+)
+def test_the_mesh_of_two_maps_has_a_name_where_the_sizes_are_seen(tmp_path, assigned, is_seen):
+    after, _ = rewritten(tmp_path, GRID.format(assigned))
+    assert (b"mesh = jax.make_mesh((N, M), " in after.replace(b"(\n    (N", b"((N")) == is_seen
+    assert (b".shape[:2]" in after) != is_seen

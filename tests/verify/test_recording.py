@@ -57,7 +57,7 @@ def test_a_jit_that_makes_its_map_when_it_is_traced_is_recorded_too(watched):
 
 def test_what_migrate_writes_is_seen_where_it_is_used(watched):
     names = {"jax": jax}
-    for name in ("each_leaf", "on_each_device"):
+    for name in ("each_leaf", "over_mesh", "on_each_device"):
         exec(find(name).text, names)
     mapped = names["on_each_device"](functools.partial(double))
     jax.jit(mapped)(ROWS)  # JAX knows it from here, and does not trace it again.

@@ -12,8 +12,8 @@ from migrated_programs import wrong_after_migration
 
 from pmapx._src.codemod.migration import migrate
 
-# In a map in a map, and where axes are a tree of the program's own, a function is still added.
-WITH_FUNCTIONS = {"device_grid", "walkers_checkpoint"}
+# Where axes are a tree of the program's own, a function is still added.
+WITH_FUNCTIONS = {"walkers_checkpoint"}
 OTHERS = [name for name in PROGRAMS if name not in WITH_FUNCTIONS]
 # The others are shown by the programs of ``../programs``.
 WRITTEN = ("global", "stacked")

@@ -16,6 +16,26 @@ def replicate(tree):
 """
 
 FOLLOWED = {
+    "a map in a dictionary": """
+def main(batch):
+    steps = {"train": step}
+    state = replicate(1.0)
+    state = steps["train"](state, batch)
+    print(float(state[0]))
+""",
+    "arguments that are unpacked": """
+def main(batch):
+    given = (replicate(1.0), batch)
+    state, *_ = step(*given), 1
+    print(float(state[0]))
+""",
+    "a map that is compiled ahead of time": """
+def main(batch):
+    state = replicate(1.0)
+    compiled = step.lower(state, batch).compile()
+    state = compiled(state, batch)
+    print(float(state[0]))
+""",
     "Orbax's conversion of copies into one global array": """
 import orbax.checkpoint as ocp
 def main(batch):
@@ -116,6 +136,23 @@ def main(batches):
             state = np.ones(8)
             continue
         state = step(state, batch)
+""",
+    "a dictionary of maps that is passed on": """
+def main(batch, run):
+    steps = {"train": step}
+    state = steps["train"](replicate(1.0), batch)
+    run(steps)
+""",
+    "arguments that are unpacked from two tuples": """
+def main(before, after):
+    state = replicate(1.0)
+    state = step(*before, *after)
+    state = step(state, 1.0)
+""",
+    "something else that a map is compiled for": """
+def main(load, batch):
+    compiled = step.lower(load(), batch).compile()
+    state = compiled(replicate(1.0), batch)
 """,
     "something else before an exception": """
 def main(batch, load):

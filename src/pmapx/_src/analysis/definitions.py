@@ -10,16 +10,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
 
 # Steps from an expression to what a target gets: one of those that it iterates over, an
-# unknown part of it, or (index, count) for one of several targets.
+# unknown part of it, or (index, count) for one of several targets. With a starred target, the
+# count is that of the others, negative; the starred one has the number of those after it, too.
 EACH = "each"
 OPAQUE = "opaque"
-Step = str | tuple[int, int]
+Step = str | tuple[int, ...]
 
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)
@@ -37,6 +38,18 @@ class Definition:
 
 
 Reaching = frozenset[Definition]
+
+
+def taken(items: tuple[Any, ...], step: tuple[int, ...]) -> Any:
+    """Returns what a target gets of several items, None if there are not as many as it needs.
+
+    >>> [taken(("a", "b", "c"), step) for step in ((0, 3), (-1, -1), (0, -1, 1), (0, 2))]
+    ['a', 'c', ('a', 'b'), None]
+    """
+    index, count, *after = step
+    if len(items) < -count if count < 0 else len(items) != count:
+        return None
+    return items[index : len(items) - after[0]] if after else items[index]
 
 
 class Definitions:

@@ -205,7 +205,7 @@ class OnDevice(Fact):
 class Lowered(Fact):
     """What ``.lower()`` of a pmapped function gave."""
 
-    site: Place
+    mapped: Mapped
 
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)

@@ -7,14 +7,27 @@ import jax
 from pmapx._src.emitted.shards import each_leaf
 
 
+def over_mesh(body, shards, name, size, devices, specs, axes, out):
+    """Maps body over a mesh of as many devices as there are shards."""
+    if jax.device_count() > jax.local_device_count() and size != len(devices):
+        raise ValueError(f"{size} shards for the {len(devices)} devices of all processes")
+    name = name or "devices"
+    return jax.shard_map(
+        body,
+        mesh=jax.sharding.Mesh(devices[:size], (name,)),
+        in_specs=(specs(axes, name),),
+        out_specs=specs(out, name),
+        check_vma=False,  # body reduces its gradients over the axis itself, as under pmap
+    )(shards)
+
+
 def on_each_device(
     fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
 ):
     """Returns fun over the devices, for jax.jit: what jax.pmap did, on jax.shard_map."""
-    name = "devices" if axis_name is None else axis_name
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
-    def specs(axes):
+    def specs(axes, name):
         def spec(axis):
             return jax.sharding.PartitionSpec(*() if axis is None else (*[None] * axis, name))
 
@@ -52,15 +65,7 @@ def on_each_device(
             whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
             return each_leaf(put_back, out, fun(*whole, **named))
 
-        if jax.device_count() > jax.local_device_count() and size != len(chosen):
-            raise ValueError(f"{size} shards for the {len(chosen)} devices of all processes")
-        results = jax.shard_map(
-            body,
-            mesh=jax.sharding.Mesh(chosen[:size], (name,)),
-            in_specs=(specs(axes),),
-            out_specs=specs(out),
-            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
-        )(shards)
+        results = over_mesh(body, shards, axis_name, size, chosen, specs, axes, out)
         return each_leaf(
             lambda x, axis: jax.numpy.moveaxis(x, 0, axis) if (axis or 0) < 0 else x,
             out_axes,

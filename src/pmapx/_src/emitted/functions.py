@@ -87,8 +87,8 @@ def find(name: str, manner: Manner = Manner.PLAIN) -> Emitted:
 def with_needs(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> list[str]:
     """Returns the functions to write, those that others use before them.
 
-    >>> with_needs({"map_over_devices"})
-    ['each_leaf', 'on_each_device', 'remembered_map', 'mapped_once', 'map_over_devices']
+    >>> with_needs({"mapped_once"})
+    ['each_leaf', 'over_mesh', 'on_each_device', 'remembered_map', 'mapped_once']
     """
     found: set[str] = set()
     new = set(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 
-from pmapx._src.analysis.definitions import OPAQUE, Step
+from pmapx._src.analysis.definitions import Step
 from pmapx._src.analysis.interpreter.frame import Frame, evaluate
 from pmapx._src.analysis.interpreter.indexing import store_item
 from pmapx._src.analysis.interpreter.lookup import dotted
@@ -38,15 +38,19 @@ def assign(
     if isinstance(target, ast.Name):
         frame.bind(target.id, held, target, source, steps)
     elif isinstance(target, ast.Starred):
-        assign(frame, target.value, UNKNOWN, source, (*steps, OPAQUE))
+        assign(frame, target.value, UNKNOWN, source, steps)
     elif isinstance(target, (ast.Tuple, ast.List)):
         count = len(target.elts)
         parts = unpacked(held, count)
-        is_starred = any(isinstance(part, ast.Starred) for part in target.elts)
-        if is_starred:
+        star = next((i for i, e in enumerate(target.elts) if isinstance(e, ast.Starred)), count)
+        if star < count:
             parts = [UNKNOWN] * count
         for index, (part, known) in enumerate(zip(target.elts, parts, strict=True)):
-            step = OPAQUE if is_starred else (index, count)
+            step: Step = (index, count) if star == count else (index, 1 - count)
+            if index == star:
+                step = (index, 1 - count, count - 1 - index)
+            elif index > star:
+                step = (index - count, 1 - count)
             assign(frame, part, known, source, (*steps, step))
     elif isinstance(target, ast.Attribute):
         owner = evaluate(frame, target.value, is_quiet=True)

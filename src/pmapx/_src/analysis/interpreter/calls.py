@@ -203,11 +203,12 @@ def _call_method(frame: Frame, method: Method, arguments: Arguments, node: ast.e
     owner, name = method.owner, method.name
     if isinstance(owner, Mapped):
         if name in ("lower", "trace"):
-            return value(Lowered(owner.site))
+            return value(Lowered(owner))
         return UNKNOWN
     if isinstance(owner, Lowered):
         if name == "compile":
-            frame.module.facts.lowerings[node] = owner.site
+            frame.module.facts.lowerings[node] = owner.mapped.site
+            return value(owner.mapped)
         return value(owner) if name in ("lower", "trace") else UNKNOWN
     if isinstance(owner, Stacked):
         return _call_tree_method(owner, name)

@@ -10,6 +10,7 @@ from pmapx._src.analysis.definitions import bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Place, Value
+from pmapx._src.codemod.decide.specs import Layout
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +32,26 @@ class Nesting:
     def has(self, site: Site) -> bool:
         """Returns whether a site is one of the two."""
         return bool(site.places & {self.inner, self.outer})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """Two maps, one in the other, that are one over a mesh of two axes.
+
+    The argument at ``sized`` has both as its leading axes. ``indexed`` are arguments of the inner
+    map that the outer function has for all of its axis, ``gathered`` calls whose results it uses.
+    """
+
+    outer: Site
+    inner: Site
+    layout: Layout
+    axes: tuple[str, str]
+    sized: int
+    # The text of the two sizes, if it is seen.
+    sizes: str = ""
+    is_called: bool = False
+    indexed: tuple[ast.expr, ...] = ()
+    gathered: tuple[ast.expr, ...] = ()
 
 
 def nestings(modules: Iterable[Module]) -> frozenset[Nesting]:

@@ -33,6 +33,7 @@ class Layout:
     ``axis`` is the text of the mesh axis's name as the user wrote it, empty without one;
     ``devices`` the text of the mesh's devices, empty for all. ``merged`` and ``merged_results``
     are the positions whose arrays are global: a shard is what the mapped body takes or gives.
+    An axis is a number, or the names of the mesh axes that the leading ones are sharded along.
     """
 
     axis: str
@@ -68,7 +69,9 @@ class Layout:
     @property
     def is_replicated(self) -> bool:
         """Whether all arguments and results are the same on all devices."""
-        return not any(isinstance(axis, int) for axis in _leaves((self.in_axes, self.out_axes)))
+        return not any(
+            isinstance(axis, (int, str)) for axis in _leaves((self.in_axes, self.out_axes))
+        )
 
     def in_specs(self, name: str, count: int | None) -> str:
         """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
@@ -94,7 +97,7 @@ class Layout:
 
 
 def _is_one(axes: list[object]) -> bool:
-    return bool(axes) and all(type(a) in (int, type(None)) and a == axes[0] for a in axes)
+    return bool(axes) and all(type(a) in (int, str, type(None)) and a == axes[0] for a in axes)
 
 
 def layout(module: Module, site: Site) -> Layout | str:
@@ -220,8 +223,22 @@ def _spec(axes: object, name: str) -> str:
         return f"{{{', '.join(parts)}}}"
     if axes is None:
         return "jax.P()"
+    if isinstance(axes, str):
+        return f"jax.P({axes})"
     assert isinstance(axes, int)
     return f"jax.P({', '.join([*['None'] * axes, name])})"
+
+
+def first_mapped(text: str, axes: object, quoted: str) -> tuple[str, int] | None:
+    """Returns the first part of a tree that is mapped, and along which axis."""
+    if isinstance(axes, int):
+        return text, axes
+    pairs = axes.items() if isinstance(axes, dict) else enumerate(axes or ())  # type: ignore[arg-type, var-annotated]
+    for key, part in pairs:
+        found = first_mapped(f"{text}[{key_text(key, quoted)}]", part, quoted)
+        if found is not None:
+            return found
+    return None
 
 
 def key_text(key: object, name: str) -> str:

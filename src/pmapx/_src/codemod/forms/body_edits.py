@@ -7,7 +7,14 @@ import itertools
 import re
 
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
-from pmapx._src.codemod.forms.shard_body import adding, is_array_expression, out_axes, put, taken
+from pmapx._src.codemod.forms.shard_body import (
+    adding,
+    index_of,
+    is_array_expression,
+    out_axes,
+    put,
+    taken,
+)
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import between, ends, starts
@@ -146,11 +153,11 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
     is_tuple = isinstance(node, ast.Tuple) and starts(place) == starts(
         use.module.place(node.elts[0])
     )
-    if isinstance(axis, int) and is_array_expression(use, node):
-        index = ", ".join([*[":"] * axis, "None"])
+    if isinstance(axis, (int, str)) and is_array_expression(use, node):
+        index = index_of(axis, "None")
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
         before, after = ("(", f")[{index}]") if needs else ("", f"[{index}]")
-    elif isinstance(axis, int):
+    elif isinstance(axis, (int, str)):
         before, after = f"jax.tree.map({adding(use, axis)}, ", ")"
         if is_tuple:
             before, after = before + "(", "))"

@@ -153,6 +153,8 @@ def _resolved(
             yield MappedFunction(fact, taken, given)
         elif isinstance(fact, Bound):
             yield MappedFunction(fact.function, taken + 1, given)
+        elif isinstance(fact, Mapped):
+            yield from _resolved(fact.function, taken, given)
         elif isinstance(fact, Partial):
             names = {name for name, _ in fact.keywords}
             yield from _resolved(fact.function, taken + len(fact.args), given | names)
@@ -235,7 +237,7 @@ def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -
 _WORDS: weakref.WeakKeyDictionary[Project, collections.Counter[str]] = weakref.WeakKeyDictionary()
 
 
-def is_named_once(project: Project, name: str) -> bool:
+def is_named_once(project: Project, name: str, times: int = 2) -> bool:
     """Returns whether a name has one definition and one use in all files that were read."""
     if project not in _WORDS:
         found: collections.Counter[str] = collections.Counter()
@@ -252,4 +254,4 @@ def is_named_once(project: Project, name: str) -> bool:
                 elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     found[node.name] += 1
         _WORDS[project] = found
-    return _WORDS[project][name] == 2
+    return _WORDS[project][name] == times

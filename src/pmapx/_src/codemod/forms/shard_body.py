@@ -92,8 +92,9 @@ def is_editable(use: Use) -> bool:
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
     if use.site.kind == "decorator":
-        below = node.decorator_list[-1]
-        if use.module.place(below) != use.site.whole:
+        inner = use.grid.inner.whole if use.grid is not None else None
+        places = [use.module.place(each) for each in node.decorator_list]
+        if [place for place in places if place != inner][-1] != use.site.whole:
             return False
     elif node.decorator_list or not (
         is_named_once(use.module.project, node.name) or takes_its_name(use.module, use.whole, node)
@@ -149,9 +150,16 @@ def _changed(text: str, axis: object, quoted: str, at: str, *, is_array: bool) -
             for key, each in axis.items()
         ]
         return f"{{{', '.join(parts)}}}"
-    assert isinstance(axis, int)
-    index = ", ".join([*[":"] * axis, at])
+    index = index_of(axis, at)
     return f"{text}[{index}]" if is_array else f"jax.tree.map(lambda x: x[{index}], {text})"
+
+
+def index_of(axis: object, at: str) -> str:
+    """Returns the index that takes an axis off, or puts it on."""
+    if isinstance(axis, str):
+        return ", ".join([at] * len(axis.split(", ")))
+    assert isinstance(axis, int)
+    return ", ".join([*[":"] * axis, at])
 
 
 def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
@@ -240,17 +248,17 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
         return f"(lambda {', '.join(results)}: ({inside}))(*{call})"
     if axes is None:
         return call
-    assert isinstance(axes, int)
     return editor.folded_call(
         "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
     )
 
 
-def adding(use: Use, axis: int) -> str:
+def adding(use: Use, axis: object) -> str:
     """Returns the lambda that puts an axis on each leaf of the results."""
     if may_return_numbers(use.function):
-        return f"lambda x: {use.numpy}.expand_dims(x, {axis})"
-    return f"lambda x: x[{', '.join([*[':'] * axis, 'None'])}]"
+        axes = tuple(range(len(axis.split(", ")))) if isinstance(axis, str) else axis
+        return f"lambda x: {use.numpy}.expand_dims(x, {axes})"
+    return f"lambda x: x[{index_of(axis, 'None')}]"
 
 
 def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
@@ -325,8 +333,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
 
 
 def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
-    assert isinstance(axis, int)
-    index = ", ".join([*[":"] * axis, "None"])
+    index = index_of(axis, "None")
     if is_array_expression(use, node):
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
         return f"({text})[{index}]" if needs else f"{text}[{index}]"

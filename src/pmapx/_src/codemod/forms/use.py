@@ -14,7 +14,7 @@ from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.assigned_values import LOOPS, assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
-from pmapx._src.codemod.decide.nested_pmaps import Nesting
+from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
 from pmapx._src.codemod.decide.specs import Layout
@@ -46,6 +46,7 @@ class Use:
     default_axis: str = '"devices"'
     # Arguments that the global style made replicated, so that they are global arrays.
     replicated: frozenset[int] = frozenset()
+    grid: Grid | None = None
 
     @functools.cached_property
     def whole(self) -> ast.expr:
@@ -59,7 +60,9 @@ class Use:
     @functools.cached_property
     def layout(self) -> Layout | str:
         """The mesh and specs of the map, or why they cannot be written at the site."""
-        found = self._obstacle_to_layout() or specs.layout(self.module, self.site)
+        found = self._obstacle_to_layout() or (
+            self.grid.layout if self.grid else specs.layout(self.module, self.site)
+        )
         if not isinstance(found, Layout):
             return found
         if found.devices == specs.LOCAL and not self.around.in_processes:
@@ -103,7 +106,7 @@ class Use:
             return "its options are not all written at the site"
         if self.is_in_f_string:
             return "it is inside an f-string"
-        if self.nestings:
+        if self.nestings and self.grid is None:
             return "it is inside another map, or another is inside it"
         named = {
             ast.unparse(target)
@@ -142,6 +145,8 @@ class Use:
         Across processes, pmap itself takes all devices.
         """
         site, around = self.site, self.around
+        if self.grid is not None:
+            return True
         if around.in_processes:
             return False
         if site.option("devices") is not None:
@@ -229,14 +234,19 @@ class Use:
     def size(self, names: Sequence[str] | None) -> str:
         """Returns how many shards the arguments of these names have, ``*args`` without them."""
         layout = self.known_layout
+        if self.grid is not None and names is not None:
+            name, at = names[self.grid.sized], self.grid.sized
+            parameters = (self.function and self.function.parameters) or []
+            is_array = any(map(self.is_array, parameters[at : at + 1]))
+            return f"{name if is_array else f'jax.tree.leaves({name})[0]'}.shape[:2]"
         if names is None:
             given = "(args, kwargs)" if self.takes_keywords else "args"
-            found: tuple[str, int] | None = _first_mapped(given, layout.in_axes, self.axis)
+            found: tuple[str, int] | None = specs.first_mapped(given, layout.in_axes, self.axis)
         else:
             own = (self.function.parameters if self.function is not None else None) or []
             for position, name in enumerate(names):
                 axis = None if position in layout.static else layout.in_axes_of(position)
-                found = _first_mapped(name, axis, self.axis)
+                found = specs.first_mapped(name, axis, self.axis)
                 if type(axis) is int and any(map(self.is_array, own[position : position + 1])):
                     return f"{name}.shape[{axis}]" if axis else f"len({name})"
                 if found is not None:
@@ -418,18 +428,6 @@ class Use:
         call = self.whole
         is_call = isinstance(call, ast.Call)
         return call_tokens.comments_between(editor.source, call) if is_call else []  # type: ignore[arg-type]
-
-
-def _first_mapped(text: str, axes: object, quoted: str) -> tuple[str, int] | None:
-    """Returns the first part of a tree that is mapped, and along which axis."""
-    if isinstance(axes, int):
-        return text, axes
-    pairs = axes.items() if isinstance(axes, dict) else enumerate(axes or ())  # type: ignore[arg-type, var-annotated]
-    for key, part in pairs:
-        found = _first_mapped(f"{text}[{specs.key_text(key, quoted)}]", part, quoted)
-        if found is not None:
-            return found
-    return None
 
 
 def _is_part(index: ast.expr) -> bool:

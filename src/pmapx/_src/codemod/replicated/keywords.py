@@ -1,4 +1,4 @@
-"""Calls of a pmap by keyword, which maps over axis 0: what is replicated goes by position."""
+"""Calls of a pmap by keyword or with what they unpack: what is replicated goes by position."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def _parameters(each: Map) -> list[str] | None:
         for function, taken in functions(each.function)
     }
     return list(found.pop()) if len(found) == 1 else None
+
+
+def unpacked_count(maps: Sequence[Map], call: ast.Call) -> int | None:
+    """Returns how many arguments a call unpacks, by the parameters of what is mapped."""
+    starred = [arg for arg in call.args if isinstance(arg, ast.Starred)]
+    taken = [function.node.args for each in maps for function, _ in functions(each.function)]
+    is_any = any(each.vararg or each.kwonlyargs or each.kwarg or each.defaults for each in taken)
+    names = {tuple(_parameters(each) or ()) for each in maps}
+    if len(starred) != 1 or is_any or len(names) != 1:
+        return None
+    count = len(names.pop()) - (len(call.args) - 1) - len(call.keywords)
+    return count if count > 0 and not any(k.arg is None for k in call.keywords) else None
 
 
 def edits(module: Module, call: ast.Call, ordered: Sequence[ast.keyword]) -> list[Edit]:

@@ -61,3 +61,25 @@ def _arity(function: Function, depth: int) -> int:
         elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(part)
     return found.pop() if len(found) == 1 else -1
+
+
+def is_generator(function: ast.AST) -> bool:
+    """Tells whether a function yields."""
+    known = vars(function)  # Asked for at every call.
+    if "is_generator" not in known:
+        yields = (ast.Yield, ast.YieldFrom)
+        known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
+    return bool(known["is_generator"])
+
+
+def given_arguments(
+    node: ast.Call, function: ast.FunctionDef, skipped: int
+) -> list[tuple[str | None, ast.expr]]:
+    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
+    arguments = function.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
+    given: list[tuple[str | None, ast.expr]] = [
+        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
+    ]
+    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Named
+from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -24,7 +24,8 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.keywords import keywords_in_order
+from pmapx._src.codemod.replicated.keywords import keywords_in_order, unpacked_count
+from pmapx._src.codemod.replicated.mapped_functions import given_arguments, is_generator
 from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
@@ -37,6 +38,7 @@ _OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
+_LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 # These read or set attributes of an object, whose names may be in a variable.
 _BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
@@ -71,7 +73,7 @@ class StackedCalls(StackedValues):
             if function is None:
                 continue
             self.called.add(function)
-            for name, arg in _given(node, function, int(not isinstance(callee, Function))):
+            for name, arg in given_arguments(node, function, int(not isinstance(callee, Function))):
                 if name is not None:
                     self.passed.setdefault((function, name), []).append((module, arg))
 
@@ -101,6 +103,12 @@ class StackedCalls(StackedValues):
             found = [self.maps.get(fact) for fact in callee if isinstance(fact, Mapped)]
             if all(found):
                 return self._mapped(module, node, [each for each in found if each is not None])
+        lowered = [fact.owner for fact in callee if isinstance(fact, Method)]
+        sites = [self.maps.get(fact) for fact in lowered if isinstance(fact, Mapped)]
+        if sites and len(sites) == len(callee) and all(sites) and node.func.attr in _LOWERING:  # type: ignore[attr-defined]
+            # The arguments that it is lowered for are those of a call.
+            self._mapped(module, node, [each for each in sites if each is not None])
+            return OTHER
         if callee and _is_inside(callee):
             return self._inside(module, node, list(callee))
         return self._lost(module, node)
@@ -283,15 +291,17 @@ class StackedCalls(StackedValues):
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
         """A call of a pmapped function, or of one of several."""
         self.resolved.add(node.func)
-        args = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
-        is_open = len(args) != len(node.args)
-        keywords = None if is_open else keywords_in_order(maps, node)
-        args += [keyword.value for keyword in keywords or ()]
-        held = [self.value(module, arg) for arg in args]
+        args: list[ast.expr] = []
+        held: list[Abstract] = []
+        is_starred = any(isinstance(arg, ast.Starred) for arg in node.args)
+        is_open = is_starred and unpacked_count(maps, node) is None
         for arg in node.args:
-            if isinstance(arg, ast.Starred):
-                given = self.value(module, arg.value)
-                self.escape(given, module, arg, "it is unpacked into arguments")
+            parts = self._unpacked(module, maps, node, arg)
+            args += [arg] * len(parts)
+            held += parts
+        keywords = None if is_starred else keywords_in_order(maps, node)
+        args += [keyword.value for keyword in keywords or ()]
+        held += [self.value(module, keyword.value) for keyword in keywords or ()]
         for each in maps:
             first = self._first_argument(module, each, node.func)
             each.counts.add(-1 if is_open or first is None else first + len(args))
@@ -305,6 +315,20 @@ class StackedCalls(StackedValues):
                 if index not in each.static:
                     self._argument(module, each, index, given, arg)
         return self._merged([self._result(each) for each in maps], module, node)
+
+    def _unpacked(
+        self, module: Module, maps: list[Map], node: ast.Call, arg: ast.expr
+    ) -> Sequence[Abstract]:
+        """Returns the arguments that one of a call is: several if it is unpacked."""
+        if not isinstance(arg, ast.Starred):
+            return [self.value(module, arg)]
+        held, count = self.value(module, arg.value), unpacked_count(maps, node) or 0
+        if isinstance(held, Parts) and len(held.items) == count:
+            return held.items
+        if isinstance(held, Ref) and not held.is_leaf and count:
+            return [self._part_of(held)] * count
+        self.escape(held, module, arg, "it is unpacked into arguments")
+        return [OTHER] * count
 
     def _keyword(self, module: Module, each: Map, keyword: ast.keyword) -> None:
         held = self.value(module, keyword.value)
@@ -378,7 +402,7 @@ class StackedCalls(StackedValues):
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
-        for name, arg in _given(node, function, int(not isinstance(callee, Function))):
+        for name, arg in given_arguments(node, function, int(not isinstance(callee, Function))):
             held = self.value(module, arg)
             if name is None:
                 self.escape(held, module, arg, "it is passed on among other arguments")
@@ -399,7 +423,7 @@ class StackedCalls(StackedValues):
         if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
             return None
         if definition not in self._generators:
-            self._generators[definition] = _is_generator(definition)
+            self._generators[definition] = is_generator(definition)
         is_lost = self._generators[definition] and not self.follows_generators
         return None if is_lost else definition
 
@@ -421,26 +445,5 @@ def _target(callee: Function | Bound | Class) -> Function | None:
     return callee.function if isinstance(callee, Bound) else callee
 
 
-def _given(
-    node: ast.Call, function: ast.FunctionDef, skipped: int
-) -> list[tuple[str | None, ast.expr]]:
-    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
-    arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
-    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
-    given: list[tuple[str | None, ast.expr]] = [
-        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
-    ]
-    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
-
-
 def _is_statement(node: ast.AST) -> bool:
     return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
-
-
-def _is_generator(function: ast.AST) -> bool:
-    known = vars(function)  # Asked for at every call.
-    if "is_generator" not in known:
-        yields = (ast.Yield, ast.YieldFrom)
-        known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
-    return bool(known["is_generator"])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names, syntax
-from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step
+from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Instance, Named, Place
 from pmapx._src.codemod.decide.copies import before_host
@@ -167,9 +167,9 @@ class StackedValues(abc.ABC):
     ) -> Abstract:
         if step == EACH:
             return self._element(module, held, source)
-        index, count = step if isinstance(step, tuple) else (0, 0)
-        if isinstance(held, Parts) and len(held.items) == count:
-            return held.items[index]
+        found = taken(held.items, step) if isinstance(held, Parts) and step != OPAQUE else None  # type: ignore[arg-type]
+        if found is not None:
+            return Parts(found) if isinstance(found, tuple) else found
         if step == OPAQUE or isinstance(held, (Parts, Pairs, Mixed)):
             self.escape(held, module, target, UNPACKED)
             return OTHER

@@ -89,6 +89,11 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
             isinstance(above, ast.Assign)
             and all(isinstance(target, (ast.Tuple, ast.List)) for target in above.targets)
         )
+    if isinstance(parent, ast.Attribute):
+        # ``step.lower(...)`` is followed as a call.
+        return parent in flow.resolved
+    if isinstance(parent, ast.Dict):
+        return _is_renamed(flow, module, module.parent(parent), is_table=True)
     if isinstance(parent, ast.Assign):
         return all(isinstance(target, (ast.Name, ast.Attribute)) for target in parent.targets)
     # A decorator's name is bound by its function.
@@ -137,8 +142,11 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 yield element, (module.place(node), f"{name} is used in a way that is not followed")
 
 
-def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
-    """Tells whether a function gets another name, ``self.update = update``, that is only called."""
+def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool = False) -> bool:
+    """Tells whether a function gets another name, ``self.update = update``, that is only called.
+
+    With ``is_table``, it is an item of what gets the name, and only the items of that are called.
+    """
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
         return False
     (target,) = parent.targets
@@ -150,10 +158,14 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
         if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
         and not _is_bound_here(node)
     ]  # fmt: skip
+    if is_table:
+        uses = [(home, home.parent(node)) for home, node in uses]
+        if not all(isinstance(node, ast.Subscript) for _, node in uses):
+            return False
+    # ``steps["train"].lower(...)`` is followed as a call.
     return bool(uses) and all(
-        node in flow.resolved
-        and isinstance(call := home.parent(node), ast.Call)
-        and call.func is node
+        flow.resolved & {node, home.parent(node)}
+        and isinstance(home.parent(node), (ast.Call, ast.Attribute))
         for home, node in uses
     )
 

@@ -17,6 +17,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.assigned_values import LOOPS
+from pmapx._src.codemod.decide.nested_pmaps import Grid
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
@@ -48,6 +49,8 @@ class Meshes:
         self._may_start = not around.is_set_late and _is_run(module)
         self._in_processes = around.in_processes
         self._meshes: dict[str, _Mesh] = {}
+        # The text of meshes of two axes.
+        self._grids: dict[str, tuple[str, ...]] = {}
         # Statements that make the mesh of one use alone, by the line that they stand above.
         self._own: dict[int, tuple[str, tuple[str, ...]]] = {}
 
@@ -59,7 +62,9 @@ class Meshes:
             is_outside = self._home(use.node) is None
             devices = use.known_layout.devices
             axis, size = f"({use.axis},)", use.counted_argument
-            if use.is_sized:
+            if use.grid is not None:
+                self._assign_grid(use, use.grid)
+            elif use.is_sized:
                 size = "" if use.is_made_again else size
                 use.is_lazy = not size
                 size = f"(len(jax.tree.leaves({size})[0]),)" if size else "({size},)"
@@ -85,6 +90,16 @@ class Meshes:
                 # It is named several times.
                 self._give_name(use)
 
+    def _assign_grid(self, use: Use, grid: Grid) -> None:
+        """Gives a mesh of two axes, by name if its sizes are seen."""
+        may_start = self._home(use.node) is not None or self._may_start
+        use.is_lazy = not grid.sizes or use.is_made_again or not may_start
+        size, axes = grid.sizes or "{size}", f"({', '.join(grid.axes)})"
+        use.mesh = ("jax.make_mesh", size, axes, f"{AUTO} * 2")
+        if not use.is_lazy:
+            self._grids[f"{size} {axes}"] = use.mesh
+            use.mesh = (self._name(f"{size} {axes}", use.node),)
+
     def _give_name(self, use: Use) -> None:
         """Has the mesh of a use made in a statement above it, unless a loop makes it again."""
         statement: ast.AST = use.whole
@@ -109,6 +124,8 @@ class Meshes:
 
     def _parts(self, axis: str) -> list[str]:
         """Returns the function that makes a mesh of all devices, and its arguments."""
+        if axis in self._grids:
+            return list(self._grids[axis])
         name = f"({self._quoted(axis)},)"
         if self._in_processes:
             # The devices of a process are next to each other, as its shards are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Sequence, Set
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
@@ -12,7 +12,13 @@ from pmapx._src.analysis.values import constant
 from pmapx._src.codemod import forms
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
-from pmapx._src.codemod.forms import Form, shard_map_call, shard_map_decorator
+from pmapx._src.codemod.forms import (
+    Form,
+    device_grid,
+    shard_body,
+    shard_map_call,
+    shard_map_decorator,
+)
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.replicated.groups import WHOLE
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
@@ -56,7 +62,8 @@ class Plan:
         """Whether its arguments can be global arrays, whose shards the mapped body takes."""
         is_written_out = self.form in (shard_map_call, shard_map_decorator)
         # The size of a mesh is not read from global arrays.
-        return is_written_out and self.use.names is not None and not self.use.is_sized
+        is_one = is_written_out and self.use.grid is None
+        return is_one and self.use.names is not None and not self.use.is_sized
 
     def merge(self, arguments: frozenset[int], results: frozenset[int]) -> bool:
         """Lets arguments and results be global arrays, if the form can."""
@@ -81,23 +88,47 @@ class Plan:
 
 def plan(
     module: Module,
-    sites: Iterable[Site],
+    sites: Sequence[Site],
     nestings: Set[Nesting] = frozenset(),
     surroundings: Surroundings = ORDINARY,
     replicated: Callable[[Site], frozenset[int]] = lambda site: frozenset(),
 ) -> list[Plan]:
     """Returns a plan for each site."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
-    plans = []
-    for site in sites:
-        around = [each for each in nestings if each.has(site)]
-        use = Use(site, module, nodes[site.name], around, surroundings, replicated=replicated(site))
-        reason = _reason(use) or _reason_of_nesting(use)
-        plans.append(Plan(use, reason=reason) if reason else Plan(use, forms.best(use)))
-    return plans
+
+    def uses() -> list[Use]:
+        around = [[each for each in nestings if each.has(site)] for site in sites]
+        return [
+            Use(site, module, nodes[site.name], near, surroundings, replicated=replicated(site))
+            for site, near in zip(sites, around, strict=True)
+        ]
+
+    planned, others = uses(), uses()
+    for grid, outer, inner in device_grid.grids(planned, nestings):
+        outer.grid = inner.grid = grid
+        if any(map(_reason, (outer, inner))) or not _is_whole(outer):
+            # Without the grid; what was found with it is not kept.
+            for use in (outer, inner):
+                planned[planned.index(use)] = next(each for each in others if each.site == use.site)
+    return [_planned(use) for use in planned]
+
+
+def _planned(use: Use) -> Plan:
+    reason = _reason(use) or _reason_of_nesting(use)
+    return Plan(use, reason=reason) if reason else Plan(use, forms.best(use))
+
+
+def _is_whole(outer: Use) -> bool:
+    """Returns whether an outer map is written out, and nothing else has its function."""
+    form = forms.best(outer)
+    is_lambda = outer.function is not None and isinstance(outer.function.node, ast.Lambda)
+    is_own = is_lambda or outer.grid is None or not outer.grid.is_called
+    return form in (shard_map_call, shard_map_decorator) and (is_own or shard_body.is_edited(outer))
 
 
 def _reason_of_nesting(use: Use) -> str:
+    if use.grid is not None:
+        return ""
     if use.nestings and use.around.in_processes:
         return NESTED_IN_PROCESSES
     if not all(each.is_in_one_file for each in use.nestings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -13,8 +14,8 @@ from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
+from pmapx._src.codemod.forms import inner_map, process_calls, shard_map_call
 from pmapx._src.codemod.forms import placing as placing_forms
-from pmapx._src.codemod.forms import process_calls, shard_map_call
 from pmapx._src.codemod.forms import shard_map_decorator as decorator_form
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text import imports, outer_calls
@@ -92,6 +93,8 @@ class _Change:
     imports: Sequence[str] = ()
     # Python's own functions that the new text calls.
     words: Sequence[str] = ()
+    # An inner map is written before the outer one, whose function has its text.
+    is_inner: bool = False
 
 
 def rewrite(
@@ -119,6 +122,7 @@ def rewrite(
     with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]
     meshes.assign([use for use in with_mesh if not shard_map_call.is_plain_jit(use)])
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
+    changes += _around_inner_maps(module, planned)
     changes += [
         _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()
     ]
@@ -191,7 +195,7 @@ def _changed(
         return data, reason
     editor = Editor(module.source)
     # From the inside out: the text of an outer site has what became of those inside it.
-    for change in sorted(changes, key=lambda each: _inside_out(each.place)):
+    for change in sorted(changes, key=lambda each: (not each.is_inner, _inside_out(each.place))):
         change.write(editor)
     meshes.write(editor)
     outer_calls.lay_out(module, editor)
@@ -229,8 +233,29 @@ def _site_change(plan: Plan) -> _Change:
     words = ["len"] if is_written_out and use.is_sized else []
     words += ["sorted"] if is_written_out and use.around.in_processes else []
     return _Change(
-        use.site.whole, plan.functions, lambda editor: form.write(use, editor), needed, words
+        use.site.whole,
+        plan.functions,
+        lambda editor: form.write(use, editor),
+        needed,
+        words,
+        form is inner_map,
     )
+
+
+def _around_inner_maps(module: Module, planned: Sequence[Plan]) -> list[_Change]:
+    """Returns the changes of what inner maps are given, and of what becomes of their results."""
+    outer = {plan.use.site: plan.use for plan in planned}
+    return [
+        _Change(
+            module.place(node),
+            [],
+            functools.partial(inner_map.write_around, use, outer[use.grid.outer], node),
+            is_inner=True,
+        )
+        for use in (plan.use for plan in planned if plan.form is inner_map)
+        if use.grid is not None
+        for node in inner_map.around(use)
+    ]
 
 
 def _placed(
