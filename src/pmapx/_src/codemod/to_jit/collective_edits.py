@@ -19,8 +19,10 @@ _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tu
 _BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
 # What is said of a collective that is gone.
 _COMMENT = re.compile(
-    r"devices?\b|replicas?\b|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat", re.I
+    r"devices?\b|replicas?\b|hosts?\b|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat",
+    re.I,
 )
+_PARAGRAPH = re.compile(r"\s*#(?!\s*(TODO|FIXME|NOTE|XXX|pylint|type:|fmt:|noqa|=|-|#))")
 
 
 def edit(module: Module, replaced: Mapping[Span, Replaced], editor: Editor) -> None:
@@ -52,6 +54,9 @@ def _edit(
         is_bound = isinstance(statement, _BINDING)
         editor.replace(module.place(parent), _operand(module, numerator, editor, is_bound=is_bound))
         return {numerator, denominator}
+    if each.name == "axis_index":
+        _edit_index(module, node, parent, editor)
+        return {node}
     statement = module.parent(node)
     if each.power == 0 and _is_identity(statement, node, node) and _drop(module, statement, editor):
         return {node}
@@ -59,6 +64,18 @@ def _edit(
     if each.power and not each.is_number and each.meaning:
         _explain(module, node, each, editor)
     return {node}
+
+
+def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:
+    """Writes 0; of a key that each device folds its index into, which draws nothing, the key."""
+    is_key = isinstance(parent, ast.Call) and ast.unparse(parent.func).endswith("fold_in")
+    if not is_key or parent.args[1:] != [node]:  # type: ignore[attr-defined]
+        editor.replace(module.place(node), "0")
+        return
+    assert isinstance(parent, ast.Call)
+    statement = module.parent(parent)
+    if not (_is_identity(statement, parent, parent) and _drop(module, statement, editor)):
+        editor.replace(module.place(parent), _operand(module, parent, editor, is_bound=False))
 
 
 def _ratio(parent: ast.AST, found: Mapping[ast.Call, Replaced]) -> tuple[ast.Call, ast.Call] | None:
@@ -129,13 +146,18 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
     after = module.source.line(place.end_line)[place.end_column :].strip()
     if len(block) < 2 or before.strip() or (after and not after.startswith("#")):
         return False
-    line = place.line
-    while line > 1 and module.source.line(line - 1).strip().startswith("#"):
-        if not _COMMENT.search(module.source.line(line - 1)):
-            break
-        line -= 1
+    line = _comment_above(module, place.line)
     editor.edits.append(between((line, 0), (place.end_line + 1, 0)))
     return True
+
+
+def _comment_above(module: Module, line: int) -> int:
+    """Returns the first line of the comment above a line, if it describes a collective."""
+    first = line
+    while first > 1 and _PARAGRAPH.match(module.source.line(first - 1)):
+        first -= 1
+    text = " ".join(module.source.line(each) for each in range(first, line))
+    return first if _COMMENT.search(text) else line
 
 
 def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> None:
@@ -144,7 +166,10 @@ def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> N
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line = statement.lineno
+    first = _comment_above(module, line)
     text = f"The {each.meaning}.".replace("the device's own", "each device's own")
     indent = editor.indent(line)
     lines = textwrap.wrap(text, editor.width - len(indent) - 2)
-    editor.insert(line, 0, "".join(f"{indent}# {each}\n" for each in lines))
+    new = between((first, 0), (line, 0), "".join(f"{indent}# {each}\n" for each in lines))
+    if new not in editor.edits:
+        editor.edits.append(new)

@@ -23,6 +23,7 @@ from pmapx._src.codemod.to_jit import collective_calls, samples
 from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.decisions import site_name
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample, drawn, rounded
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import UnstackedBody, unstacked
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -229,6 +230,8 @@ class _Map:
             "collectives": [],
             "calls": [],
             "reached": [],
+            "stacked": [],
+            "results": {},
             "devices": 0,
             "axis": None,
         }
@@ -273,26 +276,43 @@ class _Map:
         sizes: dict[str, Any] = {"axis_name": axis, "axis_size": mesh.size}
         with collective_calls.watching(axis, root) as watch:
             found = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
+        body = None
         if not found.is_batch_parallel:
-            # One shard for each device is rather a key than an example.
-            kinds = [
-                PER_DEVICE if a is not None and x.shape[a] == 1 else a
-                for x, a in zip(local, axes, strict=True)
-            ]
-            by_argument = jax.tree.unflatten(tree, kinds)
-            other = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
-            found = other if other.reasons else found
+            body = unstacked(self._function.fun, arguments, axes, self._is_stacked_result)
+            with collective_calls.watching(axis, root) as again:
+                other = verdicts.decide(body, body.arguments, body.axes, **sizes)
+            if other.is_batch_parallel:
+                found, watch = other, again
+                self._note_device_axes(body, other)
+            elif other.reasons and (body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)):
+                found, body = other, None
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
-            self._check_outputs(options["out_specs"], found, axis)
+            self._check_outputs(options["out_specs"], found, axis, body)
         for reason in found.reasons:
             self._refuse(str(reason))
         self._note(found, watch)
 
-    def _check_outputs(self, out_specs: Any, found: verdicts.Verdict, axis: Any) -> None:
+    def _is_stacked_result(self, result: Any) -> list[bool]:
+        (axis,) = self._function.options["mesh"].axis_names
+        specs = broadcast(self._function.options["out_specs"], result)
+        return [batch_axis(spec, axis) == 0 for spec in specs]
+
+    def _note_device_axes(self, body: UnstackedBody, found: verdicts.Verdict) -> None:
+        self.record["stacked"] = sorted({*self.record["stacked"], *body.stacked})
+        for position, kinds in body.results(found.outputs).items():
+            known = self.record["results"].setdefault(position, [])
+            self.record["results"][position] = sorted({*known, *kinds})
+
+    def _check_outputs(
+        self, out_specs: Any, found: verdicts.Verdict, axis: Any, body: UnstackedBody | None
+    ) -> None:
         assert found.traces is not None
         indexed = jax.tree.unflatten(found.traces.out_tree, range(len(found.outputs)))
-        for spec, output in zip(broadcast(out_specs, indexed), found.outputs, strict=True):
+        specs = broadcast(out_specs, indexed)
+        for number, (spec, output) in enumerate(zip(specs, found.outputs, strict=True)):
+            if body is not None and body.is_stacked(number):
+                continue
             if output.reason is None and batch_axis(spec, axis) != output.batch_axis:
                 self._refuse("a result has an axis for the devices, which has no global version")
 
