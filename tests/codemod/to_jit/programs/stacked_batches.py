@@ -25,7 +25,7 @@ def train_step(w, batch):
     loss, grads = jax.value_and_grad(loss_fn)(w, batch)
     # Each device has the mean over its own examples:
     # the average is that over all of them.
-    grads = jax.lax.pmean(grads, "batch")
+    grads = jax.tree.map(lambda g: jax.lax.pmean(g, axis_name="batch"), grads)
     w = jax.tree.map(lambda p, g: p - 0.05 * g, w, grads)
     return w, {"loss": jax.lax.pmean(loss, "batch")}
 

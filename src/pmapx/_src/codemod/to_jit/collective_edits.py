@@ -57,13 +57,33 @@ def _edit(
     if each.name == "axis_index":
         _edit_index(module, node, parent, editor)
         return {node}
-    statement = module.parent(node)
-    if each.power == 0 and _is_identity(statement, node, node) and _drop(module, statement, editor):
-        return {node}
+    if each.power == 0:
+        tree = _mapped_tree(module, node)
+        value = node if tree is None else tree
+        statement = module.parent(value)
+        if _is_identity(statement, value, value) and _drop(module, statement, editor):
+            return {node}
+        if tree is not None:
+            editor.replace(module.place(tree), editor.text(arguments(editor.source, tree)[1][1]))
+            return {node}
     editor.replace(module.place(node), _text(module, node, each, editor))
     if each.power and not each.is_number and each.meaning:
         _explain(module, node, each, editor)
     return {node}
+
+
+def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
+    """Returns ``jax.tree.map(lambda x: pmean(x, ...), tree)`` around a collective."""
+    function = module.parent(node)
+    if not isinstance(function, ast.Lambda) or function.body is not node or not node.args:
+        return None
+    call = module.parent(function)
+    is_map = isinstance(call, ast.Call) and re.search(r"tree(_util)?\.(tree_)?map$|^tree_map$",
+                                                      ast.unparse(call.func))  # fmt: skip
+    if not isinstance(call, ast.Call) or not is_map or call.keywords or len(call.args) != 2:
+        return None
+    is_whole = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
+    return call if is_whole and call.args[0] is function else None
 
 
 def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:
@@ -74,8 +94,12 @@ def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor)
         return
     assert isinstance(parent, ast.Call)
     statement = module.parent(parent)
-    if not (_is_identity(statement, parent, parent) and _drop(module, statement, editor)):
-        editor.replace(module.place(parent), _operand(module, parent, editor, is_bound=False))
+    if _is_identity(statement, parent, parent) and _drop(module, statement, editor):
+        return
+    editor.replace(module.place(parent), _operand(module, parent, editor, is_bound=False))
+    if isinstance(statement, ast.Assign):
+        line = _comment_above(module, statement.lineno)
+        editor.edits += [between((line, 0), (statement.lineno, 0))] * (line < statement.lineno)
 
 
 def _ratio(parent: ast.AST, found: Mapping[ast.Call, Replaced]) -> tuple[ast.Call, ast.Call] | None:
@@ -127,7 +151,8 @@ def _is_identity(statement: ast.AST, value: ast.AST, call: ast.Call) -> bool:
     if not isinstance(statement, ast.Assign) or statement.value is not value or not call.args:
         return False
     targets = [ast.unparse(target) for target in statement.targets]
-    return targets == [ast.unparse(call.args[0])]
+    operand = call.args[1 if isinstance(call.args[0], ast.Lambda) else 0]
+    return targets == [ast.unparse(operand)]
 
 
 def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
