@@ -19,7 +19,8 @@ _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tu
 _BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
 # What is said of a collective that is gone.
 _COMMENT = re.compile(
-    r"devices?\b|replicas?\b|hosts?\b|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat",
+    r"devices?\b|replicas?\b|hosts?\b|pmap|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat"
+    r"|axis.?name",
     re.I,
 )
 _PARAGRAPH = re.compile(r"\s*#(?!\s*(TODO|FIXME|NOTE|XXX|pylint|type:|fmt:|noqa|=|-|#))")
@@ -169,8 +170,12 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
     )
     before = module.source.line(place.line)[: place.column]
     after = module.source.line(place.end_line)[place.end_column :].strip()
-    if len(block) < 2 or before.strip() or (after and not after.startswith("#")):
+    if before.strip() or (after and not after.startswith("#")):
         return False
+    if len(block) < 2:  # ``if axis_name is not None:`` has nothing else to do.
+        is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
+        has_calls = is_alone and any(isinstance(n, ast.Call) for n in ast.walk(parent.test))  # type: ignore[attr-defined]
+        return is_alone and not has_calls and _drop(module, parent, editor)
     line = _comment_above(module, place.line)
     editor.edits.append(between((line, 0), (place.end_line + 1, 0)))
     return True

@@ -292,6 +292,8 @@ def _edits(
         writer.edit(each)
     writer.finish()
     wanted = ["import functools"] if writer.needs_functools else []
+    if not any("jax" in edit.text for edit in editor.edits):
+        return editor.edits
     return [
         *editor.edits,
         *file_head.added(module, editor, set(), Manner.PLAIN, wanted),

@@ -82,7 +82,8 @@ class Decision:
     @property
     def is_constrained(self) -> bool:
         """Whether its arguments are sharded inside of it: jit cannot do that where it is made."""
-        return (self.candidate.is_late and not self.is_placed) or self.has_keywords
+        is_late = self.candidate.is_late and (not self.is_placed or bool(self.results))
+        return is_late or self.has_keywords
 
     @property
     def name(self) -> str:

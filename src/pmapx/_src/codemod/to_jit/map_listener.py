@@ -312,7 +312,7 @@ class _Map:
                 found, watch = other, again
                 self._note_device_axes(body, other)
             elif other.reasons and (body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)):
-                found = other
+                found = body.explained(other)
             elif found.is_batch_parallel:
                 self._refuse("a result has an axis for the devices, which has no global version")
         if found.traces is not None:

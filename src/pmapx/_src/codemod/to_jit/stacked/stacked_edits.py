@@ -37,8 +37,20 @@ def edit(decision: Decision, editor: Editor) -> None:
     candidate = decision.candidate
     numpy = _numpy(candidate.module)
     for node, template in found:
-        text = _text(candidate, node, template.replace("jax.numpy", numpy), editor)
-        editor.replace(candidate.module.place(node), text)
+        place = candidate.module.place(node)
+        indent, used = editor.indent(place.line), place.column + len(editor.rest_of_line(place))
+        is_constrained = decision.is_constrained and template != _MERGED
+        deeper = indent + editor.hang * is_constrained
+        template = template.replace("jax.numpy", numpy)
+        text = _text(
+            candidate, node, template, editor, deeper, len(deeper) if is_constrained else used
+        )
+        if is_constrained:
+            sharding = f"jax.NamedSharding(mesh, jax.P({editor.quoted(decision.axis)}))"
+            text = editor.folded_call(
+                "jax.lax.with_sharding_constraint", [text, sharding], indent, used
+            )
+        editor.replace(place, text)
 
 
 def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
@@ -162,15 +174,15 @@ def _names(node: ast.expr) -> list[str]:
     return [each.id for each in parts if isinstance(each, ast.Name)]
 
 
-def _text(candidate: Candidate, node: ast.expr, template: str, editor: Editor) -> str:
+def _text(
+    candidate: Candidate, node: ast.expr, template: str, editor: Editor, indent: str, used: int
+) -> str:
     """Returns an expression with another one in the place of ``x[0]`` or ``x[None]``."""
-    module, operand = candidate.module, _operand(node)
-    text, place = editor.text(module.place(operand)), module.place(node)
+    operand = _operand(node)
+    text = editor.text(candidate.module.place(operand))
     if isinstance(node, ast.Subscript) and isinstance(operand, ast.Name):
         return template.format(text)
     args = [f"lambda x: {template.format('x')}", text]
-    indent = editor.indent(place.line)
-    used = place.column + len(editor.rest_of_line(place))
     return editor.folded_call("jax.tree.map", args, indent, used)
 
 

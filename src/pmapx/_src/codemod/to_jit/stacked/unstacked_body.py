@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from pmapx._src.batch_parallel.traces import PER_DEVICE
-from pmapx._src.batch_parallel.verdict import Output
+from pmapx._src.batch_parallel.verdict import Output, Verdict
 
 WHOLE = -1
 """The position of a result that is no tuple."""
@@ -63,6 +63,17 @@ class UnstackedBody:
     def is_stacked(self, number: int) -> bool:
         """Whether a leaf of the result has a device axis."""
         return self._results[number][1]
+
+    def explained(self, found: Verdict) -> Verdict:
+        """Returns a verdict whose reason names the arguments that were taken for batches."""
+        [reason, *_] = found.reasons
+        if found.traces is not None or reason.operation != "the body" or not self.stacked:
+            return found
+        which = " and ".join(map(str, sorted(self.stacked)))
+        why = f"{reason.why[:150]} (with the device axis of argument {which} merged into the next)"
+        return dataclasses.replace(
+            found, outputs=(Output(reason=dataclasses.replace(reason, why=why)),)
+        )
 
     def results(self, outputs: Sequence[Output]) -> dict[int, set[str]]:
         """Returns what stacked results are over the global batch, by position."""
