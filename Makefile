@@ -87,12 +87,14 @@ bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and ha
 	$(RUN) benchmarks/dispatch.py $(ARGS)
 	$(RUN) benchmarks/arrays.py $(ARGS)
 	$(RUN) benchmarks/processes.py $(ARGS)
+	$(RUN) benchmarks/jit_form.py $(ARGS)
 
 bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/assets
 	$(RUN) benchmarks/dispatch.py --json docs/assets/dispatch.json $(ARGS)
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
 	$(RUN) benchmarks/processes.py --json docs/assets/processes.json $(ARGS)
+	$(RUN) benchmarks/jit_form.py --json docs/assets/jit_form.json $(ARGS)
 	$(RUN) benchmarks/compare.py
 
 conformance-docs: $(TEST_READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets

@@ -365,11 +365,22 @@ def until_small(p, x, y):
     return lax.while_loop(goes_on, step, p)
 
 
+def class_token(params, x, y):
+    def loss(params):
+        token = jnp.tile(params["w"][:1], [x.shape[0], 1])
+        pattern = jnp.tile(params["g"][:2], x.shape[0]).reshape(x.shape[0], 2)
+        hidden = jnp.concatenate([x @ params["w"], token], 1)
+        return jnp.mean(jnp.tanh(hidden).sum(1) * pattern.sum(1))
+
+    return pmean(jax.grad(loss)(params))
+
+
 PARALLEL = [
     Case("classifier with pmean", train(), labelled),
     Case("classifier with psum of mean gradients", train(psum), labelled),
     Case("psum with a step size divided by psum(1)", scaled_rate, labelled),
     Case("sum over the global size", sum_over_global_size, labelled),
+    Case("a class token for each example", class_token, labelled),
     Case("Adam", adam, with_state),
     Case("clipping of averaged gradients", clipped_after, labelled),
     Case("mixed precision with loss scaling", mixed_precision, labelled),

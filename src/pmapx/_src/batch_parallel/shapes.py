@@ -223,10 +223,18 @@ def padding(step: Step) -> Result:
 
 
 def tile(step: Step) -> Result:
-    kind, repetitions = step.kinds[0], list(step.eqn.params["reps"])
+    [kind] = step.kinds
+    axis = differing_axis(step.out_shapes(), step.n) if kind.relation is Relation.SAME else None
+    if axis is not None:
+        # A replicated value for each example, as a ViT's class token.
+        (local, whole), (reps, whole_reps) = step.shapes(), step.params("reps")
+        others = [(*r[:axis], *r[axis + 1 :]) for r in (reps, whole_reps)]
+        if local != whole or others[0] != others[1]:
+            raise UnprovenError("depends on the per-device batch size in its `reps`")
+        return shard(axis, kind.scale, int(local[axis] != 1))
     step.require_same_params()
     if kind.relation is Relation.SHARD:
-        if repetitions[kind.axis] != 1:
+        if step.eqn.params["reps"][kind.axis] != 1:
             raise UnprovenError("repeats the batch of each device")
         return kind
     return _pointwise(kind)

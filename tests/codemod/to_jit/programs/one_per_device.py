@@ -1,4 +1,4 @@
-# shard_map: <lambda>: mean over the device's own examples
+# shard_map: losses: mean over the device's own examples
 # The result is the loss of each device, which no collective combines.
 import jax
 import jax.numpy as jnp

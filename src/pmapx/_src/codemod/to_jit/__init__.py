@@ -6,7 +6,7 @@ together. ``runs`` runs the user's command on one version of the code. In the fi
 lines of the source call collectives, ``samples`` keeps inputs and outputs, random ones too, and
 ``costs`` what a call costs. ``decisions`` reads what was found for the maps that ``candidates``
 finds in the source, ``shared_code`` refuses those whose code another use needs as it is.
-``site_edits``, ``collective_edits`` and ``axis_arguments`` write the others. In the second run,
-``jit_listener`` evaluates these on the same inputs, and ``agreement`` compares the outputs.
-``original_lines`` has the user's line numbers.
+``site_edits``, ``collective_edits``, ``axis_arguments`` and ``stacked`` write the others. In the
+second run, ``jit_listener`` evaluates these on the same inputs, and ``agreement`` compares the
+outputs. ``original_lines`` has the user's line numbers.
 """

@@ -46,11 +46,24 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The name of the mapped function."""
+        """The name of the mapped function, also if a partial or a lambda is around it."""
         function = self.function
-        if isinstance(function, ast.Lambda):
-            return "<lambda>"
-        return function.name if isinstance(function, ast.FunctionDef) else ast.unparse(function)
+        if isinstance(function, ast.FunctionDef):
+            return function.name
+        while isinstance(function, ast.Call | ast.Lambda | ast.Subscript):
+            if isinstance(function, ast.Lambda):
+                function = function.body
+            elif isinstance(function, ast.Subscript):
+                function = function.value
+            elif ast.unparse(function.func) == "jax.tree.map":
+                function = function.args[-1]
+            elif ast.unparse(function.func).endswith("partial") and function.args:
+                function = function.args[0]
+            else:
+                function = function.func
+        text = ast.unparse(function)
+        is_own = isinstance(function, ast.Name | ast.Attribute)
+        return text if is_own and not text.startswith(("jax.", "jnp.", "lax.")) else "<lambda>"
 
     def option(self, name: str) -> ast.expr | None:
         """Returns an option of ``jax.shard_map``."""

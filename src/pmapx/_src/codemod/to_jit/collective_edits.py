@@ -19,8 +19,11 @@ _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tu
 _BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
 # What is said of a collective that is gone.
 _COMMENT = re.compile(
-    r"devices?\b|replicas?\b|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat", re.I
+    r"devices?\b|replicas?\b|hosts?\b|pmap|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat"
+    r"|axis.?name",
+    re.I,
 )
+_PARAGRAPH = re.compile(r"\s*#(?!\s*(TODO|FIXME|NOTE|XXX|pylint|type:|fmt:|noqa|=|-|#))")
 
 
 def edit(module: Module, replaced: Mapping[Span, Replaced], editor: Editor) -> None:
@@ -52,13 +55,52 @@ def _edit(
         is_bound = isinstance(statement, _BINDING)
         editor.replace(module.place(parent), _operand(module, numerator, editor, is_bound=is_bound))
         return {numerator, denominator}
-    statement = module.parent(node)
-    if each.power == 0 and _is_identity(statement, node, node) and _drop(module, statement, editor):
+    if each.name == "axis_index":
+        _edit_index(module, node, parent, editor)
         return {node}
+    if each.power == 0:
+        tree = _mapped_tree(module, node)
+        value = node if tree is None else tree
+        statement = module.parent(value)
+        if _is_identity(statement, value, value) and _drop(module, statement, editor):
+            return {node}
+        if tree is not None:
+            editor.replace(module.place(tree), editor.text(arguments(editor.source, tree)[1][1]))
+            return {node}
     editor.replace(module.place(node), _text(module, node, each, editor))
     if each.power and not each.is_number and each.meaning:
         _explain(module, node, each, editor)
     return {node}
+
+
+def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
+    """Returns ``jax.tree.map(lambda x: pmean(x, ...), tree)`` around a collective."""
+    function = module.parent(node)
+    if not isinstance(function, ast.Lambda) or function.body is not node or not node.args:
+        return None
+    call = module.parent(function)
+    is_map = isinstance(call, ast.Call) and re.search(r"tree(_util)?\.(tree_)?map$|^tree_map$",
+                                                      ast.unparse(call.func))  # fmt: skip
+    if not isinstance(call, ast.Call) or not is_map or call.keywords or len(call.args) != 2:
+        return None
+    is_whole = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
+    return call if is_whole and call.args[0] is function else None
+
+
+def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:
+    """Writes 0; of a key that each device folds its index into, which draws nothing, the key."""
+    is_key = isinstance(parent, ast.Call) and ast.unparse(parent.func).endswith("fold_in")
+    if not is_key or parent.args[1:] != [node]:  # type: ignore[attr-defined]
+        editor.replace(module.place(node), "0")
+        return
+    assert isinstance(parent, ast.Call)
+    statement = module.parent(parent)
+    if _is_identity(statement, parent, parent) and _drop(module, statement, editor):
+        return
+    editor.replace(module.place(parent), _operand(module, parent, editor, is_bound=False))
+    if isinstance(statement, ast.Assign):
+        line = _comment_above(module, statement.lineno)
+        editor.edits += [between((line, 0), (statement.lineno, 0))] * (line < statement.lineno)
 
 
 def _ratio(parent: ast.AST, found: Mapping[ast.Call, Replaced]) -> tuple[ast.Call, ast.Call] | None:
@@ -110,7 +152,8 @@ def _is_identity(statement: ast.AST, value: ast.AST, call: ast.Call) -> bool:
     if not isinstance(statement, ast.Assign) or statement.value is not value or not call.args:
         return False
     targets = [ast.unparse(target) for target in statement.targets]
-    return targets == [ast.unparse(call.args[0])]
+    operand = call.args[1 if isinstance(call.args[0], ast.Lambda) else 0]
+    return targets == [ast.unparse(operand)]
 
 
 def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
@@ -127,15 +170,24 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
     )
     before = module.source.line(place.line)[: place.column]
     after = module.source.line(place.end_line)[place.end_column :].strip()
-    if len(block) < 2 or before.strip() or (after and not after.startswith("#")):
+    if before.strip() or (after and not after.startswith("#")):
         return False
-    line = place.line
-    while line > 1 and module.source.line(line - 1).strip().startswith("#"):
-        if not _COMMENT.search(module.source.line(line - 1)):
-            break
-        line -= 1
+    if len(block) < 2:  # ``if axis_name is not None:`` has nothing else to do.
+        is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
+        has_calls = is_alone and any(isinstance(n, ast.Call) for n in ast.walk(parent.test))  # type: ignore[attr-defined]
+        return is_alone and not has_calls and _drop(module, parent, editor)
+    line = _comment_above(module, place.line)
     editor.edits.append(between((line, 0), (place.end_line + 1, 0)))
     return True
+
+
+def _comment_above(module: Module, line: int) -> int:
+    """Returns the first line of the comment above a line, if it describes a collective."""
+    first = line
+    while first > 1 and _PARAGRAPH.match(module.source.line(first - 1)):
+        first -= 1
+    text = " ".join(module.source.line(each) for each in range(first, line))
+    return first if _COMMENT.search(text) else line
 
 
 def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> None:
@@ -144,7 +196,10 @@ def _explain(module: Module, node: ast.AST, each: Replaced, editor: Editor) -> N
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     line = statement.lineno
+    first = _comment_above(module, line)
     text = f"The {each.meaning}.".replace("the device's own", "each device's own")
     indent = editor.indent(line)
     lines = textwrap.wrap(text, editor.width - len(indent) - 2)
-    editor.insert(line, 0, "".join(f"{indent}# {each}\n" for each in lines))
+    new = between((first, 0), (line, 0), "".join(f"{indent}# {each}\n" for each in lines))
+    if new not in editor.edits:
+        editor.edits.append(new)

@@ -27,6 +27,7 @@ from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisi
 from pmapx._src.codemod.to_jit.original_lines import OriginalLines
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
+from pmapx._src.codemod.to_jit.stacked import stacked_edits
 from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.rewrite import Rewriting, broken
 from pmapx._src.emitted.functions import Manner
@@ -108,6 +109,7 @@ def convert(
         while True:
             shared_code.refuse_conflicts(made, program.modules)
             axis_arguments.refuse_unknown(made, program.modules)
+            stacked_edits.refuse_unknown(made)
             chosen = [each for each in made if not each.reasons]
             after, sites = program.written(chosen, command.root)
             if not chosen or holds(chosen, sites, after):
@@ -214,13 +216,13 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
     detail = f"agrees on {compared} inputs, {drawn} of them random"
     if len(drift) > 1:
         detail += f"; after {len(drift)} calls, results differ by {drift[-1]:.1g} of their size"
-    replaced = tuple(
+    replaced = dict.fromkeys(
         lines.text(f"{os.path.basename(each.span[0])}:{each.span[1]}: {each.meaning}")
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
     notes = (*costs.in_words(_cost(decision), decision.cost), *decision.notes)
-    return Form(place, name, "", detail, replaced, notes)
+    return Form(place, name, "", detail, tuple(replaced), notes)
 
 
 class _Program:
@@ -283,11 +285,15 @@ def _edits(
     editor = Editor(module.source)
     axis_arguments.edit(module, axes, editor)
     collective_edits.edit(module, calls, editor)
+    for each in here:
+        stacked_edits.edit(each, editor)
     writer = SiteEditor(module, editor)
     for each in sorted(here, key=lambda d: starts(d.candidate.place), reverse=True):
         writer.edit(each)
     writer.finish()
     wanted = ["import functools"] if writer.needs_functools else []
+    if not any("jax" in edit.text for edit in editor.edits):
+        return editor.edits
     return [
         *editor.edits,
         *file_head.added(module, editor, set(), Manner.PLAIN, wanted),

@@ -50,6 +50,8 @@ class Decision:
       replaced: the calls of collectives in the source that it reaches.
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
+      stacked: positions of arguments with a leading device axis, as the body takes ``x[0]`` of.
+      results: by position, what results with a leading device axis are over the global batch.
       elsewhere: positions of arguments that come with another sharding.
       jit_spans: where the jitted function around it is made.
       calls: how many calls gave samples.
@@ -66,6 +68,8 @@ class Decision:
     replaced: dict[Span, Replaced] = dataclasses.field(default_factory=dict)
     libraries: set[tuple[str, int, str]] = dataclasses.field(default_factory=set)
     reached: set[tuple[str, int]] = dataclasses.field(default_factory=set)
+    stacked: set[int] = dataclasses.field(default_factory=set)
+    results: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     elsewhere: set[int] = dataclasses.field(default_factory=set)
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
     calls: int = 0
@@ -78,7 +82,8 @@ class Decision:
     @property
     def is_constrained(self) -> bool:
         """Whether its arguments are sharded inside of it: jit cannot do that where it is made."""
-        return (self.candidate.is_late and not self.is_placed) or self.has_keywords
+        is_late = self.candidate.is_late and (not self.is_placed or bool(self.results))
+        return is_late or self.has_keywords
 
     @property
     def name(self) -> str:
@@ -101,10 +106,10 @@ def decisions(
     made = []
     for candidate in found:
         decision = Decision(candidate)
-        if candidate.obstacle:
-            decision.refuse(candidate.obstacle)
         for process in records:
             _read(decision, process, copied, root)
+        if candidate.obstacle:
+            decision.refuse(candidate.obstacle)
         if not decision.jit_spans and not decision.reasons:
             decision.refuse("the run does not call it")
         made.append(decision)
@@ -127,6 +132,9 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             decision.refuse("the run has one device, where nothing can be compared: see --devices")
         if not decision.reasons:
             _read_collectives(decision, record, local)
+        decision.stacked |= set(record["stacked"])
+        for position, kinds in record["results"].items():
+            decision.results.setdefault(int(position), set()).update(kinds)
         decision.reached |= {(local(path), first) for path, first in record["reached"]}
     for jit in process["jits"]:
         file, line, *_ = jit["span"]
@@ -191,7 +199,7 @@ def _meant(
     powers = set()
     for each in here:
         if each["replacement"] == "ZERO":
-            return "the index of the device is used"
+            return 0, "no result depends on the index of the device, which is 0 here"
         if each["replacement"] == "KEEP":
             return str(each["meaning"])
         # A psum that its own line divides by n is called a pmean in the verdict.

@@ -23,6 +23,7 @@ from pmapx._src.codemod.to_jit import collective_calls, samples
 from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.decisions import site_name
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample, drawn, rounded
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import UnstackedBody, unstacked
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -71,22 +72,17 @@ class MapListener(Listener):
         """Asks for the verdict on a map, and takes samples of a jitted function's call."""
         stack = self._stack
         if call.function.kind == "shard_map":
-            for jit in stack:
-                jit.maps.append(call.function.state)
-            if not getattr(self._active, "is_asking", False):
-                self._active.is_asking = True
-                try:
-                    with contextlib.ExitStack() as around:
-                        for jit in stack:
-                            around.enter_context(jit.costs.counted(-1))
-                        call.function.state.ask(call, self._root)
-                finally:
-                    self._active.is_asking = False
-                self.end()
+            self._asked(call.function.state, call)
             return call.run()
         jit = call.function.state
-        is_traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(call.args))
-        if stack or is_traced or jit.calls >= CALLS or self._bytes > MOST_BYTES:
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(call.args)):
+            # What traces it may count the calls inside: the map is asked for when the program runs.
+            traced, self._active.traced = self._traced, [*self._traced, jit]
+            try:
+                return call.run()
+            finally:
+                self._active.traced = traced
+        if stack or jit.calls >= CALLS or self._bytes > MOST_BYTES:
             return call.run()
         static = several(call.function.options.get("static_argnums"))
         before = samples.dynamic(call.args, call.kwargs, static)
@@ -97,10 +93,41 @@ class MapListener(Listener):
                 result = call.run()
         finally:
             stack.pop()
+        if not jit.maps:  # JAX had its trace.
+            for state, args in jit.waiting:
+                jit.maps.append(state)
+                state.ask(args, self._root)
         if jit.maps:
             self._sample(call, jit, inputs, result, static)
             self.end()
         return result
+
+    def _asked(self, state: _Map, call: Call) -> None:
+        """Asks for the verdict on a map that is traced."""
+        stack = self._stack
+        for jit in stack:
+            jit.maps.append(state)
+        if getattr(self._active, "is_asking", False):
+            return
+        args = jax.tree.map(_struct, call.args)
+        if not stack:
+            for jit in self._traced:
+                jit.waiting.append((state, args))
+            return
+        self._active.is_asking = True
+        try:
+            with contextlib.ExitStack() as around:
+                for jit in stack:
+                    around.enter_context(jit.costs.counted(-1))
+                state.ask(args, self._root)
+        finally:
+            self._active.is_asking = False
+        self.end()
+
+    @property
+    def _traced(self) -> list[_Jit]:
+        traced: list[_Jit] = getattr(self._active, "traced", [])
+        return traced
 
     def _sample(self, call: Call, jit: _Jit, inputs: list[Any], result: Any, static: Any) -> None:
         try:
@@ -137,6 +164,8 @@ class _Jit:
     def __init__(self, span: frames.Span) -> None:
         self.span = span
         self.maps: list[_Map] = []
+        # Maps that were traced while the program traced something else, with their arguments.
+        self.waiting: list[tuple[_Map, Any]] = []
         self.calls = 0
         self.problem = ""
         # Positions of arguments that come with another sharding than the map's.
@@ -229,15 +258,17 @@ class _Map:
             "collectives": [],
             "calls": [],
             "reached": [],
+            "stacked": [],
+            "results": {},
             "devices": 0,
             "axis": None,
         }
 
-    def ask(self, call: Call, root: str) -> None:
-        """Asks for the verdict on the body for the shapes of a call."""
+    def ask(self, args: Any, root: str) -> None:
+        """Asks for the verdict on the body for arguments of some shapes."""
         self.record["traces"] += 1
         try:
-            self._ask(call, root)
+            self._ask(args, root)
         except Exception as error:
             self._refuse(f"not analysed: {type(error).__name__}: {error}"[:200])
 
@@ -245,16 +276,16 @@ class _Map:
         if why not in self.record["reasons"]:
             self.record["reasons"].append(why)
 
-    def _ask(self, call: Call, root: str) -> None:
+    def _ask(self, args: Any, root: str) -> None:
         options = self._function.options
         mesh = options["mesh"]
         if len(mesh.axis_names) != 1:
             return self._refuse("its mesh has several axes")
         (axis,) = mesh.axis_names
         self.record["devices"], self.record["axis"] = mesh.size, str(axis)
-        specs = broadcast(options["in_specs"], call.args)
+        specs = broadcast(options["in_specs"], args)
         axes = [batch_axis(spec, axis) for spec in specs]
-        leaves, tree = jax.tree.flatten(call.args)
+        leaves, tree = jax.tree.flatten(args)
         self.is_sharded = [each is not None for each in axes]
         self.shardings = [jax.NamedSharding(mesh, spec) for spec in specs]
         self.length = max(
@@ -273,28 +304,45 @@ class _Map:
         sizes: dict[str, Any] = {"axis_name": axis, "axis_size": mesh.size}
         with collective_calls.watching(axis, root) as watch:
             found = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
-        if not found.is_batch_parallel:
-            # One shard for each device is rather a key than an example.
-            kinds = [
-                PER_DEVICE if a is not None and x.shape[a] == 1 else a
-                for x, a in zip(local, axes, strict=True)
-            ]
-            by_argument = jax.tree.unflatten(tree, kinds)
-            other = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
-            found = other if other.reasons else found
+        if not (found.is_batch_parallel and self._has_specs(found)):
+            body = unstacked(self._function.fun, arguments, axes, self._is_stacked_result)
+            with collective_calls.watching(axis, root) as again:
+                other = verdicts.decide(body, body.arguments, body.axes, **sizes)
+            if other.is_batch_parallel and self._has_specs(other, body):
+                found, watch = other, again
+                self._note_device_axes(body, other)
+            elif other.reasons and (body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)):
+                found = body.explained(other)
+            elif found.is_batch_parallel:
+                self._refuse("a result has an axis for the devices, which has no global version")
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
-            self._check_outputs(options["out_specs"], found, axis)
         for reason in found.reasons:
             self._refuse(str(reason))
         self._note(found, watch)
 
-    def _check_outputs(self, out_specs: Any, found: verdicts.Verdict, axis: Any) -> None:
+    def _is_stacked_result(self, result: Any) -> list[bool]:
+        (axis,) = self._function.options["mesh"].axis_names
+        specs = broadcast(self._function.options["out_specs"], result)
+        return [batch_axis(spec, axis) == 0 for spec in specs]
+
+    def _note_device_axes(self, body: UnstackedBody, found: verdicts.Verdict) -> None:
+        self.record["stacked"] = sorted({*self.record["stacked"], *body.stacked})
+        for position, kinds in body.results(found.outputs).items():
+            known = self.record["results"].setdefault(position, [])
+            self.record["results"][position] = sorted({*known, *kinds})
+
+    def _has_specs(self, found: verdicts.Verdict, body: UnstackedBody | None = None) -> bool:
+        """Whether results are sharded as the map's, but for those with a device axis."""
         assert found.traces is not None
+        (axis,) = self._function.options["mesh"].axis_names
         indexed = jax.tree.unflatten(found.traces.out_tree, range(len(found.outputs)))
-        for spec, output in zip(broadcast(out_specs, indexed), found.outputs, strict=True):
-            if output.reason is None and batch_axis(spec, axis) != output.batch_axis:
-                self._refuse("a result has an axis for the devices, which has no global version")
+        specs = broadcast(self._function.options["out_specs"], indexed)
+        return all(
+            (body is not None and body.is_stacked(number))
+            or batch_axis(spec, axis) == output.batch_axis
+            for number, (spec, output) in enumerate(zip(specs, found.outputs, strict=True))
+        )
 
     def _note(self, found: verdicts.Verdict, watch: collective_calls.Watch) -> None:
         for each in found.collectives:
@@ -343,12 +391,16 @@ def with_static(args: Any, given: tuple[Any, Any], static: Any) -> tuple[list[An
     return [arg if at in fixed else next(others) for at, arg in enumerate(args)], given[1]
 
 
+def _struct(leaf: Any) -> jax.ShapeDtypeStruct:
+    aval = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(np.shape(leaf), aval.dtype, weak_type=aval.weak_type)
+
+
 def _local(leaf: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
-    shape = list(np.shape(leaf))
+    shape = list(leaf.shape)
     if axis is not None:
         shape[axis] //= size
-    aval = jax.typeof(leaf)
-    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, weak_type=aval.weak_type)
+    return jax.ShapeDtypeStruct(tuple(shape), leaf.dtype, weak_type=leaf.weak_type)
 
 
 def _epsilon(jaxpr: Any) -> float:

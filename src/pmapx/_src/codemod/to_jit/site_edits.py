@@ -168,11 +168,10 @@ class SiteEditor:
 
     def _home(self, candidate: Candidate, mesh: str) -> _Home | None:
         """Returns the statement that makes the mesh of a map, in the scopes around it."""
-        around = self.module.functions_around(candidate.jit)
-        for scope in [*around, self.module.source.tree]:
-            for statement in (
-                getattr(scope, "body", []) if not isinstance(scope, ast.Lambda) else []
-            ):
+        scope: ast.AST = candidate.jit
+        while scope is not self.module.source.tree:
+            scope = self.module.parent(scope)
+            for statement in _statements(scope):
                 if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
                     continue
                 is_made = (
@@ -186,6 +185,14 @@ class SiteEditor:
                     self._homes.append(_Home(statement, mesh, scope))
                     return self._homes[-1]
         return None
+
+
+def _statements(block: ast.AST) -> list[ast.stmt]:
+    """Returns the statements of a block, but for those of classes, whose names end with them."""
+    several = [getattr(block, name, []) for name in ("body", "orelse", "finalbody")]
+    if isinstance(block, ast.Lambda | ast.IfExp | ast.ClassDef):
+        return []
+    return [statement for each in several for statement in each]
 
 
 def obstacle(candidate: Candidate) -> str:
