@@ -146,6 +146,60 @@ def placed_only(step, editor):
 original = fsdp_edits._Step.edit_shardings
 
 
+PROCESSES = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def train_step(w, x, y):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)
+    return w - 0.1 * jax.lax.pmean(grads, "batch"), jax.lax.pmean(loss, "batch")
+
+
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=0)
+
+
+def shard(batch):
+    return batch.reshape((jax.local_device_count(), -1) + batch.shape[1:])
+
+
+def main():
+    jax.distributed.initialize()
+    rng = np.random.default_rng(jax.process_index())
+    w = jax.device_put_replicated(np.ones(16, "float32"), jax.local_devices())
+    for _ in range(2):
+        x = rng.normal(size=(16, 16)).astype("float32")
+        y = rng.normal(size=(16,)).astype("float32")
+        w, loss = step(w, shard(x), shard(y))
+        print("loss", float(loss[0]))
+    END
+
+
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [("pass", ""), ("print(np.asarray(w[0]).tolist())", "spans non-addressable")],
+)
+def test_state_is_sharded_over_processes_unless_one_fetches_it(end, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROCESSES.replace("END", end))
+    command = [sys.executable, "-m", "pmapx", "run", "-n", "2", "--devices", "4", "train.py"]
+    done = pmapx.migrate(["."], to="jit", fsdp=True, command=command)
+    [form], [file] = done.forms, done.files
+    assert not form.reason
+    assert (b"fsdp_shardings" in file.after) == (not why)
+    assert b"jax.make_array_from_process_local_data(" in file.after
+    if why:
+        assert why in form.notes[-1]
+    else:
+        assert re.search(r"^w +64 B +8 B$", "\n".join(form.notes), re.M)
+
+
 def test_fsdp_is_of_the_jit_form(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
     result = CliRunner().invoke(cli.command, [str(tmp_path), "--fsdp"])

@@ -25,6 +25,7 @@ from pmapx._src.codemod.to_jit import (
 from pmapx._src.codemod.to_jit.candidates import candidates
 from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
 from pmapx._src.codemod.to_jit.original_lines import OriginalLines
+from pmapx._src.codemod.to_jit.placement import process_batches
 from pmapx._src.codemod.to_jit.placement.sharded_state import sharded
 from pmapx._src.codemod.to_jit.placement.version import Version
 from pmapx._src.codemod.to_jit.runs import Command
@@ -115,11 +116,12 @@ def convert(
             after, sites = program.written(chosen, command.root)
             if not chosen or holds(chosen, sites, after):
                 break
-        if chosen and with_fsdp:
+        if chosen:
             version = Version(command.root, {**program.data, **after}, sites)
-            version = sharded(
-                version, chosen, lambda chosen, new: holds(chosen, new.sites, new.data)
-            )
+            proven = lambda chosen, new: holds(chosen, new.sites, new.data)
+            version = process_batches.placed(version, chosen, proven)
+            version = sharded(version, chosen, proven) if with_fsdp else version
+            sites = version.sites
             after = {path: data for path, data in version.data.items()
                      if path in after or data != program.data[path]}  # fmt: skip
         if chosen and mesh == "explicit":
@@ -261,7 +263,7 @@ class _Program:
 
     def written(
         self, chosen: Sequence[Decision], root: Path
-    ) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    ) -> tuple[dict[str, bytes], Sequence[Mapping[str, Any]]]:
         """Returns the files with some maps as jitted functions, and where these are made."""
         after: dict[str, bytes] = {}
         sites: dict[Decision, dict[str, Any]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pmapx._src.audit.report.formatting import table
@@ -10,16 +10,11 @@ from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
-from pmapx._src.codemod.to_jit.placement.version import Version
-
-Holds = Callable[[Sequence[Decision], Version], bool]
+from pmapx._src.codemod.to_jit.placement.version import Holds, Version
 
 
 def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Version:
-    """Returns a version with its state sharded, or the same one; notes tell which, and why.
-
-    ``holds`` runs a version, and refuses the maps that differ in it.
-    """
+    """Returns a version with its state sharded, or the same one with notes of why not."""
     found: list[Mapping[str, Any]] = [
         next((each["state"] for each in d.compared if each["state"]), {}) for d in chosen
     ]

@@ -6,10 +6,11 @@ import ast
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.source import files as sources
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit, Origins, applied, starts
@@ -82,6 +83,10 @@ class Version:
                 if name not in used:
                     found.add((path, where, name))
         return found
+
+
+Holds = Callable[[Sequence[Decision], Version], bool]
+"""Runs a version; refuses the maps that differ in it, and returns whether there are none."""
 
 
 def _placing(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Assign]]:
