@@ -6,7 +6,7 @@ import pytest
 from migrated import rewritten
 
 from pmapx._src.analysis.project import Project
-from pmapx._src.codemod.forms.array_expressions import ArrayExpressions
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
 
 ARRAYS = {
     "an operation with one": "return jnp.ones(3) * scale",

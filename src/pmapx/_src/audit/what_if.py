@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from pmapx._src.audit import donation
 from pmapx._src.audit.hlo import collectives
 from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.audit_report import Leaf, Memory
-from pmapx._src.audit.report.what_if_table import Cost, WhatIf
+from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
 from pmapx._src.audit.topology.compile_for import compiled_or_needed
@@ -31,8 +30,6 @@ from pmapx._src.batch_parallel.global_function import global_function
 from pmapx._src.batch_parallel.traces import PER_DEVICE, BatchAxis
 from pmapx._src.batch_parallel.verdict import decide
 from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
-
-MOST_GROUPS = 6
 
 
 class _CannotShardError(Exception):
@@ -204,7 +201,7 @@ def _compared(
 ) -> WhatIf:
     axis, size = over
     states = [*shards, *kept]
-    groups = _groups([leaves[index].path for index in states])
+    groups = groups_of([leaves[index].path for index in states])
     before: collections.Counter[str] = collections.Counter()
     after: collections.Counter[str] = collections.Counter()
     for index, leaf in enumerate(leaves):
@@ -220,22 +217,6 @@ def _compared(
         sharded=tuple(leaves[index].path for index in shards),
         kept=tuple(arrays),
     )
-
-
-def _groups(paths: Sequence[str]) -> dict[str, str]:
-    """Names parts of the state: the argument, or what is directly in it if it is the only one.
-
-    >>> _groups(["state.params['w']", "state.opt['m']"])
-    {"state.params['w']": 'state.params', "state.opt['m']": 'state.opt'}
-    >>> _groups(["params['w']", "opt['m']"])
-    {"params['w']": 'params', "opt['m']": 'opt'}
-    """
-    keys = {path: re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path) or [path] for path in paths}
-    parts = {path: "".join(found[:2]) for path, found in keys.items()}
-    is_one = len({found[0] for found in keys.values()}) == 1
-    if is_one and len(set(parts.values())) <= MOST_GROUPS:
-        return parts
-    return {path: found[0] for path, found in keys.items()}
 
 
 def _cost(mesh: Mesh, compiled: Any, arguments: dict[str, int]) -> Cost | None:

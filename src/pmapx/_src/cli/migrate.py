@@ -62,6 +62,13 @@ _LISTED = 20
     help="With --to jit: the type of the mesh's axes; explicit if JAX accepts all steps so.",
 )
 @click.option(
+    "--fsdp",
+    "with_fsdp",
+    is_flag=True,
+    help="With --to jit: shard parameters and optimizer state over the data axis, each array along "
+    "its largest dimension that the number of devices divides.",
+)
+@click.option(
     "--style",
     type=click.Choice(["global", "replicated", "stacked"]),
     default="global",
@@ -101,6 +108,7 @@ def command(
     is_shown: bool | None,
     to: str,
     mesh: str,
+    with_fsdp: bool,
     style: str,
     named: tuple[str, ...],
     page: str | None,
@@ -129,6 +137,7 @@ def command(
       pmapx migrate . --write --verify -- python train.py --steps 3
       pmapx migrate . -- python train.py --steps 3
       pmapx migrate . --to jit -- python train.py --steps 3
+      pmapx migrate . --to jit --fsdp -- python train.py --steps 3
       pmapx migrate . --replicated train_step:state
       pmapx migrate . --style stacked
     """
@@ -141,6 +150,10 @@ def command(
         fail(ctx, "--to jit needs --style global, where batches are global arrays")
     if to != "jit" and mesh != "auto":
         fail(ctx, "--mesh needs --to jit")
+    if to != "jit" and with_fsdp:
+        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
+    if with_fsdp and mesh == "explicit":
+        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -159,7 +172,8 @@ def command(
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     if to == "jit":
-        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, **options)
+        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, fsdp=with_fsdp,
+                       **options)  # fmt: skip
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):

@@ -29,6 +29,7 @@ def migrate(
     named: Sequence[str] = (),
     command: Command | Sequence[str] | None = None,
     mesh: str = "auto",
+    fsdp: bool = False,
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -56,13 +57,18 @@ def migrate(
       command: the program and its arguments, as ``["python", "train.py"]``, which ``jit`` needs.
       mesh: with ``jit``: the type of the mesh's axes, ``auto``, or ``explicit`` where JAX accepts
         all steps with it.
+      fsdp: with ``jit``: shards parameters and optimizer state over the data axis, each array along
+        its largest dimension that the number of devices divides.
       progress: called with the number of files read, and of all.
 
     Raises:
       NamingError: if a name in ``named`` leads to nothing.
       ProofError: if the command fails.
-      ValueError: if ``to`` is ``jit`` and there is no command.
+      ValueError: if ``to`` is ``jit`` and there is no command, or ``fsdp`` is asked for without
+        ``jit``.
     """
+    if fsdp and (to != "jit" or mesh != "auto"):
+        raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
     running = command if isinstance(command, Command) else None
     if to == "jit":
         if command is None:
@@ -77,7 +83,7 @@ def migrate(
         done = _with_current_names(program, form, style, evidence or Evidence(), named)
     if to != "jit" or running is None:
         return done
-    files, forms = convert(paths, exclude, done.files, running, mesh)
+    files, forms = convert(paths, exclude, done.files, running, mesh, fsdp)
     found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
     return program.tidied(found)
 

@@ -6,9 +6,12 @@ Nothing here needs JAX, like the rest of a report.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.audit.report.formatting import arrays, in_bytes, in_seconds, table
+
+MOST_GROUPS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +105,19 @@ class WhatIf:
         if self.reason is not None:
             return [f"with FSDP: {self.reason}"]
         return [*table(self.heads(), self.rows(), right=(1, 2)), *self.notes()]
+
+
+def groups_of(paths: Sequence[str]) -> dict[str, str]:
+    """Names parts of the state: the argument, or what is directly in it if it is the only one.
+
+    >>> groups_of(["state.params['w']", "state.opt['m']"])
+    {"state.params['w']": 'state.params', "state.opt['m']": 'state.opt'}
+    >>> groups_of(["params['w']", "opt['m']"])
+    {"params['w']": 'params', "opt['m']": 'opt'}
+    """
+    keys = {path: re.findall(r"^[^\[.]+|\[[^\]]*\]|\.[^\[.]+", path) or [path] for path in paths}
+    parts = {path: "".join(found[:2]) for path, found in keys.items()}
+    is_one = len({found[0] for found in keys.values()}) == 1
+    if is_one and len(set(parts.values())) <= MOST_GROUPS:
+        return parts
+    return {path: found[0] for path, found in keys.items()}

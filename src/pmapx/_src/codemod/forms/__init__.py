@@ -2,7 +2,7 @@
 
 ``use`` has what a form is chosen by and written from; ``mapped_function`` the function that it
 maps, ``late_names`` what its text would mean later, ``shard_body`` how it takes one device's
-shards, with ``array_expressions``, ``python_numbers`` and ``body_edits``, ``top_level`` where it
+shards, with ``python_numbers`` and ``body_edits``, ``top_level`` where it
 stands if it is made again and again. A form is a module with
 
 - ``PREFERENCE``, a number: of the forms that apply, the one with the smallest is taken;

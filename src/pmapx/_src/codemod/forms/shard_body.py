@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Sequence
 
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
 from pmapx._src.codemod.decide.specs import key_text
-from pmapx._src.codemod.forms.array_expressions import ArrayExpressions
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,

@@ -12,6 +12,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.array_expressions import is_array_in_call
 from pmapx._src.codemod.decide.assigned_values import LOOPS, assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
@@ -19,7 +20,6 @@ from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.decide.repeated_maps import may_be_remade
 from pmapx._src.codemod.decide.specs import Layout
 from pmapx._src.codemod.forms import mapped_function
-from pmapx._src.codemod.forms.array_expressions import is_array_in_call
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.text import call_tokens
 from pmapx._src.codemod.text.editor import Editor
@@ -221,8 +221,9 @@ class Use:
     def is_array(self, name: str) -> bool:
         """Returns whether a parameter is one array: used as one, or one in the only call."""
         f = self.function
-        in_call = f is not None and is_array_in_call(self.module, self.whole, f, name)
-        return in_call or (f is not None and f.is_array(name))
+        if f is None or f.is_array(name):
+            return f is not None
+        return is_array_in_call(self.module, self.whole, f.parameters or [], name)
 
     def mesh_text(self, editor: Editor, indent: str, size: str = "") -> str:
         """Returns the keyword for its mesh, in lines that fit."""

@@ -25,6 +25,9 @@ from pmapx._src.codemod.to_jit import (
 from pmapx._src.codemod.to_jit.candidates import candidates
 from pmapx._src.codemod.to_jit.decisions import Decision, Replaced, Span, decisions, site_name
 from pmapx._src.codemod.to_jit.original_lines import OriginalLines
+from pmapx._src.codemod.to_jit.placement import process_batches
+from pmapx._src.codemod.to_jit.placement.sharded_state import sharded
+from pmapx._src.codemod.to_jit.placement.version import Version
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.to_jit.site_edits import SiteEditor
 from pmapx._src.codemod.to_jit.stacked import stacked_edits
@@ -75,6 +78,7 @@ def convert(
     files: Sequence[Rewriting],
     command: Command,
     mesh: str = "auto",
+    with_fsdp: bool = False,
 ) -> tuple[list[Rewriting], list[Form]]:
     """Returns files in the global form with the maps that are batch-parallel as jitted functions.
 
@@ -114,6 +118,14 @@ def convert(
             after, sites = program.written(chosen, command.root)
             if not chosen or holds(chosen, sites, after):
                 break
+        if chosen:
+            version = Version(command.root, {**program.data, **after}, sites)
+            proven = lambda chosen, new: holds(chosen, new.sites, new.data)
+            version = process_batches.placed(version, chosen, proven)
+            version = sharded(version, chosen, proven) if with_fsdp else version
+            sites = version.sites
+            after = {path: data for path, data in version.data.items()
+                     if path in after or data != program.data[path]}  # fmt: skip
         if chosen and mesh == "explicit":
             after = _explicit(made, sites, after, holds)
     lines = OriginalLines(files, [each.candidate.place for each in made])
@@ -221,7 +233,8 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    notes = (*costs.in_words(_cost(decision), decision.cost), *decision.notes)
+    cost = decision.replicated or _cost(decision)
+    notes = (*costs.in_words(cost, decision.cost), *decision.notes)
     return Form(place, name, "", detail, tuple(replaced), notes)
 
 
@@ -252,7 +265,7 @@ class _Program:
 
     def written(
         self, chosen: Sequence[Decision], root: Path
-    ) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    ) -> tuple[dict[str, bytes], Sequence[Mapping[str, Any]]]:
         """Returns the files with some maps as jitted functions, and where these are made."""
         after: dict[str, bytes] = {}
         sites: dict[Decision, dict[str, Any]] = {}

@@ -21,10 +21,11 @@ def _count(event: str, *_: Any, **__: Any) -> None:
 
 
 class Costs:
-    """The costs of one function, as the program runs it."""
+    """The costs of one function, as the program runs it, and for a target topology."""
 
-    def __init__(self) -> None:
+    def __init__(self, topology: str | None = None) -> None:
         self.record: dict[str, Any] = {"compiles": 0}
+        self._topology = topology
 
     @contextlib.contextmanager
     def counted(self, times: int = 1) -> Iterator[None]:
@@ -38,19 +39,35 @@ class Costs:
 
     def audit(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Notes the collectives and the memory of the compiled program."""
-        from pmapx._src.audit.examine import report_on
+        self.record |= _figures(function, tuple(args), kwargs, None)
+        if self._topology is not None:
+            there = _figures(function, tuple(args), kwargs, self._topology)
+            self.record["there"] = {"topology": self._topology, **there}
 
-        try:
-            [found] = report_on(function, tuple(args), kwargs, None).functions
-        except Exception as error:  # The program goes on, and its proof without this.
-            self.record["problem"] = f"{type(error).__name__}: {error}"[:200]
-            return
-        kinds = collections.Counter[str]()
-        for each in found.exchanges:
-            kinds[each.kind] += each.times_at_least
-        self.record["collectives"] = dict(kinds)
-        self.record["sent"] = found.sent_in_a_call
-        self.record["memory"] = None if found.memory is None else found.memory.total
+
+def _figures(
+    function: Callable[..., Any], args: Any, kwargs: Any, topology: str | None
+) -> dict[str, Any]:
+    from pmapx._src.audit.examine import report_on
+
+    try:
+        [found] = report_on(function, args, kwargs, topology).functions
+    except Exception as error:  # The program goes on, and its proof without this.
+        return {"problem": f"{type(error).__name__}: {error}"[:200]}
+    kinds = collections.Counter[str]()
+    for each in found.exchanges:
+        kinds[each.kind] += each.times_at_least
+    memory = found.memory
+    return {
+        "collectives": dict(kinds),
+        "sent": found.sent_in_a_call,
+        "memory": None if memory is None else memory.total,
+        "outputs": 0 if memory is None else memory.outputs - memory.aliases,
+        "temporaries": 0 if memory is None else memory.temporaries,
+        "arguments": {leaf.path: leaf.bytes_a_device for leaf in found.arguments},
+        "devices": found.device_count,
+        "seconds": found.seconds_in_a_call,
+    }
 
 
 def _listen() -> None:

@@ -59,6 +59,7 @@ class Decision:
       is_placed: whether all arguments come with the sharding of the map.
       compared: what was compared in the run with ``jax.jit``, by process.
       cost: what a call costs with ``jax.shard_map``.
+      replicated: what it costs with ``jax.jit`` and replicated state, if that is sharded now.
       notes: what else is to be said of it.
     """
 
@@ -77,6 +78,7 @@ class Decision:
     is_placed: bool = True
     compared: Sequence[Mapping[str, Any]] = ()
     cost: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    replicated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property

@@ -13,6 +13,7 @@ import jax
 from pmapx._src.codemod.to_jit import agreement, samples
 from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.map_listener import several, with_static
+from pmapx._src.codemod.to_jit.placement.step_state import StepState
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
@@ -34,6 +35,8 @@ class JitListener(Listener):
         self._sites = settings["sites"]
         self._found: dict[str, dict[str, Any]] = {}
         self._costs: dict[str, Costs] = {}
+        # With FSDP, the arguments of a function that have state.
+        self._held: dict[str, list[Any] | None] = {}
 
     def made(self, function: MadeFunction) -> bool:
         """Watches the functions that were maps."""
@@ -45,7 +48,8 @@ class JitListener(Listener):
             is_here = file == os.path.join(self._root, site["file"])
             if is_here and site["line"] <= line <= site["end_line"]:
                 new = {"site": site["name"], "calls": 0, "compared": 0, "drawn": 0, "worst": 0.0,
-                       "drift": [], "failure": "", "cost": {}}  # fmt: skip
+                       "drift": [], "failure": "", "cost": {}, "state": {}}  # fmt: skip
+                self._held[site["name"]] = site.get("held")
                 function.state = self._found.setdefault(site["name"], new)
                 return True
         return False
@@ -67,9 +71,7 @@ class JitListener(Listener):
             self.end()
         with self._costs[state["site"]].counted():
             result = call.run()
-        where = [leaf.is_fully_replicated for leaf in jax.tree.leaves(result)]
-        if where != kept.samples[0].is_replicated:
-            self._fail(state, "a result has another sharding than the map's")
+        self._check_shardings(call, result, kept.samples[0].is_replicated, state)
         own = [samples.on_host(leaf) for leaf in jax.tree.leaves(result)]
         expected = kept.samples[0].outputs
         state["drift"].append(agreement.relative(expected, own))
@@ -108,6 +110,20 @@ class JitListener(Listener):
                     self._fail(state, f"on {which}, {where} {words}")
             state["compared"] += 1
             state["drawn"] += sample.is_drawn
+
+    def _check_shardings(
+        self, call: Call, result: Any, expected: list[bool], state: dict[str, Any]
+    ) -> None:
+        static = several(call.function.options.get("static_argnums"))
+        step = StepState(*samples.dynamic(call.args, call.kwargs, static), result)
+        held = self._held[state["site"]]
+        is_state = step.outputs_of(held) if held else set()
+        if held and (why := step.why_not_sharded(held)):
+            self._fail(state, why)
+        state["state"] = state["state"] or step.facts
+        for index, leaf in enumerate(jax.tree.leaves(result)):
+            if index not in is_state and leaf.is_fully_replicated != expected[index]:
+                self._fail(state, "a result has another sharding than the map's")
 
     def _fail(self, state: dict[str, Any], why: str) -> None:
         state["failure"] = state["failure"] or why

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide.assigned_values import block_of
-from pmapx._src.codemod.forms.mapped_function import MappedFunction
 
 _MODULES = ("jax.numpy.", "jax.random.", "jax.nn.", "numpy.")
 # What these modules have that returns several arrays, a number, a type or a function.
@@ -101,9 +100,9 @@ class ArrayExpressions:
         return is_plain and position == 0 and not {"has_aux"} & {k.arg for k in value.func.keywords}
 
 
-def is_array_in_call(module: Module, map_: ast.expr, mapped: MappedFunction, name: str) -> bool:
+def is_array_in_call(module: Module, map_: ast.expr, names: list[str], name: str) -> bool:
     """Tells whether a parameter is an array in ``jax.pmap(f)(x)``, the only call of a map."""
-    call, names = module.parent(map_), mapped.parameters or []
+    call = module.parent(map_)
     if not isinstance(call, ast.Call) or call.func is not map_ or name not in names:
         return False
     before = call.args[: names.index(name) + 1]

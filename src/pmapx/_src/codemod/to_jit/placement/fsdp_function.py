@@ -1,0 +1,172 @@
+"""The function that shards state as FSDP does, written once in a program and imported elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.files import Source
+
+_TEXT = '''\
+def {name}(tree):
+    """Shards each array over its largest dimension that the number of devices divides."""
+{mesh}
+    def sharding(x):
+        sizes = [size if size % {mesh_name}.size == 0 else 0 for size in jax.numpy.shape(x)]
+        if not any(sizes):
+            return jax.NamedSharding({mesh_name}, jax.P())
+        return jax.NamedSharding({mesh_name}, jax.P(*[None] * sizes.index(max(sizes)), {axis}))
+
+    return jax.tree.map(sharding, tree)
+'''
+_MAKERS = ("jax.make_mesh", "jax.sharding.Mesh", "jax.Mesh")
+_NAMES = ("fsdp_shardings", "fsdp_sharding_tree", "state_shardings")
+
+
+class CannotShardError(Exception):
+    """Why the state stays replicated."""
+
+
+class FsdpFunction:
+    """The function, the file that has it, and how others call it."""
+
+    def __init__(self, sources: Mapping[str, Source], users: Sequence[str], axis: str) -> None:
+        """``users`` are the files that call it.
+
+        Raises:
+          CannotShardError: if no file can have it.
+        """
+        self._sources, self._axis = sources, axis
+        bound = {name for source in sources.values() for name in _bound(source.tree)}
+        self.name = next((name for name in _NAMES if name not in bound), _NAMES[0] + "_")
+        for home in users:
+            others = {path: _imported(sources[path], home) for path in users if path != home}
+            if all(others.values()):
+                self._home, self._others = home, others
+                return
+        names = " and ".join(sorted(os.path.basename(path) for path in users))
+        raise CannotShardError(f"{names} would share a function, and neither imports the other")
+
+    def called_in(self, path: str) -> str:
+        """Returns how a file calls it."""
+        if path == self._home:
+            return self.name
+        owner = self._others[path]
+        return f"{owner}.{self.name}" if isinstance(owner, str) else self.name
+
+    def write(self, editors: Mapping[str, Editor]) -> None:
+        """Adds it to its file, and imports of it."""
+        editor, source = editors[self._home], self._sources[self._home]
+        made = _top_level_mesh(source.tree)
+        mesh, name = "", "mesh"
+        if made is None:
+            text = self._mesh_text(source)
+            mesh = f"    mesh = {text}\n"
+        else:
+            name = ast.unparse(made.targets[0])
+        text = _TEXT.format(
+            name=self.name, mesh=mesh, mesh_name=name, axis=editor.quoted(self._axis)
+        )
+        text = text.replace("    ", editor.step)
+        if made is not None:
+            self._below(editor, made, text)
+        else:
+            first = _first_definition(source.tree)
+            editor.insert(editor.line_above(first), 0, f"{text}\n\n")
+        for path, owner in self._others.items():
+            if isinstance(owner, ast.ImportFrom):
+                module = "." * owner.level + (owner.module or "")
+                line = f"from {module} import {self.name}\n"
+                editors[path].insert((owner.end_lineno or owner.lineno) + 1, 0, line)
+
+    def _below(self, editor: Editor, made: ast.Assign, text: str) -> None:
+        """Adds the function below a mesh, and the shardings that are named after it."""
+        body = self._sources[self._home].tree.body
+        at = body.index(made) + 1
+        while at < len(body) and _is_sharding(body[at]):
+            at += 1
+        if at == len(body):
+            editor.insert((body[-1].end_lineno or 0) + 1, 0, f"\n\n{text}")
+            return
+        line = (body[at - 1].end_lineno or 0) + 1
+        following = editor.line_above(body[at])
+        blank = following - line
+        editor.insert(line, 0, f"\n\n{text}" + "\n" * max(2 - blank, 0))
+
+    def _mesh_text(self, source: Source) -> str:
+        """Returns how a mesh is made, of names that a file has."""
+        others = [each for each in self._sources.values() if each is not source]
+        known = {*_bound(source.tree), *dir(builtins)}
+        for each in (source, *others):
+            for node in ast.walk(each.tree):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in _MAKERS:
+                    own = {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+                    used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                    if used <= known | own:
+                        editor = Editor(source)
+                        args = [_segment(each, arg) for arg in node.args]
+                        args += [f"{k.arg}={_segment(each, k.value)}" for k in node.keywords]
+                        return editor.folded_call(
+                            ast.unparse(node.func), args, "    ", len("    mesh = ")
+                        )
+        raise CannotShardError("no mesh is made in its file")
+
+
+def _segment(source: Source, node: ast.expr) -> str:
+    return " ".join(source.segment(source.place(node)).split())
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+
+
+def _top_level_mesh(tree: ast.Module) -> ast.Assign | None:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            is_made = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _MAKERS
+            if is_made and isinstance(node.targets[0], ast.Name):
+                return node
+    return None
+
+
+def _is_sharding(node: ast.stmt) -> bool:
+    value = getattr(node, "value", None)
+    is_call = isinstance(node, ast.Assign) and isinstance(value, ast.Call)
+    return is_call and ast.unparse(value.func).endswith("NamedSharding")  # type: ignore[union-attr]
+
+
+def _first_definition(tree: ast.Module) -> ast.stmt:
+    """Returns the first statement below the imports that defines something or runs."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return next(node for node in tree.body if isinstance(node, kinds))
+
+
+def _imported(source: Source, home: str) -> str | ast.ImportFrom | None:
+    """Returns the name that a file has another by, or its import of names from it."""
+    stem = os.path.splitext(os.path.basename(home))[0]
+    if stem == "__init__":
+        stem = os.path.basename(os.path.dirname(home))
+    found: str | ast.ImportFrom | None = None
+    for node in source.tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.rpartition(".")[2] == stem:
+                    return alias.asname or alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == stem:
+                    return alias.asname or alias.name
+            if (node.module or "").rpartition(".")[2] == stem:
+                found = node
+    return found

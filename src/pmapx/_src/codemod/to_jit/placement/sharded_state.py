@@ -1,0 +1,89 @@
+"""``--fsdp``: the state of jitted steps sharded over the data axis, if that is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pmapx._src.audit.report.formatting import table
+from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
+from pmapx._src.codemod.to_jit.decisions import Decision
+from pmapx._src.codemod.to_jit.placement import fsdp_edits
+from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
+from pmapx._src.codemod.to_jit.placement.version import Holds, Version
+
+
+def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Version:
+    """Returns a version with its state sharded, or the same one with notes of why not."""
+    found: list[Mapping[str, Any]] = [
+        next((each["state"] for each in d.compared if each["state"]), {}) for d in chosen
+    ]
+    before = [each.compared for each in chosen]
+    try:
+        new = _edited(version, chosen, found)
+        if not holds(chosen, new):
+            refused = next(each for each in chosen if each.reasons)
+            raise CannotShardError(f"{refused.name}: {refused.reasons[0]}")
+        for each, old, facts in zip(chosen, before, found, strict=True):
+            first, again = (_cost(of).get("compiles", 0) for of in (old, each.compared))
+            if facts["held"] and again > first:
+                raise CannotShardError(f"{each.name} compiles {again} times, not {first}")
+    except CannotShardError as error:
+        for each, compared, facts in zip(chosen, before, found, strict=True):
+            each.reasons, each.compared = [], compared
+            if facts.get("held") or facts.get("has_state"):
+                each.notes.append(f"its state stays replicated: {error}")
+        return version
+    for each, old, facts in zip(chosen, before, found, strict=True):
+        if facts["held"]:
+            each.replicated = _cost(old)
+            each.notes += _table(each.axis, each.replicated, _cost(each.compared))
+    return new
+
+
+def _edited(
+    version: Version, chosen: Sequence[Decision], found: Sequence[Mapping[str, Any]]
+) -> Version:
+    axes = {each.axis for each in chosen}
+    if not all(found):
+        raise CannotShardError("a step was not compared")
+    if not any(each["outputs"] for each in found):
+        if any(each["is_unplaced"] for each in found):
+            raise CannotShardError("it is not placed on the mesh before the first call")
+        raise CannotShardError("no array of it has a dimension that the number of devices divides")
+    if len(axes) > 1:
+        raise CannotShardError(f"the maps have several axes, {' and '.join(sorted(axes))}")
+    sites = [
+        {**site, "held": facts["held"]} for site, facts in zip(version.sites, found, strict=True)
+    ]
+    with_held = Version(version.root, version.data, sites)
+    new = with_held.edited(fsdp_edits.edits(with_held, found, axes.pop()))
+    return new.without_unused(version)
+
+
+def _cost(compared: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((each["cost"] for each in compared if each["cost"]), {})
+
+
+def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Returns what a device holds and sends before and after, as ``audit --what-if fsdp`` does."""
+    if "arguments" not in before or "arguments" not in after:
+        return []
+    held, then = before["arguments"], after["arguments"]
+    sharded = tuple(path for path, size in then.items() if size < held.get(path, 0))
+    groups = groups_of(sharded)
+    costs = []
+    for cost in (before, after):
+        by_group: dict[str, int] = {}
+        for path, size in cost["arguments"].items():
+            name = groups.get(path, "other arguments")
+            by_group[name] = by_group.get(name, 0) + size
+        costs.append(Cost(
+            {name: size for name, size in by_group.items() if size}, cost["outputs"],
+            cost["temporaries"], cost["memory"] or 0, cost["collectives"], cost["sent"],
+            cost["seconds"],
+        ))  # fmt: skip
+    whole, parts = costs
+    found = WhatIf(axis, after["devices"], before=whole, after=parts, sharded=sharded)
+    heads = ["per device", "replicated", f"FSDP over {axis}={found.devices}"]
+    return [*table(heads, found.rows(), right=(1, 2)), *found.notes()]
