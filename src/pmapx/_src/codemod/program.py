@@ -25,6 +25,7 @@ from pmapx._src.codemod.to_jit.conversion import Form
 from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
+from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.codemod.write.spelled_out import spelled_out
 from pmapx._src.source import files as sources
 from pmapx._src.source.discovery import Unreadable, files_below
@@ -67,6 +68,8 @@ class Program:
     def __init__(self, paths: Sequence[str]) -> None:
         self.project = Project(paths)
         self.around = Surroundings()
+        # The module of what files share, if the user names one.
+        self.shared: SharedModule | None = None
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -132,6 +135,7 @@ class Program:
         for path, data in texts.items():
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
+        found.shared = self.shared
         return found
 
     def _text(self, path: str) -> bytes:
@@ -185,10 +189,43 @@ class Program:
     @functools.cached_property
     def written_out(self) -> list[Rewriting]:
         """Each file in plain JAX."""
-        return [
-            rewrite(module, self._texts[path], around=self.around, others=self.plans)
-            for path, module in self._modules()
-        ]
+        if self.shared is None:
+            return self._written()
+        self.shared.count_users()
+        files = self._written()
+        return self._written() if self.shared.share_meshes() else files
+
+    def _written(self) -> list[Rewriting]:
+        modules, shared = self._modules(), self.shared
+        if shared is not None:
+            # The names that the shared module uses itself are taken first.
+            modules.sort(key=lambda each: not shared.is_here(each[1]))
+        done = {
+            path: rewrite(
+                module, self._texts[path], around=self.around, others=self.plans, shared=shared
+            )
+            for path, module in modules
+        }
+        return [done[path] for path, _ in self._modules()]
+
+    def with_shared_module(self, done: Migration) -> Migration:
+        """Adds the module of what the rewritten files share.
+
+        Raises:
+          HelpersError: if it cannot have what they need.
+        """
+        shared = self.shared
+        data = shared.written({f.path: f.after for f in done.changed}) if shared else None
+        if shared is None or data is None:
+            return done
+        is_own = {file.path: os.path.realpath(file.path) for file in done.files}
+        files = tuple(
+            dataclasses.replace(file, after=data) if is_own[file.path] == shared.real else file
+            for file in done.files
+        )
+        if shared.real not in is_own.values():
+            files = (*files, Rewriting(shared.path, shared.data, data, ()))
+        return dataclasses.replace(done, files=files)
 
     def rewritten(self, to: str) -> list[Rewriting]:
         """Returns each file as it would be."""
@@ -340,7 +377,7 @@ class Program:
             # All of them: what was edited may not have a word of pmap any more.
             changed._texts[path] = after[path]
             changed.project.module(path, data=after[path])
-        changed.around = self.around
+        changed.around, changed.shared = self.around, self.shared
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None
