@@ -13,7 +13,7 @@ from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site, find_sites
-from pmapx._src.codemod import to_pmapx
+from pmapx._src.codemod import hidden_uses, to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
@@ -30,7 +30,8 @@ from pmapx._src.codemod.write.spelled_out import spelled_out
 from pmapx._src.source import files as sources
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import Edit, Origins, applied
+from pmapx._src.source.rewriting import notebook_edits
+from pmapx._src.source.rewriting.edits import Edit, Origins
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
@@ -130,7 +131,10 @@ class Program:
         found = Program(self._paths)
         further = {path: self._text(path) for path in edits if path not in self._texts}
         before = {**self._texts, **further}
-        texts = {path: applied(data, edits.get(path, ())) for path, data in before.items()}
+        texts = {
+            path: notebook_edits.applied_to(path, data, edits.get(path, ()))
+            for path, data in before.items()
+        }
         found.project.texts = {os.path.normpath(path): data for path, data in texts.items()}
         for path, data in texts.items():
             found.add(path, data)
@@ -144,7 +148,10 @@ class Program:
 
     def with_places(self, done: Migration, edits: Mapping[str, Sequence[Edit]]) -> Migration:
         """Returns what became of the edited program, with the places of the files as they are."""
-        origins = {path: Origins(self._text(path), several) for path, several in edits.items()}
+        origins = {
+            path: notebook_edits.origins(path, self._text(path), several)
+            for path, several in edits.items()
+        }
 
         def was(place: Place) -> Place:
             return origins[place.path].place(place) if place.path in origins else place
@@ -152,7 +159,8 @@ class Program:
         files = {file.path: file for file in done.files}
         for path, several in edits.items():
             before = self._text(path)
-            file = files.get(path) or Rewriting(path, before, applied(before, several), ())
+            after = notebook_edits.applied_to(path, before, several)
+            file = files.get(path) or Rewriting(path, before, after, ())
             outcomes = tuple(
                 dataclasses.replace(each, place=was(each.place)) for each in file.outcomes
             )
@@ -238,7 +246,7 @@ class Program:
         """Where each point of a file was before, of the files that were edited."""
         edits = self._restyled.edits
         return {
-            path: Origins(self._before[path], edits[os.path.normpath(path)])
+            path: notebook_edits.origins(path, self._before[path], edits[os.path.normpath(path)])
             for path in self._texts
             if edits.get(os.path.normpath(path))
         }
@@ -286,8 +294,14 @@ class Program:
         """Takes off what the files used before, and do not use any more."""
         modules = {module.path: module for _, module in self._modules()}
 
+        @functools.cache
+        def hidden(path: str) -> dict[str, tuple[int, int]]:
+            return hidden_uses.hidden_words(modules[path].source, self._text(path))
+
         def is_used_elsewhere(path: str, name: str) -> bool:
-            return path not in modules or imports.may_be_imported(modules[path], name)
+            if path not in modules or name in hidden(path):
+                return True
+            return imports.may_be_imported(modules[path], name)
 
         return dataclasses.replace(
             done,
@@ -321,12 +335,13 @@ class Program:
         project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
         for path, data in {**self._texts, **self._importers()}.items():
             project.module(path, data=data)
-        # The texts of a notebook's cells are not one file that could be edited.
-        modules = [
-            module
-            for module in project.modules.values()
-            if module is not None and not module.source.cells
-        ]
+        modules, stays = [], []
+        for module in project.modules.values():
+            why = hidden_uses.reason(module, self._text(module.path)) if module is not None else ""
+            if module is not None and not why:
+                modules.append(module)
+            for site in find_sites(module) if module is not None and why else ():
+                stays.append(replicated.Stay(site.whole, site.function, why, site.name))
         mergeable = {
             place
             for several in self.plans.values()
@@ -334,7 +349,7 @@ class Program:
             if each.takes_merged
             for place in each.use.site.places
         }
-        return replicated.restyle(
+        restyled = replicated.restyle(
             modules,
             evidence,
             named,
@@ -344,6 +359,7 @@ class Program:
             has_helper_function=to == "pmapx",
             in_processes=self.around.in_processes,
         )
+        return dataclasses.replace(restyled, stays=(*restyled.stays, *stays))
 
     def _importers(self) -> dict[str, bytes]:
         """Returns the files that import one with a use of pmap."""
@@ -351,7 +367,7 @@ class Program:
         found: dict[str, bytes] = {}
         for path in self._paths:
             data = sources.read_bytes(path) if path not in self._texts else None
-            is_python = isinstance(data, bytes) and path.endswith(".py")
+            is_python = isinstance(data, bytes) and path.endswith((".py", ".ipynb"))
             if is_python and sources.imported_words(data) & stems:  # type: ignore[arg-type]
                 found[path] = data  # type: ignore[assignment]
             if len(found) == MOST_OTHERS:
@@ -371,7 +387,7 @@ class Program:
             edits = restyled.edits.get(os.path.normpath(path), ())
             data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
             if isinstance(data, bytes):
-                after[path] = applied(data, edits) if edits else data
+                after[path] = notebook_edits.applied_to(path, data, edits)
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
             # All of them: what was edited may not have a word of pmap any more.

@@ -155,7 +155,8 @@ def _broken(module: Module, edits: Sequence[Edit]) -> str:
         after = applied(module.source.text.encode(), edits)
     except ValueError as error:
         return f"{module.path} cannot be rewritten: {error}"
-    broken = files.parse(module.path, after)
+    # The cells of a notebook are one text here.
+    broken = files.parse(module.path.removesuffix(".ipynb"), after)
     return broken.reason if isinstance(broken, Unreadable) else ""
 
 
