@@ -13,7 +13,7 @@ from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site, find_sites
-from pmapx._src.codemod import hidden_uses, to_pmapx
+from pmapx._src.codemod import hidden_uses, program_files, to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
@@ -68,7 +68,9 @@ class Program:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.project = Project(paths)
+        # What all files show together, and each of them, by its normal path.
         self.around = Surroundings()
+        self._shown: dict[str, Surroundings] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
         self._paths = paths
@@ -103,7 +105,8 @@ class Program:
 
     def add(self, path: str, data: bytes) -> None:
         """Reads a file if it may have something to change."""
-        self.around |= Surroundings.of(data)
+        shown = self._shown[os.path.normpath(path)] = Surroundings.of(data)
+        self.around |= shown
         # A file may have pmap from another of the project, without a word of JAX in it.
         is_telling = b"jax" in data or b"pmap" in data
         if (is_followed(data) and is_telling) or b"common_utils" in data:
@@ -139,6 +142,7 @@ class Program:
         for path, data in texts.items():
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
+        found._arounds = self._arounds
         found.shared = self.shared
         return found
 
@@ -180,6 +184,18 @@ class Program:
         ]
 
     @functools.cached_property
+    def _arounds(self) -> dict[str, Surroundings]:
+        """What is known of the program that each file is part of, by its normal path."""
+        around = self.around
+        if not (around.in_processes or around.takes_some or around.is_set_late):
+            return {}
+        modules = [module for _, module in self._modules()]
+        return program_files.surroundings(modules, self.project.paths, self._shown)
+
+    def _around(self, module: Module) -> Surroundings:
+        return self._arounds.get(os.path.normpath(module.path), self.around)
+
+    @functools.cached_property
     def plans(self) -> dict[Module, list[Plan]]:
         """What becomes of each use of pmap."""
         modules = [module for _, module in self._modules()]
@@ -188,7 +204,7 @@ class Program:
             module: plan(
                 module,
                 nested=nested,
-                around=self.around,
+                around=self._around(module),
                 replicated=self._replicated,
             )
             for module in modules
@@ -210,7 +226,11 @@ class Program:
             modules.sort(key=lambda each: not shared.is_here(each[1]))
         done = {
             path: rewrite(
-                module, self._texts[path], around=self.around, others=self.plans, shared=shared
+                module,
+                self._texts[path],
+                around=self._around(module),
+                others=self.plans,
+                shared=shared,
             )
             for path, module in modules
         }
@@ -357,7 +377,7 @@ class Program:
             merge=merging.merge if is_merging else None,
             mergeable=mergeable,
             has_helper_function=to == "pmapx",
-            in_processes=self.around.in_processes,
+            in_processes=lambda module: self._around(module).in_processes,
         )
         return dataclasses.replace(restyled, stays=(*restyled.stays, *stays))
 
@@ -394,6 +414,7 @@ class Program:
             changed._texts[path] = after[path]
             changed.project.module(path, data=after[path])
         changed.around, changed.shared = self.around, self.shared
+        changed._arounds = self._arounds
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None
