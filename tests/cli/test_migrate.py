@@ -40,6 +40,36 @@ def test_the_diff_can_be_applied_by_git(program, monkeypatch):
     assert program.read_text().endswith(CHANGED)
 
 
+def test_the_diff_of_a_new_module_can_be_applied_by_git(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    program.write_text("import jax\n\ndef mapped(f, map_fn=jax.pmap):\n    return map_fn(f)\n")
+    shown = migrate("train.py", "--helpers", "sharding.py").stdout
+    assert not os.path.exists("sharding.py")
+    subprocess.run(["git", "init", "-q"], check=True)
+    diff = shown[: shown.index("file ")]
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, check=True)
+    applied = (program.parent / "sharding.py").read_bytes()
+    os.unlink("sharding.py")
+    program.write_text("import jax\n\ndef mapped(f, map_fn=jax.pmap):\n    return map_fn(f)\n")
+    assert migrate("train.py", "--helpers", "sharding.py", "--write").exit_code == 0
+    assert (program.parent / "sharding.py").read_bytes() == applied
+    assert "from sharding import map_over_devices\n" in program.read_text()
+
+
+def test_helpers_that_no_file_can_import_are_refused_before_the_command_runs(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    result = migrate("train.py", "--helpers", "../sharding.py", "--", "touch", "was_run")
+    assert result.exit_code == 2
+    assert "outside the project" in result.output
+    assert os.listdir() == ["train.py"]
+
+
+def test_helpers_are_for_forms_that_add_functions(program):
+    result = migrate(program, "--helpers", "sharding.py", "--to", "pmapx")
+    assert result.exit_code == 2
+    assert "--to pmapx adds no functions" in result.output
+
+
 def test_write_changes_the_file_once(program):
     result = migrate(program, "--write")
     assert (result.exit_code, "@@" in result.stdout) == (0, False)

@@ -88,7 +88,7 @@ WRONG = {
         ("code --rtol -1", "-1.0 is not in the range x>=0"),
         ("code --atol little", "'little' is not a number"),
         ("code --timeout 0", "0.0 is not in the range x>0"),
-        ("code --reprt page.html", "Did you mean one of: '--replicated', '--report'"),
+        ("code --reprt page.html", "Did you mean one of: '--helpers', '--replicated', '--report'"),
     ],
     "verify": [
         ("", "Missing option '--before'"),

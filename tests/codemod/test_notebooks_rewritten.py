@@ -1,9 +1,12 @@
 """Notebooks: their cells are rewritten one by one, and nothing else in the file changes."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
-from migrated import rewritten
+from migrated import SRC, migrate, rewritten
 from notebook_cases import CELLS, notebook
 
 MANNERS = {
@@ -72,3 +75,112 @@ def test_a_notebook_of_the_third_format_is_rewritten(tmp_path):
 def test_a_place_in_a_notebook_is_named_by_its_cell(tmp_path):
     _, outcomes = rewritten(tmp_path, notebook(), "a.ipynb")
     assert [each.where for each in outcomes] == ["cell 3:2:8", "cell 4:2:20"]
+
+
+TRAINING = [
+    "import jax\nimport numpy as np\n%matplotlib inline",
+    "def train_step(w, batch):\n"
+    "    g = jax.lax.pmean((w - batch).mean(0), 'batch')\n"
+    "    return w - 0.1 * g, jax.lax.pmean(g.sum(), 'batch')\n\n"
+    "p_step = jax.pmap(train_step, axis_name='batch')",
+    "n = jax.local_device_count()\n"
+    "w = jax.device_put_replicated(np.zeros(3, np.float32), jax.local_devices())\n"
+    "xs = np.arange(48, dtype=np.float32).reshape(16, 3)",
+    "for _ in range(3):\n"
+    "    w, loss = p_step(w, xs.reshape((n, -1) + xs.shape[1:]))\n"
+    "    print(float(loss[0]))",
+    "w[0]",
+]
+
+
+def training(*more):
+    """The bytes of a notebook that trains, with further cells."""
+    cells = [
+        {
+            "cell_type": "code",
+            "execution_count": number,
+            "metadata": {"id": f"c{number}"},
+            "outputs": [{"output_type": "stream", "text": ["loss[0]\n"]}],
+            "source": source.splitlines(keepends=True),
+        }
+        for number, source in enumerate([*TRAINING, *more])
+    ]
+    whole = {"nbformat": 4, "nbformat_minor": 0, "metadata": {}, "cells": cells}
+    return (json.dumps(whole, indent=1) + "\n").encode()
+
+
+def test_cells_are_one_program_in_the_global_style(tmp_path):
+    before = training()
+    after, _ = rewritten(tmp_path, before, "a.ipynb", style="global")
+    imports, made, placed, loop, shown = cells_of(after)
+    assert imports == TRAINING[0]
+    assert "in_specs=(jax.P(), jax.P('batch'))," in made
+    replicated = "jax.device_put(np.zeros(3, np.float32), jax.NamedSharding(mesh, jax.P()))"
+    assert placed == f"w = {replicated}\n{TRAINING[2].splitlines()[-1]}"
+    assert loop == "for _ in range(3):\n    w, loss = p_step(w, xs)\n    print(float(loss))"
+    assert shown == "w"
+    # All but the code of the cells keeps its bytes.
+    whole = json.loads(before)
+    for cell, new in zip(whole["cells"], json.loads(after)["cells"], strict=True):
+        cell["source"] = new["source"]
+    assert after.decode() == json.dumps(whole, indent=1) + "\n"
+
+
+def test_a_second_run_in_the_global_style_changes_nothing(tmp_path):
+    after, _ = rewritten(tmp_path, training(), "a.ipynb", style="global")
+    assert rewritten(tmp_path, after, "a.ipynb", style="global") == (after, ())
+
+
+@pytest.mark.parametrize("hidden", ["%time w, loss = p_step(w, 1)", "!echo {w}", "w = (", "w?"])
+def test_a_line_that_is_not_python_keeps_what_it_uses_stacked(tmp_path, hidden):
+    before = training(hidden)
+    after, _ = rewritten(tmp_path, before, "a.ipynb", style="global")
+    assert rewritten(tmp_path, before, "a.ipynb", style="stacked")[0] == after
+    (stay,) = migrate([str(tmp_path / "a.ipynb")]).stays
+    assert stay.reason == "a line that is not Python uses w (cell 6:1)"
+
+
+def test_an_import_that_a_magic_uses_stays(tmp_path):
+    text = "import functools\nimport jax\n"
+    cells = [
+        text + "f = functools.partial(jax.pmap, axis_name='i')(abs)",
+        "%time functools.reduce(max, [1])",
+    ]
+    cells = [{"cell_type": "code", "source": cell} for cell in cells]
+    after, _ = rewritten(tmp_path, json.dumps({"cells": cells}).encode(), "a.ipynb")
+    assert "import functools" in cells_of(after)[0]
+
+
+def test_state_that_goes_from_a_module_to_a_notebook_is_changed_in_both(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import jax\nimport numpy as np\n\n"
+        "def make():\n"
+        "    assert jax.device_count()\n"
+        "    return jax.device_put_replicated(np.zeros(3), jax.local_devices())\n\n"
+        "p_step = jax.pmap(lambda w: w + jax.lax.pmean(w, 'i'), axis_name='i')\n"
+    )
+    cells = ["import train\nw = train.make()", "w = train.p_step(w)\nprint(w[0].sum())"]
+    cells = [{"cell_type": "code", "source": cell} for cell in cells]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
+    files = {file.path: file.after for file in migrate([str(tmp_path)]).changed}
+    assert cells_of(files[str(tmp_path / "a.ipynb")])[1] == "w = train.p_step(w)\nprint(w.sum())"
+    assert b"jax.P()" in files[str(tmp_path / "train.py")]
+
+
+@pytest.mark.slow
+def test_a_notebook_in_the_global_style_gives_the_same(tmp_path):
+    (tmp_path / "a.ipynb").write_bytes(training())
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu"}
+    environment.pop("XLA_FLAGS", None)
+    command = [sys.executable, "-m", "pmapx", "migrate", ".", "--write", "--verify"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "a.ipynb"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Verified: 1 verified, 0 different, 0 unverified." in done.stdout, done.stdout
+    assert "jax.P()" in (tmp_path / "a.ipynb").read_text()

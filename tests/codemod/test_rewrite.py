@@ -99,6 +99,16 @@ def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
     assert all(reason in each.reason for each in outcomes)
 
 
+def test_an_import_is_added_below_those_of_future(tmp_path):
+    text = "from __future__ import annotations\nimport jax\n"
+    text += (
+        "class A:\n    def f(self, x): return jax.pmap(self.g)(x)\n    def g(self, x): return x\n"
+    )
+    after, _ = rewritten(tmp_path, text)
+    assert b"import functools\n" in after
+    compile(after, "a.py", "exec")
+
+
 def test_a_file_that_sets_what_a_function_wraps_is_rewritten(tmp_path):
     text = "import jax\nclass P:\n    def __init__(self, f):\n        self.call = jax.pmap(f)\n"
     _, outcomes = rewritten(tmp_path, text + "        self.__wrapped__ = f\n")

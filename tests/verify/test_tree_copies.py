@@ -30,6 +30,12 @@ def tree(tmp_path, monkeypatch):
     return root
 
 
+def test_a_copy_has_files_that_are_not_there_yet(tree, tmp_path):
+    tree_copies.copy_tree(tree, tmp_path / "copy", {tree / "lab" / "sharding.py": b"new"})
+    assert (tmp_path / "copy" / "lab" / "sharding.py").read_text() == "new"
+    assert not (tree / "lab" / "sharding.py").exists()
+
+
 def test_a_copy_has_the_changed_files_and_the_user_s_stay(tree, tmp_path):
     tree_copies.copy_tree(tree, tmp_path / "copy", {tree / "lab" / "train.py": b"new"})
     copy = tmp_path / "copy"

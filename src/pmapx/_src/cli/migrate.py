@@ -85,6 +85,13 @@ _LISTED = 20
     help="Assume that this argument, or output (FUNCTION:return[1]), is equal on all devices.",
 )
 @click.option(
+    "--helpers",
+    type=click.Path(),
+    metavar="FILE.py",
+    help="A module of the project for functions that migrated files call and meshes that several "
+    "need, created if it does not exist. Without it, each file has its own.",
+)
+@click.option(
     "--report",
     "page",
     type=click.Path(),
@@ -111,6 +118,7 @@ def command(
     with_fsdp: bool,
     style: str,
     named: tuple[str, ...],
+    helpers: str | None,
     page: str | None,
     is_verified: bool,
     devices: int | None,
@@ -139,8 +147,9 @@ def command(
       pmapx migrate . --to jit -- python train.py --steps 3
       pmapx migrate . --to jit --fsdp -- python train.py --steps 3
       pmapx migrate . --replicated train_step:state
-      pmapx migrate . --style stacked
+      pmapx migrate . --helpers pkg/sharding.py
     """
+    from pmapx._src.codemod.migration import shared_module
     from pmapx._src.source.rewriting.change import diff
 
     if to == "jit" and not ctx.obj:
@@ -154,6 +163,8 @@ def command(
         fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
     if with_fsdp and mesh == "explicit":
         fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
+    if helpers is not None and to == "pmapx":
+        fail(ctx, "--helpers needs --to shard_map or --to jit: --to pmapx adds no functions")
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -165,12 +176,15 @@ def command(
     try:
         if page is not None:
             atomic_write.check(page)
+        if helpers is not None:
+            shared_module(helpers, paths)
         excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     except (settings.SettingsError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
     is_proven = ctx.obj and not is_stacked and _has_maps(paths, excluded)
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
+    options["helpers"] = helpers
     if to == "jit":
         done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, fsdp=with_fsdp,
                        **options)  # fmt: skip
@@ -206,7 +220,7 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
     try:
         with Bar("Reading and rewriting", is_ticking=True) as bar:
             return migrate(paths, progress=bar.advance, **options)
-    except NamingError as error:
+    except (NamingError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
 
 
@@ -233,7 +247,7 @@ def _to_jit(
             root = tree_around_paths(paths)
             running = Command(ctx.obj, root, progress=seconds.show, **limits)
             return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
-    except (CannotRunError, NamingError, ProofError) as error:
+    except (CannotRunError, NamingError, ProofError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
 
 

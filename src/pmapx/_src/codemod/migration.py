@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 from pmapx._src.codemod.current_names import with_current_names
@@ -10,7 +11,9 @@ from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.program import Migration, Program, Progress
 from pmapx._src.codemod.to_jit.conversion import convert
 from pmapx._src.codemod.to_jit.runs import Command
+from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.source import gc_paused
+from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import tree_around_paths
 
 NEEDS_COMMAND = (
@@ -30,6 +33,7 @@ def migrate(
     command: Command | Sequence[str] | None = None,
     mesh: str = "auto",
     fsdp: bool = False,
+    helpers: str | None = None,
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -59,9 +63,12 @@ def migrate(
         all steps with it.
       fsdp: with ``jit``: shards parameters and optimizer state over the data axis, each array along
         its largest dimension that the number of devices divides.
+      helpers: a module of the project, created if it is not there, for the functions that
+        migrated files call and the meshes that several need. Without it, each file has its own.
       progress: called with the number of files read, and of all.
 
     Raises:
+      UnwritableError: if ``helpers`` cannot be written, or imported by a file that needs it.
       NamingError: if a name in ``named`` leads to nothing.
       ProofError: if the command fails.
       ValueError: if ``to`` is ``jit`` and there is no command, or ``fsdp`` is asked for without
@@ -79,6 +86,8 @@ def migrate(
         evidence = running.prove() if evidence is None else evidence
     with gc_paused.left_alone():
         program = Program.read(paths, exclude, progress)
+        if helpers is not None and to != "pmapx":
+            program.shared = shared_module(helpers, paths, has_meshes=mesh == "auto")
         form = "shard_map" if to == "jit" else to
         done = _with_current_names(program, form, style, evidence or Evidence(), named)
     if to != "jit" or running is None:
@@ -100,7 +109,7 @@ def _with_current_names(
     else:
         done = _migrated(program, to, style, evidence, named)
     done = _renamed(program, done)
-    return done if to == "pmapx" else program.tidied(done)
+    return done if to == "pmapx" else program.with_shared_module(program.tidied(done))
 
 
 def _migrated(
@@ -120,3 +129,17 @@ def _renamed(program: Program, done: Migration) -> Migration:
     """Replaces the names that JAX removed in what was rewritten and in all other files."""
     files, count = with_current_names(program.paths, done.files)
     return dataclasses.replace(done, files=tuple(files), renamed=count)
+
+
+def shared_module(path: str, paths: Sequence[str], *, has_meshes: bool = True) -> SharedModule:
+    """Returns the module of what files share, in the current folder or in that of the files.
+
+    Raises:
+      UnwritableError: if it cannot be there.
+    """
+    given = [os.path.realpath(each) for each in paths]
+    root = os.path.commonpath([p if os.path.isdir(p) else os.path.dirname(p) for p in given])
+    here = os.path.realpath(os.curdir)
+    atomic_write.check(path)
+    is_inside = os.path.commonpath([here, root]) == here
+    return SharedModule(path, here if is_inside else root, has_meshes=has_meshes)

@@ -13,7 +13,7 @@ from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site, find_sites
-from pmapx._src.codemod import to_pmapx
+from pmapx._src.codemod import hidden_uses, program_files, to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
@@ -25,11 +25,13 @@ from pmapx._src.codemod.to_jit.conversion import Form
 from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
+from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.codemod.write.spelled_out import spelled_out
 from pmapx._src.source import files as sources
 from pmapx._src.source.discovery import Unreadable, files_below
 from pmapx._src.source.location import Place
-from pmapx._src.source.rewriting.edits import Edit, Origins, applied
+from pmapx._src.source.rewriting import notebook_edits
+from pmapx._src.source.rewriting.edits import Edit, Origins
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
@@ -66,7 +68,11 @@ class Program:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.project = Project(paths)
+        # What all files show together, and each of them, by its normal path.
         self.around = Surroundings()
+        self._shown: dict[str, Surroundings] = {}
+        # The module of what files share, if the user names one.
+        self.shared: SharedModule | None = None
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -99,7 +105,8 @@ class Program:
 
     def add(self, path: str, data: bytes) -> None:
         """Reads a file if it may have something to change."""
-        self.around |= Surroundings.of(data)
+        shown = self._shown[os.path.normpath(path)] = Surroundings.of(data)
+        self.around |= shown
         # A file may have pmap from another of the project, without a word of JAX in it.
         is_telling = b"jax" in data or b"pmap" in data
         if (is_followed(data) and is_telling) or b"common_utils" in data:
@@ -127,11 +134,16 @@ class Program:
         found = Program(self._paths)
         further = {path: self._text(path) for path in edits if path not in self._texts}
         before = {**self._texts, **further}
-        texts = {path: applied(data, edits.get(path, ())) for path, data in before.items()}
+        texts = {
+            path: notebook_edits.applied_to(path, data, edits.get(path, ()))
+            for path, data in before.items()
+        }
         found.project.texts = {os.path.normpath(path): data for path, data in texts.items()}
         for path, data in texts.items():
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
+        found._arounds = self._arounds
+        found.shared = self.shared
         return found
 
     def _text(self, path: str) -> bytes:
@@ -140,7 +152,10 @@ class Program:
 
     def with_places(self, done: Migration, edits: Mapping[str, Sequence[Edit]]) -> Migration:
         """Returns what became of the edited program, with the places of the files as they are."""
-        origins = {path: Origins(self._text(path), several) for path, several in edits.items()}
+        origins = {
+            path: notebook_edits.origins(path, self._text(path), several)
+            for path, several in edits.items()
+        }
 
         def was(place: Place) -> Place:
             return origins[place.path].place(place) if place.path in origins else place
@@ -148,7 +163,8 @@ class Program:
         files = {file.path: file for file in done.files}
         for path, several in edits.items():
             before = self._text(path)
-            file = files.get(path) or Rewriting(path, before, applied(before, several), ())
+            after = notebook_edits.applied_to(path, before, several)
+            file = files.get(path) or Rewriting(path, before, after, ())
             outcomes = tuple(
                 dataclasses.replace(each, place=was(each.place)) for each in file.outcomes
             )
@@ -168,6 +184,18 @@ class Program:
         ]
 
     @functools.cached_property
+    def _arounds(self) -> dict[str, Surroundings]:
+        """What is known of the program that each file is part of, by its normal path."""
+        around = self.around
+        if not (around.in_processes or around.takes_some or around.is_set_late):
+            return {}
+        modules = [module for _, module in self._modules()]
+        return program_files.surroundings(modules, self.project.paths, self._shown)
+
+    def _around(self, module: Module) -> Surroundings:
+        return self._arounds.get(os.path.normpath(module.path), self.around)
+
+    @functools.cached_property
     def plans(self) -> dict[Module, list[Plan]]:
         """What becomes of each use of pmap."""
         modules = [module for _, module in self._modules()]
@@ -176,7 +204,7 @@ class Program:
             module: plan(
                 module,
                 nested=nested,
-                around=self.around,
+                around=self._around(module),
                 replicated=self._replicated,
             )
             for module in modules
@@ -185,10 +213,47 @@ class Program:
     @functools.cached_property
     def written_out(self) -> list[Rewriting]:
         """Each file in plain JAX."""
-        return [
-            rewrite(module, self._texts[path], around=self.around, others=self.plans)
-            for path, module in self._modules()
-        ]
+        if self.shared is None:
+            return self._written()
+        self.shared.count_users()
+        files = self._written()
+        return self._written() if self.shared.share_meshes() else files
+
+    def _written(self) -> list[Rewriting]:
+        modules, shared = self._modules(), self.shared
+        if shared is not None:
+            # The names that the shared module uses itself are taken first.
+            modules.sort(key=lambda each: not shared.is_here(each[1]))
+        done = {
+            path: rewrite(
+                module,
+                self._texts[path],
+                around=self._around(module),
+                others=self.plans,
+                shared=shared,
+            )
+            for path, module in modules
+        }
+        return [done[path] for path, _ in self._modules()]
+
+    def with_shared_module(self, done: Migration) -> Migration:
+        """Adds the module of what the rewritten files share.
+
+        Raises:
+          HelpersError: if it cannot have what they need.
+        """
+        shared = self.shared
+        data = shared.written({f.path: f.after for f in done.changed}) if shared else None
+        if shared is None or data is None:
+            return done
+        is_own = {file.path: os.path.realpath(file.path) for file in done.files}
+        files = tuple(
+            dataclasses.replace(file, after=data) if is_own[file.path] == shared.real else file
+            for file in done.files
+        )
+        if shared.real not in is_own.values():
+            files = (*files, Rewriting(shared.path, shared.data, data, ()))
+        return dataclasses.replace(done, files=files)
 
     def rewritten(self, to: str) -> list[Rewriting]:
         """Returns each file as it would be."""
@@ -201,7 +266,7 @@ class Program:
         """Where each point of a file was before, of the files that were edited."""
         edits = self._restyled.edits
         return {
-            path: Origins(self._before[path], edits[os.path.normpath(path)])
+            path: notebook_edits.origins(path, self._before[path], edits[os.path.normpath(path)])
             for path in self._texts
             if edits.get(os.path.normpath(path))
         }
@@ -249,8 +314,14 @@ class Program:
         """Takes off what the files used before, and do not use any more."""
         modules = {module.path: module for _, module in self._modules()}
 
+        @functools.cache
+        def hidden(path: str) -> dict[str, tuple[int, int]]:
+            return hidden_uses.hidden_words(modules[path].source, self._text(path))
+
         def is_used_elsewhere(path: str, name: str) -> bool:
-            return path not in modules or imports.may_be_imported(modules[path], name)
+            if path not in modules or name in hidden(path):
+                return True
+            return imports.may_be_imported(modules[path], name)
 
         return dataclasses.replace(
             done,
@@ -284,12 +355,13 @@ class Program:
         project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
         for path, data in {**self._texts, **self._importers()}.items():
             project.module(path, data=data)
-        # The texts of a notebook's cells are not one file that could be edited.
-        modules = [
-            module
-            for module in project.modules.values()
-            if module is not None and not module.source.cells
-        ]
+        modules, stays = [], []
+        for module in project.modules.values():
+            why = hidden_uses.reason(module, self._text(module.path)) if module is not None else ""
+            if module is not None and not why:
+                modules.append(module)
+            for site in find_sites(module) if module is not None and why else ():
+                stays.append(replicated.Stay(site.whole, site.function, why, site.name))
         mergeable = {
             place
             for several in self.plans.values()
@@ -297,7 +369,7 @@ class Program:
             if each.takes_merged
             for place in each.use.site.places
         }
-        return replicated.restyle(
+        restyled = replicated.restyle(
             modules,
             evidence,
             named,
@@ -305,8 +377,9 @@ class Program:
             merge=merging.merge if is_merging else None,
             mergeable=mergeable,
             has_helper_function=to == "pmapx",
-            in_processes=self.around.in_processes,
+            in_processes=lambda module: self._around(module).in_processes,
         )
+        return dataclasses.replace(restyled, stays=(*restyled.stays, *stays))
 
     def _importers(self) -> dict[str, bytes]:
         """Returns the files that import one with a use of pmap."""
@@ -314,7 +387,7 @@ class Program:
         found: dict[str, bytes] = {}
         for path in self._paths:
             data = sources.read_bytes(path) if path not in self._texts else None
-            is_python = isinstance(data, bytes) and path.endswith(".py")
+            is_python = isinstance(data, bytes) and path.endswith((".py", ".ipynb"))
             if is_python and sources.imported_words(data) & stems:  # type: ignore[arg-type]
                 found[path] = data  # type: ignore[assignment]
             if len(found) == MOST_OTHERS:
@@ -334,13 +407,14 @@ class Program:
             edits = restyled.edits.get(os.path.normpath(path), ())
             data = self._texts.get(path) or (sources.read_bytes(path) if edits else None)
             if isinstance(data, bytes):
-                after[path] = applied(data, edits) if edits else data
+                after[path] = notebook_edits.applied_to(path, data, edits)
         changed.project.texts = {os.path.normpath(path): data for path, data in after.items()}
         for path in self._texts:
             # All of them: what was edited may not have a word of pmap any more.
             changed._texts[path] = after[path]
             changed.project.module(path, data=after[path])
-        changed.around = self.around
+        changed.around, changed.shared = self.around, self.shared
+        changed._arounds = self._arounds
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None

@@ -28,12 +28,17 @@ def read_cells(data: bytes) -> list[Cell]:
     >>> read_cells(b'{"cells": [{"cell_type": "code", "source": ["%time\\\\n", "x = 1"]}]}')
     [Cell(number=1, source='pass\\nx = 1', first_line=1)]
     """
+    return [Cell(number, _python(text)) for number, text in texts(data)]
+
+
+def texts(data: bytes) -> list[tuple[int, str]]:
+    """Returns the code cells of a notebook as they are, with their numbers; raises ValueError."""
     try:
         content = json.loads(data.decode("utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"not a notebook: {error}") from None
     return [
-        Cell(number, _python(_text(cell)))
+        (number, _text(cell))
         for number, cell in enumerate(_cells(content), start=1)
         if isinstance(cell, dict) and cell.get("cell_type") == "code"
     ]

@@ -58,6 +58,7 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Pat
     """
     copied, linked = 0, {}
     root = Path(os.path.realpath(root))
+    added = [path for path in changed if path.is_relative_to(root) and not path.exists()]
     for folder, folders, files in os.walk(root):
         here = into / os.path.relpath(folder, root)
         here.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,8 @@ def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Pat
                 else:
                     (here / name).symlink_to(path)
                     linked[path] = _state(path)
+    for path in added:
+        (into / path.relative_to(root)).write_bytes(changed[path])
     return linked
 
 

@@ -58,7 +58,8 @@ def edits(
     changes = [change for change, _ in decisions.changes]
     for change in one_liners.in_makers(changes, maps.modules):
         is_kept = is_donated.get(change.node, False)
-        made = _changed(change, is_kept, has_helper_function, maps.in_processes)
+        in_processes = maps.in_processes(change.module)
+        made = _changed(change, is_kept, has_helper_function, in_processes)
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
@@ -140,7 +140,7 @@ class Maps:
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         self.evidence = evidence
-        self.in_processes = False
+        self.in_processes: Callable[[Module], bool] = lambda module: False
         self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
         self._wrappers: dict[Place, Wrapper] = {}

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
@@ -72,7 +72,7 @@ def restyle(
     merge: Merge | None = None,
     mergeable: Collection[Place] | None = None,
     has_helper_function: bool = True,
-    in_processes: bool = False,
+    in_processes: Callable[[Module], bool] = lambda module: False,
 ) -> Restyled:
     """Returns what becomes of the state of a program, file by file.
 
@@ -85,7 +85,7 @@ def restyle(
         program is right again only after its maps take them so.
       mergeable: the uses of pmap that can take them so, by their places; None for all.
       has_helper_function: whether a function of the file puts state on all devices.
-      in_processes: whether the program is one of several processes.
+      in_processes: whether the program of a module is one of several processes.
 
     Raises:
       NamingError: if a name leads to nothing.
@@ -155,7 +155,8 @@ def _broken(module: Module, edits: Sequence[Edit]) -> str:
         after = applied(module.source.text.encode(), edits)
     except ValueError as error:
         return f"{module.path} cannot be rewritten: {error}"
-    broken = files.parse(module.path, after)
+    # The cells of a notebook are one text here.
+    broken = files.parse(module.path.removesuffix(".ipynb"), after)
     return broken.reason if isinstance(broken, Unreadable) else ""
 
 

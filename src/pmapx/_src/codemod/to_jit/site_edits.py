@@ -90,7 +90,7 @@ class SiteEditor:
         first = _first_statement(definition)
         indent = editor.indent(first.lineno)
         text, lines = editor.text(self.module.place(mesh)), []
-        if isinstance(mesh, ast.Call):
+        if isinstance(mesh, ast.Call) and (mesh.args or mesh.keywords):
             args = [editor.text(place) for _, place in arguments(editor.source, mesh)]
             given = [f"{k.arg}={editor.text(self.module.place(k.value))}" for k in mesh.keywords]
             args = [*args[: len(mesh.args)], *given]

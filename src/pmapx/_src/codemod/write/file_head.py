@@ -55,12 +55,7 @@ def added(
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         imported.append("import jax\n")
-    beside = []
-    for line in [] if wanted else list(imported):
-        place = _beside_its_package(module, lines[:at], line)
-        if place:
-            imported.remove(line)
-            beside.append(between((place, 0), (place, 0), line))
+    beside = [] if wanted else _sorted_in(module, lines[:at], imported)
     axis_name = axis_names.of_maps(module)
     texts = [
         axis_names.with_name(functions.text(name, editor.step, manner), axis_name)
@@ -85,6 +80,40 @@ def added(
     return [*beside, between((start, 0), (following, 0), text + ("\n\n" if texts else ""))]
 
 
+def imports_added(module: Module, wanted: Sequence[str]) -> list[Edit]:
+    """Returns the edits that add imports that a file does not have."""
+    lines = _lines(module, 1)
+    found = [position for position, line in enumerate(lines, 1) if _is_import(line)]
+    at = found[-1] if found else int(bool(lines) and _is_docstring(lines[0].nodes[0]))
+    found = [at for at in found if getattr(lines[at - 1].nodes[0], "module", "") != "__future__"]
+    imported = [f"{line}\n" for line in wanted if not _is_imported(lines[:at], line)]
+    edits = _sorted_in(module, lines[:at], imported)
+    if not imported:
+        return edits
+    standard = [line for line in imported if _package(ast.parse(line).body[0]) == "python"]
+    others = [line for line in imported if line not in standard]
+    if found:
+        first = (lines[found[0] - 1].first, 0)
+        edits += [between(first, first, "".join(standard) + "\n")] if standard else []
+    else:
+        others = [*standard, *(["\n"] if standard and others else []), *others]
+    end = _end_of_block(module, lines[at - 1]) if at else 0
+    before = "\n" if end and not found else ""
+    after = "\n" if not found and lines[at:] else ""
+    return [*edits, inserted(module, end, before + "".join(others) + after)] if others else edits
+
+
+def _sorted_in(module: Module, lines: Sequence[_Line], imported: list[str]) -> list[Edit]:
+    """Takes those off a list of imports that have a place beside others of their package."""
+    edits = []
+    for line in list(imported):
+        place = _beside_its_package(module, lines, line)
+        if place:
+            imported.remove(line)
+            edits.append(between((place, 0), (place, 0), line))
+    return edits
+
+
 def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> int:
     """Returns the line where an import sorts into those of its package, 0 if there are none.
 
@@ -95,6 +124,7 @@ def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> in
     for line in lines:
         node = line.nodes[0]
         is_alone = len(line.nodes) == 1 and isinstance(node, (ast.Import, ast.ImportFrom))
+        is_alone = is_alone and getattr(node, "module", "") != "__future__"
         if is_alone and not module.source.cells and _package(node) == _package(wanted):
             is_before = _order(node) < _order(wanted)
             found = line.last + 1 if is_before else found or line.first

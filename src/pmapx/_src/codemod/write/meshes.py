@@ -2,7 +2,8 @@
 
 A mesh is made once for each axis name: in the function that has all uses of it, or at the top level
 of a file that is run, above the first use. In a file that others import, a mesh at the top level
-would start JAX's backend when it is imported, so that each function makes its own.
+would start JAX's backend when it is imported, so that each function makes its own. With a module
+that files share (``shared_module``), a mesh that several of them need is made there.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
 
 _STARTS_BACKEND = ("jax.numpy.", "jax.random.", "jax.device", "jax.local_device", "jax.devices")
-AUTO = "axis_types=(jax.sharding.AxisType.Auto,)"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -41,8 +42,13 @@ class _Mesh:
 class Meshes:
     """Gives every use the text of its mesh, and the file the statements that make them."""
 
-    def __init__(self, module: Module, around: Surroundings) -> None:
+    def __init__(
+        self, module: Module, around: Surroundings, shared: SharedModule | None = None
+    ) -> None:
         self.module = module
+        # The module of the meshes that several files need, and what this file imports from it.
+        self._shared = shared
+        self.imported: dict[str, str] = {}
         self._quoted = Editor(module.source).quoted
         self.default_axis = axis_names.of_maps(module)
         self.quoted_axis = self._quoted(self.default_axis)
@@ -71,7 +77,7 @@ class Meshes:
                 own = [f"devices={devices}"] if devices else []
                 use.mesh = ("jax.make_mesh", size, axis, *own, AUTO)
             elif devices and use.may_have_no_devices:
-                function, every, _, types = self._parts(value)
+                function, every, _, types = self._made(value)
                 use.mesh = (function, f"{every} if {devices} is None else {devices}", axis, types)
                 use.is_lazy = use.is_made_again
             elif devices:
@@ -79,7 +85,7 @@ class Meshes:
                 use.is_lazy = use.is_made_again
             elif not use.is_axis_constant:
                 # It may be another in a subclass, or for another caller.
-                function, devices, _, types = self._parts(value)
+                function, devices, _, types = self._made(value)
                 use.mesh = (function, devices, axis, types)
                 use.is_lazy = is_outside and not self._may_start
             elif use.is_made_again or (is_outside and not self._may_start):
@@ -119,38 +125,50 @@ class Meshes:
         use.mesh, use.is_lazy = (name,), False
 
     def _text(self, axis: str) -> str:
-        function, *args = self._parts(axis)
+        function, *args = self._made(axis)
         return f"{function}({', '.join(args)})"
 
     def _parts(self, axis: str) -> list[str]:
-        """Returns the function that makes a mesh of all devices, and its arguments."""
+        """Returns a shared mesh, or the function that makes one, and its arguments."""
+        shared = "" if axis in self._grids else self._of_module(axis)
+        return [shared] if shared else self._made(axis)
+
+    def _made(self, axis: str) -> list[str]:
         if axis in self._grids:
             return list(self._grids[axis])
-        name = f"({self._quoted(axis)},)"
-        if self._in_processes:
-            # The devices of a process are next to each other, as its shards are.
-            devices = "sorted(jax.devices(), key=lambda device: device.process_index)"
-            return ["jax.sharding.Mesh", devices, name, AUTO]
-        return ["jax.make_mesh", "(jax.device_count(),)", name, AUTO]
+        return all_devices(self._quoted(axis), self._in_processes)
+
+    def _of_module(self, axis: str) -> str:
+        """Returns the call of the function that makes a mesh, if several files share it."""
+        if self._shared is None:
+            return ""
+        name = self._shared.mesh(self.module, axis, self._in_processes)
+        if name and name not in self.imported:
+            bound = name_uses(self.module).bound.get(name, [])
+            is_there = bound and all(self._shared.is_imported(self.module, n) for n in bound)
+            self.imported[name] = name if is_there else self._free_name(axis, name)
+        return f"{self.imported[name]}()" if name else ""
 
     def name_for(self, node: ast.AST, axis: str = "") -> str:
         """Returns the name of the mesh for what is placed on devices at a node."""
         axis = axis or self.default_axis
         if self._home(node) is None and not self._may_start:
-            return self._text(axis)
+            return self._of_module(axis) or self._text(axis)
         return self._name(axis, node)
 
     def _name(self, axis: str, node: ast.AST) -> str:
+        if shared := self._of_module(axis):
+            return shared
         if axis not in self._meshes:
             self._meshes[axis] = _Mesh(axis, self._free_name(axis))
         self._meshes[axis].users.append(node)
         return self._meshes[axis].name
 
-    def _free_name(self, axis: str) -> str:
+    def _free_name(self, axis: str, first: str = "mesh") -> str:
         uses = name_uses(self.module)
         taken = {*uses.bound, *uses.names, *(mesh.name for mesh in self._meshes.values())}
-        taken |= {name for name, _ in self._own.values()}
-        wanted = ["mesh", f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
+        taken |= {name for name, _ in self._own.values()} | set(self.imported.values())
+        wanted = [first, f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
         for name in wanted:
             if name not in taken or (name == "mesh" and self._made_here(name, axis)):
                 return name
@@ -217,7 +235,7 @@ class Meshes:
             return
         indent = editor.indent(line)
         line = editor.line_above(first)
-        function, *args = self._parts(mesh.axis)
+        function, *args = self._made(mesh.axis)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
         is_block = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         gap = "\n" * (1 + is_block * (1 if indent else 2))

@@ -23,8 +23,9 @@ from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write import file_head, plans
-from pmapx._src.codemod.write.meshes import AUTO, Meshes
+from pmapx._src.codemod.write.meshes import Meshes
 from pmapx._src.codemod.write.plans import Plan
+from pmapx._src.codemod.write.shared_module import AUTO, SharedModule
 from pmapx._src.emitted import functions as emitted_functions
 from pmapx._src.emitted.functions import Manner
 from pmapx._src.source import files, suppressions
@@ -104,11 +105,13 @@ def rewrite(
     nested: frozenset[Nesting] = frozenset(),
     around: Surroundings = ORDINARY,
     others: Mapping[Module, Sequence[Plan]] | None = None,
+    shared: SharedModule | None = None,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
     ``nested`` are the pmaps of the whole program that are inside another; ``around`` is how that
-    program is run; ``others`` are the plans of all its files, which call each other's maps.
+    program is run; ``others`` are the plans of all its files, which call each other's maps;
+    ``shared`` is the module of what they share.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -118,7 +121,7 @@ def rewrite(
     """
     planned = others[module] if others else plan(module, nested=nested, around=around)
     placing = _placing_names(module)
-    meshes = Meshes(module, around)
+    meshes = Meshes(module, around, shared)
     with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]
     meshes.assign([use for use in with_mesh if not shard_map_call.is_plain_jit(use)])
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
@@ -132,7 +135,7 @@ def rewrite(
     after, reason = data, ""
     if changes:
         manner = _manner(planned, around.in_processes)
-        after, reason = _changed(module, data, changes, manner, meshes)
+        after, reason = _changed(module, data, changes, manner, meshes, shared)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
 
 
@@ -181,16 +184,23 @@ def _call(use: Use, module: Module, call: ast.Call, mesh: str) -> _Change:
 
 
 def _changed(
-    module: Module, data: bytes, changes: Sequence[_Change], manner: Manner, meshes: Meshes
+    module: Module,
+    data: bytes,
+    changes: Sequence[_Change],
+    manner: Manner,
+    meshes: Meshes,
+    shared: SharedModule | None,
 ) -> tuple[bytes, str]:
     """Returns the file with its changes, or as it is and the reason."""
     used = {name for change in changes for name in change.functions}
+    is_held = bool(used) and shared is not None and shared.holds_functions_of(module)
+    holder = shared if is_held else None
     imported = dict.fromkeys(line for change in changes for line in change.imports)
     words = {word: Named(word) for change in changes for word in change.words}
     for line in imported:
         *of, name = line.replace("from ", "").replace("import ", "").split()
         words[name] = Named(".".join([*of, name]))
-    reason = _obstacle(module, used, manner, words)
+    reason = _obstacle(module, used, manner, words, holder)
     if reason:
         return data, reason
     editor = Editor(module.source)
@@ -199,10 +209,16 @@ def _changed(
         change.write(editor)
     meshes.write(editor)
     outer_calls.lay_out(module, editor)
+    names = dict(meshes.imported)
+    if holder is not None:
+        names |= {holder.function(module, name, manner): name for name in used}
+    if shared is not None and names:
+        imported |= dict.fromkeys(shared.import_lines(module, names))
+    pasted = used if holder is None else set()
     edits = [
         *editor.edits,
         *imports.without_removed(module, used),
-        *file_head.added(module, editor, used, manner, imported),
+        *file_head.added(module, editor, pasted, manner, imported),
     ]
     try:
         after = notebook_edits.applied(module.source, data, edits)
@@ -334,13 +350,23 @@ def _manner(planned: Sequence[Plan], in_processes: bool) -> Manner:
     return Manner.NESTED if is_nested else Manner.PLAIN
 
 
-def _obstacle(module: Module, used: set[str], manner: Manner, words: Mapping[str, Named]) -> str:
-    """Returns why no site of the file can be rewritten, if so."""
+def _obstacle(
+    module: Module,
+    used: set[str],
+    manner: Manner,
+    words: Mapping[str, Named],
+    holder: SharedModule | None,
+) -> str:
+    """Returns why no site of the file can be rewritten, if so.
+
+    ``holder`` is the module that it takes functions from.
+    """
     bound = module.env.find("jax")
     if bound is not None and bound != frozenset({Named("jax")}):
         return JAX_TAKEN
-    names = emitted_functions.with_needs(used, manner)
-    words = {**words, **{word: Named(word) for word in emitted_functions.words(names, manner)}}
+    names = emitted_functions.with_needs(used, manner) if holder is None else sorted(used)
+    own = emitted_functions.words(names, manner) if holder is None else ()
+    words = {**words, **{word: Named(word) for word in own}}
     for word, wanted in sorted(words.items()):
         held = module.env.find(word)
         if held is not None and held != frozenset({wanted}):
@@ -352,7 +378,10 @@ def _obstacle(module: Module, used: set[str], manner: Manner, words: Mapping[str
         return JAX_TAKEN
     for name in names:
         for node in uses.bound.get(name, ()):
-            is_ours = isinstance(node, ast.alias) and imports.is_of_jax(node, module)
+            is_ours = isinstance(node, ast.alias) and (
+                imports.is_of_jax(node, module)
+                or (holder is not None and holder.is_imported(module, node))
+            )
             if not is_ours and not file_head.is_emitted(node, name, manner):
                 return TAKEN.format(name)
     return ""

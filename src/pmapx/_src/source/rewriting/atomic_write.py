@@ -48,14 +48,15 @@ def write(path: str, data: bytes, *, expected: bytes | None = None) -> None:
     """Replaces the content of a file, or creates it; follows links and keeps the mode.
 
     Raises ``OSError`` and leaves the file unchanged if it cannot be written, or if its content is
-    no longer ``expected``.
+    no longer ``expected``, which is empty for a file that does not exist.
     """
     path = os.path.realpath(path)
     if os.path.isdir(path):
         raise IsADirectoryError("it is a directory")
     if expected is not None:
-        with open(path, "rb") as current:
-            if current.read() != expected:
+        is_new = not expected and not os.path.exists(path)
+        with contextlib.nullcontext() if is_new else open(path, "rb") as current:
+            if current is not None and current.read() != expected:
                 raise OSError("it was changed by another program")
     mode = _default_mode()
     if os.path.exists(path):

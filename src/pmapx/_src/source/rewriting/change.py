@@ -22,9 +22,10 @@ def diff(change: Change) -> str:
     """Returns a change as ``diff -u`` and ``git apply`` have it."""
     path = os.path.normpath(change.path).lstrip(os.sep)
     before, after = _lines(change.before), _lines(change.after)
+    old = f"a/{path}" if change.before or os.path.exists(change.path) else os.devnull
     return "".join(
         line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
+        for line in difflib.unified_diff(before, after, old, f"b/{path}")
     )
 
 

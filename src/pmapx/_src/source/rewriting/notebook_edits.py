@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from pmapx._src.source import files
 from pmapx._src.source.files import Source
 from pmapx._src.source.notebooks import Cell
 from pmapx._src.source.rewriting import edits as spans
@@ -29,6 +30,22 @@ def applied(source: Source, data: bytes, edits: Iterable[Edit]) -> bytes:
             after = spans.applied(cell.source.encode(), own).decode()
             changed[cell.number] = (cell.source, after)
     return notebook_cells.with_cells(data, changed)
+
+
+def applied_to(path: str, data: bytes, edits: Sequence[Edit]) -> bytes:
+    """Returns a file with its edits; those of a notebook are in the lines of all cells together."""
+    source = files.parse(path, data) if edits and path.endswith(".ipynb") else None
+    return (
+        applied(source, data, edits) if isinstance(source, Source) else spans.applied(data, edits)
+    )
+
+
+def origins(path: str, data: bytes, edits: Sequence[Edit]) -> spans.Origins:
+    """Returns where each point of a changed file was before; of a notebook's cells together."""
+    source = files.parse(path, data) if path.endswith(".ipynb") else None
+    if isinstance(source, Source):
+        return spans.Origins(source.text.encode(), within_cells(source, edits))
+    return spans.Origins(data, edits)
 
 
 def within_cells(source: Source, edits: Iterable[Edit]) -> list[Edit]:

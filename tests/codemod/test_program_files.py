@@ -1,0 +1,111 @@
+"""Files of a tree that are one program: what one script does is not what another does."""
+
+import json
+
+import pytest
+
+from pmapx._src.codemod.migration import migrate
+
+SHARED = """\
+import jax
+
+def mapped(f):
+    assert jax.device_count()
+    return jax.pmap(f, axis_name="i")
+
+def size():
+    return 1
+"""
+SCRIPT = """\
+import jax
+{imports}
+
+def main(x):
+    step = jax.pmap(lambda y: jax.lax.pmean(y, "i"), axis_name="i")
+    n = jax.local_device_count()
+    return step(x.reshape(n, -1))
+
+if __name__ == "__main__":
+    main(jax.numpy.ones(64))
+"""
+PROCESSES = "share = 64 // jax.process_count()"
+
+
+def multi_process(folder, files):
+    """Migrate a tree; the files that are written as parts of a multi-process program."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    done = migrate([str(folder)])
+    assert not done.left
+    return {
+        file.path.removeprefix(f"{folder}/")
+        for file in done.changed
+        if b"multihost_utils" in file.after
+    }
+
+
+def script(imports=""):
+    return SCRIPT.format(imports=imports)
+
+
+def test_a_script_of_several_processes_does_not_make_another_one_so(tmp_path):
+    files = {"a.py": script(PROCESSES), "b.py": script()}
+    assert multi_process(tmp_path, files) == {"a.py"}
+
+
+def test_a_file_that_a_script_imports_makes_it_multi_process(tmp_path):
+    files = {
+        "a.py": script("import data"),
+        "b.py": script(),
+        "data.py": "import jax\ndef load(xs):\n    return xs[jax.process_index() :: 2]\n",
+    }
+    assert multi_process(tmp_path, files) == {"a.py"}
+
+
+def test_a_module_with_maps_is_multi_process_if_one_of_its_users_is(tmp_path):
+    use = "from shared import mapped\nstep = mapped(abs)"
+    files = {"shared.py": SHARED, "a.py": script(f"{use}\n{PROCESSES}"), "b.py": script()}
+    assert multi_process(tmp_path, files) == {"shared.py", "a.py"}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from shared import mapped\nstep = mapped(abs)",
+        "import shared\nstep = shared.mapped(abs)",
+        "from shared import *\nstep = mapped(abs)",
+    ],
+)
+def test_files_that_share_maps_agree(tmp_path, use):
+    files = {"shared.py": SHARED, "a.py": script(f"{use}\n{PROCESSES}"), "b.py": script(use)}
+    assert multi_process(tmp_path, files) == {"shared.py", "a.py", "b.py"}
+
+
+@pytest.mark.parametrize("use", ["from shared import size", "import shared\nn = shared.size()"])
+def test_a_module_of_which_no_map_is_used_does_not_join_programs(tmp_path, use):
+    mapped = "from shared import mapped\nstep = mapped(abs)"
+    files = {"shared.py": SHARED, "a.py": script(f"{use}\n{PROCESSES}"), "b.py": script(mapped)}
+    assert multi_process(tmp_path, files) == {"a.py"}
+
+
+def test_a_library_that_no_script_uses_may_be_part_of_any_program(tmp_path):
+    files = {"lab/__init__.py": "", "lab/maps.py": SHARED, "a.py": script(PROCESSES)}
+    assert multi_process(tmp_path, files) == {"lab/maps.py", "a.py"}
+
+
+def test_a_script_that_chooses_modules_while_it_runs_may_use_any(tmp_path):
+    chosen = "import importlib\nlib = importlib.import_module(input())"
+    files = {"a.py": script(PROCESSES), "b.py": script(chosen), "c.py": script()}
+    assert multi_process(tmp_path, files) == {"a.py", "b.py"}
+
+
+def test_a_notebook_is_a_program_with_what_it_imports(tmp_path):
+    cell = {"cell_type": "code", "source": f"from shared import mapped\n{PROCESSES}"}
+    cell["source"] = f"import jax\n{cell['source']}\nstep = mapped(abs)"
+    files = {
+        "shared.py": SHARED,
+        "a.ipynb": json.dumps({"cells": [cell]}),
+        "b.py": script(),
+    }
+    assert multi_process(tmp_path, files) == {"shared.py"}
