@@ -80,10 +80,10 @@ def main() -> int:
 
     stage.chapter("The same program, side by side")
     table(rows)
-    say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED[1]} steps, in turns; the loss is")
-    say("  read every 10 steps. compiles: in one run. gathers: reads of x[0] of an array that is")
-    say("  sharded over all devices, which today's JAX does with a collective; pmapx reads one")
-    say("  shard, and so does a program with replicated state.")
+    say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED[1]} steps, in turns;")
+    say("  the loss is read every 10 steps. compiles: in one run. gathers: reads of x[0] of an")
+    say("  array that is sharded over all devices, which today's JAX does with a collective;")
+    say("  pmapx reads one shard, and so does a program with replicated state.")
     say("\n  Pages to open:")
     for page in sorted(stage.folder.glob("*.html")):
         say(f"    {page}")
@@ -93,7 +93,7 @@ def main() -> int:
     if not fine:
         say(bold("\nA step above failed: see its output."))
     else:
-        say("\n  Next: try your own program: pmapx run train.py, then pmapx check and pmapx migrate.")
+        say("\n  Next: try your own program: pmapx run train.py, then pmapx check and migrate.")
     return 0 if fine else 1
 
 
