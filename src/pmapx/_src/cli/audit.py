@@ -186,6 +186,7 @@ def command(
         ctx.exit(1)
     if unknown := _unknown_arguments(request, report):
         click.echo(f"pmapx: no function has an argument {', '.join(unknown)}", err=True)
+        next_step("name an argument as in the report above.", err=True)
         ctx.exit(1)
     if compared is not None:
         click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
@@ -194,13 +195,21 @@ def command(
             click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
             next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
+    if status:
+        next_step("fix the program's error above, and audit it again.", err=True)
+    elif compared is not None:
+        next_step("nothing to do: no figure is worse than the baseline.", err=True)
     elif not quiet:
-        explain = "pmapx explain CODE describes a finding" if report.findings else ""
-        gate = "" if save else "--save baseline.json, then --compare baseline.json in CI"
-        if steps := "; ".join(filter(None, (explain, gate))):
-            next_step(f"{steps}.", err=True)
+        next_step(_after_report(report, save), err=True)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
+
+
+def _after_report(report: AuditReport, save: str | None) -> str:
+    steps = ["pmapx explain CODE describes a finding"] if report.findings else []
+    saved = "" if save else "--save baseline.json, then "
+    steps.append(f"pass {saved}--compare {save or 'baseline.json'} in CI")
+    return f"{'; '.join(steps)}."
 
 
 def _request(

@@ -20,6 +20,7 @@ from pmapx._src.cli._terminal import (
     echo,
     exclude_option,
     fail,
+    next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check, check_text
@@ -167,6 +168,9 @@ def command(
         changed = [file for file in fixed if file.after != file.before]
         for file in changed:
             echo(colored_diff(diff(file)), color)
+        # On standard error: the output is a patch.
+        step = "pass --fix to write these changes." if changed else "nothing to fix this way."
+        next_step(step, color, err=True)
         ctx.exit(1 if changed and not exit_zero else 0)
     if fixed:
         report = check_text(name, fixed[0].after, wanted) if is_read else report
@@ -230,6 +234,7 @@ def _write_baseline(ctx: click.Context, wanted: settings.Settings, report: Repor
         fail(ctx, str(error))
     findings = "finding" + "s" * (len(report.findings) != 1)
     click.echo(f"Wrote {len(report.findings):,} {findings} to {wanted.baseline}.", err=True)
+    next_step("commit it, and pass --baseline in CI: only new findings are reported.", err=True)
     return 0
 
 

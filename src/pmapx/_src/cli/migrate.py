@@ -135,7 +135,7 @@ def command(
     from pmapx._src.source.rewriting.change import diff
 
     if to == "jit" and not ctx.obj:
-        fail(ctx, "--to jit needs a command, which shows what each step computes: "
+        fail(ctx, "--to jit needs a command to run, which shows what each step computes: "
              "--to jit -- python train.py --steps 3")  # fmt: skip
     if to == "jit" and style != "global":
         fail(ctx, "--to jit needs --style global, where batches are global arrays")
@@ -179,8 +179,7 @@ def command(
     echo(_summary(done, is_written, failed), color)
     if page is not None:
         _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
-    if step := _next_step(done, is_written, is_verified, code):
-        next_step(step, color)
+    next_step(_next_step(done, is_written, is_verified, code), color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
@@ -341,8 +340,9 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
+    files = "file" + "s" * (done.read != 1)
     lines.append(
-        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} files, "
+        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} {files}, "
         f"{total[True]} left"
     )
     if done.renamed:
@@ -375,7 +375,7 @@ def _forms(done: Migration) -> list[str]:
 
 
 def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) -> str:
-    """Returns what to do now, if there is something."""
+    """Returns what to do now."""
     if code:
         return "compare the first difference in both versions, or run a command that reaches more."
     if done.changed and not is_written:
@@ -387,7 +387,7 @@ def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) 
     if done.changed:
         command = "pmapx verify --before OLD --after . -- COMMAND"
         return f"compare both versions: {command}.{by_hand}"
-    return by_hand.removeprefix(" Then ")
+    return by_hand.removeprefix(" Then ") or "pmapx check lists what else breaks on today's JAX."
 
 
 def _warn_before_writing(paths: list[str]) -> None:
@@ -401,7 +401,7 @@ def _warn_before_writing(paths: list[str]) -> None:
         else:
             uncommitted += [name for name in names if os.path.basename(name) in status]
     if outside:
-        _warn("not in a git repository, so that the change cannot be undone", outside)
+        _warn("not in a git repository, so the change cannot be undone", outside)
     if uncommitted:
         _warn("uncommitted changes before the rewrite", uncommitted)
 

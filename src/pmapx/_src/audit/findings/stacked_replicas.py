@@ -39,7 +39,8 @@ class StackedReplicas(Finding):
         yield self.remark(
             f"{arrays([leaf.path for leaf in stacked])}: one shard for each of "
             f"{function.device_count} devices, all equal (they {how}); a checkpoint and the host "
-            f"hold {in_bytes(one + copies)} in place of {in_bytes(one)}, a device the same",
+            f"hold {in_bytes(one + copies)} instead of {in_bytes(one)}; the memory per device is "
+            "the same",
             "pass it replicated: in_axes=None and out_axes=None, or P() in the specs of shard_map",
             function,
             size=copies,

@@ -67,7 +67,7 @@ class HandMadeBarrier(Rule):
             ):
                 yield self.finding(
                     module.place(node),
-                    "a psum of constants is waited on: a hand-made barrier",
+                    "a psum of constants is used as a barrier",
                     hint='multihost_utils.sync_global_devices("name"), or pmapx.barrier("name")',
                 )
 

@@ -68,8 +68,8 @@ class MixedDevices(Rule):
         for node, (stacked, single) in found.items():
             yield self.finding(
                 module.place(node),
-                f"a result of pmap, on many devices, meets an array on one device (of line "
-                f"{single.place.line}): JAX refuses the two in one computation",
+                "combines an output of pmap, on several devices, with an array on one device (line "
+                f"{single.place.line}), which JAX rejects",
                 hint="leave the array uncommitted (no device in device_put), or transfer the "
                 "result first: jax.device_put(result, device)",
                 because=stacked.place,

@@ -62,7 +62,7 @@ class ExplicitMesh(Rule):
                 yield self.finding(
                     mesh.place,
                     "this mesh has Explicit axes by default, and the shard_map on line "
-                    f"{used.line}{where} refuses arrays that are not placed on it yet",
+                    f"{used.line}{where} rejects arrays that are not placed on it yet",
                     hint="axis_types=(AxisType.Auto,) for each axis, or jax.sharding.Mesh(...)",
                     fix=with_auto_axes(module, mesh.place),
                     since=(0, 9),

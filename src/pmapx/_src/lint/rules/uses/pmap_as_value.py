@@ -59,7 +59,7 @@ class PmapAsValue(Rule):
                     site.name,
                     f"jax.pmap is {_manner(module, places[site.name])}: what is mapped is decided "
                     "elsewhere",
-                    hint="put a function of your own here and rewrite that once",
+                    hint="use your own function here, and rewrite that once",
                 )
 
 

@@ -54,7 +54,7 @@ class PmapUnderJit(Rule):
             yield self.finding(
                 module.place(node),
                 f"jit of a pmapped function (its pmap is on line {mapped.site.line})",
-                hint="drop the jit: pmap compiles by itself",
+                hint="remove the jit: pmap already compiles the function",
                 fix=_without_jit(module, node),
             )
         for node, call in module.facts.invocations.items():

@@ -78,14 +78,14 @@ def _message(site: Site) -> str:
     if site.kind == "wrapper":
         return (
             f"jax.pmap of {what}, which the caller of this function passes: "
-            "rewrite this wrapper once, its callers stay"
+            "rewrite this wrapper once; its callers do not change"
         )
     if site.kind == "partial":
-        return "a partial of jax.pmap: rewrite it once, what uses it stays"
+        return "a partial of jax.pmap: rewrite it once; its uses do not change"
     if site.kind == "decorator":
         return f"{what} is mapped by the decorator jax.pmap"
     if site.is_called_at_once:
-        return f"jax.pmap of {what} is created in each call, which looks up its program again"
+        return f"jax.pmap of {what} is created in each call, and has to look up its program again"
     return f"jax.pmap of {what}"
 
 

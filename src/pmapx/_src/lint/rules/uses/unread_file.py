@@ -49,7 +49,7 @@ class UnreadFile(Rule):
         if place := module.facts.exhausted.get("statements"):
             yield self.finding(
                 place,
-                f"checked in part: calls lead through more than {STATEMENTS:,} statements, and "
+                f"checked in part: calls lead through more than {STATEMENTS:,} statements; "
                 "those from here on are not followed",
             )
         problems = module.source.problems
