@@ -1,4 +1,4 @@
-"""``pmapx checkpoint``: the device axis of pmap's replicated state, off and on saved files."""
+"""``pmapx checkpoint``: removes the device axis from checkpoints, or adds it."""
 
 from __future__ import annotations
 
