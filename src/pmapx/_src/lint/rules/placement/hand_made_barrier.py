@@ -20,7 +20,7 @@ _WAITS = frozenset(
 
 
 class HandMadeBarrier(Rule):
-    """A ``psum`` of ones is waited on, as a barrier.
+    """A ``psum`` of ones is used as a barrier.
 
     **What.** A pmapped function that only calls ``psum`` is called with constants; the program
     waits for the result, and discards it or only compares it.

@@ -108,7 +108,7 @@ class RemovedNames(Rule):
     has the replacement.
 
     **Why.** The import or the use raises on today's JAX. ``pmapx.install()`` and ``pmapx run``
-    put those back that can have the same meaning.
+    restore those that can have the same meaning.
 
     **Before**
 

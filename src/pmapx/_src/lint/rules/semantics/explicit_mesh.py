@@ -15,7 +15,7 @@ from pmapx._src.source.rewriting import call_edits, import_edits
 
 
 class ExplicitMesh(Rule):
-    """``jax.make_mesh`` without ``axis_types`` feeds a ``shard_map``.
+    """A mesh without ``axis_types`` is used by a ``shard_map``.
 
     **What.** A mesh made by ``jax.make_mesh`` without ``axis_types``, used by a ``shard_map`` with
     ``in_specs``. PMX564 reports the others.
