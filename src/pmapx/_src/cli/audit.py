@@ -53,7 +53,7 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     "--scaling",
     metavar="T,T,...",
     shell_complete=_topologies,
-    help="Also compile for each of these, such as v5e:8,64,256, and show what grows.",
+    help="Also compile for each of these topologies, such as v5e:8,64,256, and show what grows.",
 )
 @click.option(
     "--fixed",
@@ -65,12 +65,12 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     "--scale",
     multiple=True,
     metavar="ARG=DIM",
-    help="An argument that grows with the devices, in dimension DIM.",
+    help="An argument whose dimension DIM grows with the number of devices.",
 )
 @click.option(
     "--build",
     metavar="MODULE:FUNCTION",
-    help="Audit what FUNCTION(devices) returns, a function and its arguments; no PROGRAM is run.",
+    help="Audit the function and arguments that FUNCTION(devices) returns; no PROGRAM is run.",
 )
 @click.option(
     "--what-if",
@@ -100,7 +100,7 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     type=click.Choice(["text", "github"]),
     default="text",
     show_default=True,
-    help="Also print findings as annotations of GitHub, on standard output.",
+    help="github also prints findings as GitHub annotations, on standard output.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
@@ -130,7 +130,7 @@ def command(
     Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit are analyzed at the
     first call of each signature; calls, transferred inputs and x[0] are counted during the run. The
     program keeps its output and exit status. The report is printed to standard error when it ends,
-    also if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
+    even if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
     if compiles, collectives, bytes sent, memory or transferred inputs grew since the baseline.
 
     \b

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     "--baseline",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Leave out the findings that FILE has.",
+    help="Do not report the findings that are in FILE.",
 )
 @click.option(
     "--write-baseline", is_flag=True, help="Write all findings to the baseline, and report none."
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     help="Read the source from standard input, and report it as the file NAME. With --fix, the "
     "fixed source goes to standard output.",
 )
-@click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the report to a file.")
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; automatic by default."
 )

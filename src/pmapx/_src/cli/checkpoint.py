@@ -109,7 +109,7 @@ def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options:
 def stack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options: Any) -> None:
     """Write OLD to NEW with N copies of every array along a leading device axis.
 
-    Python's and numpy's scalars stay as they are.
+    Scalars of Python and NumPy stay as they are.
 
     \b
     Examples:

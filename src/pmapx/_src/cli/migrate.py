@@ -50,16 +50,16 @@ _LISTED = 20
     type=click.Choice(["shard_map", "jit", "pmapx"]),
     default="shard_map",
     show_default=True,
-    help="shard_map writes plain JAX; jit too, without shard_map and collectives for each step "
-    "that COMMAND shows to be one of the global batch; pmapx is the smaller step: the same code "
-    "with pmapx's functions.",
+    help="shard_map and jit write plain JAX; jit drops shard_map and collectives from each step "
+    "that a run of COMMAND proves to be a function of the global batch. pmapx is the smallest "
+    "change: the same code with pmapx's functions.",
 )
 @click.option(
     "--mesh",
     type=click.Choice(["auto", "explicit"]),
     default="auto",
     show_default=True,
-    help="With --to jit: the type of the mesh's axes; explicit if JAX accepts all steps so.",
+    help="With --to jit: the type of the mesh's axes; explicit only if JAX accepts all steps.",
 )
 @click.option(
     "--style",
@@ -68,7 +68,7 @@ _LISTED = 20
     show_default=True,
     help="global drops the leading device axis from values that are proven equal on all devices, "
     "by their source or a run of COMMAND, and merges batches into global ones. replicated does "
-    "the first alone. stacked keeps all shapes.",
+    "only the first. stacked keeps all shapes.",
 )
 @click.option(
     "--replicated",
