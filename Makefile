@@ -43,7 +43,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Options: PYTHON=python3.13  JAX="jax==0.8.0"  VENV=directory  ARGS="for the command"'
 
-demo: $(READY) ## One program of the old pmap: run, checked, migrated, verified and audited, in three minutes
+demo: $(READY) ## Run, check, migrate, verify and audit one legacy program, in about four minutes
 	@$(RUN) examples/demo/story.py $(ARGS)
 
 test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones

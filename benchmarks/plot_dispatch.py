@@ -41,9 +41,9 @@ def plot(cells: list[dict[str, Any]], path: pathlib.Path) -> None:
     )
     for devices, panel in zip(counts, panels, strict=True):
         rows = [c for c in cells if c["devices"] == devices and c["case"] == "placed"]
-        for name, (colour, marker, label) in STYLES.items():
+        for name, (color, marker, label) in STYLES.items():
             leaves, us = [c["leaves"] for c in rows], [c["us"][name] for c in rows]
-            panel.loglog(leaves, us, color=colour, marker=marker, markersize=4, label=label)
+            panel.loglog(leaves, us, color=color, marker=marker, markersize=4, label=label)
         panel.set_title(f"{devices} device{'s' if devices > 1 else ''}")
         panel.set_xlabel("leaves")
         panel.minorticks_off()

@@ -1,13 +1,12 @@
 """A training step of a small transformer, compiled ahead of time for 8 to 4,096 chips.
 
-original   pmap over a state with a leading device axis, as pmap codebases have it; to read it,
-           x[0] of each leaf is taken, which is a program of its own (indexed).
-migrated   shard_map over a state that is replicated, P(), as `pmapx migrate --style replicated`
-           writes it; the state outside is the state.
-fsdp       shard_map over a state that is sharded over all chips: each layer is gathered where it is
-           used, and its gradient scattered.
+original   pmap over a state with a leading device axis, as in pmap codebases; reading it takes x[0]
+           of each leaf, which is a program of its own (indexed).
+migrated   shard_map over a replicated state, P(), as `pmapx migrate --style replicated` writes it.
+fsdp       shard_map over a state that is sharded over all chips: each layer is all-gathered where
+           it is used, and its gradient reduce-scattered.
 
-Nothing runs: each program is compiled for the topology and read. Bytes are those of one chip.
+Nothing runs: each program is compiled for the topology and analyzed. Bytes are per chip.
 """
 
 import datetime
@@ -47,7 +46,7 @@ def main() -> int:
     options = parser.parse_args()
     points: dict[str, list[Point]] = {style: [] for style in STYLES}
     if options.styles:
-        known = json.loads(options.json.read_text())
+        known = json.loads(options.json.read_text())["points"]
         points |= {s: [Point(**p) for p in known[s]] for s in STYLES if s not in options.styles}
     for count in sorted(options.counts):
         topology = topology_of(count, options.family)
@@ -63,8 +62,12 @@ def main() -> int:
 
 
 def write(points: dict[str, list[Point]], path: Path) -> None:
-    plain = {style: [vars(point) for point in found] for style, found in points.items()}
-    path.write_text(json.dumps(plain, indent=1) + "\n")
+    figures = {
+        "machine": described_compiler(),
+        "date": f"{datetime.date.today()}",
+        "points": {style: [vars(point) for point in found] for style, found in points.items()},
+    }
+    path.write_text(json.dumps(figures, indent=1) + "\n")
     path.with_suffix(".md").write_text("\n".join(table(points)) + "\n")
 
 
@@ -94,14 +97,17 @@ def table(points: dict[str, list[Point]]) -> list[str]:
 
 
 def described() -> str:
+    return (
+        f"{described_compiler()}, {datetime.date.today():%d %B %Y}; {parameter_count():,} "
+        f"parameters in float32 with Adam, {BATCH} sequences of {LENGTH} tokens per chip."
+    )
+
+
+def described_compiler() -> str:
     from importlib.metadata import packages_distributions, version
 
-    compiler = f"libtpu {version('libtpu')}, " if "libtpu" in packages_distributions() else ""
-    return (
-        f"pmapx {pmapx.__version__}, JAX {jax.__version__}, {compiler}"
-        f"{datetime.date.today():%d %B %Y}; {parameter_count():,} parameters in float32 with Adam, "
-        f"{BATCH} sequences of {LENGTH} a chip."
-    )
+    compiler = f", libtpu {version('libtpu')}" if "libtpu" in packages_distributions() else ""
+    return f"pmapx {pmapx.__version__}, JAX {jax.__version__}{compiler}"
 
 
 def weights() -> Any:

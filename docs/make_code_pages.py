@@ -83,12 +83,24 @@ def error(code: str) -> Section:
     """What an error's docstring says, and what catches it."""
     text = errors.explain(code)
     summary = inspect.cleandoc(errors.CODES[code].__doc__ or "").partition("\n")[0]
-    bases = " or ".join(f"`{base.__name__}`" for base in errors.CODES[code].__bases__)
+    bases = " or ".join(f"`{base.__name__}`" for base in public_bases(errors.CODES[code]))
     return Section(code, summary, f"{text.strip()}\n\nCaught as {bases}.")
 
 
+def public_bases(error: type) -> list[type]:
+    """Returns the classes that an error derives from, those of private classes in their place.
+
+    >>> [base.__name__ for base in public_bases(errors.ReshardRefused)]
+    ['PmapxError', 'ValueError']
+    """
+    found = []
+    for base in error.__bases__:
+        found += public_bases(base) if base.__name__.startswith("_") else [base]
+    return found
+
+
 def page(title: str, introduction: str, sections: list[Section]) -> str:
-    """Writes a table of all codes, then one section a code."""
+    """Writes a table of all codes, then one section per code."""
     rows = [f"| [{each.code}](#{each.code.lower()}) | {each.summary} |" for each in sections]
     table = "\n".join(["| code | |", "|---|---|", *rows])
     whole = "\n\n".join([title, introduction, table, *map(written, sections)]) + "\n"

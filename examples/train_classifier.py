@@ -173,9 +173,9 @@ jax.monitoring.register_event_duration_secs_listener(Compiles.listen)
 def synthetic_batches(seed: int, devices: int, rows: int, count: int) -> list[Batch]:
     """Each class is three clusters: learnable, and not by a linear model."""
     rng = np.random.default_rng(seed + 1)
-    centres = rng.normal(size=(CLASSES * 3, FEATURES))
-    cluster = rng.integers(len(centres), size=(count, devices, rows))
-    x = (centres[cluster] + 0.6 * rng.normal(size=(*cluster.shape, FEATURES))).astype(np.float32)
+    centers = rng.normal(size=(CLASSES * 3, FEATURES))
+    cluster = rng.integers(len(centers), size=(count, devices, rows))
+    x = (centers[cluster] + 0.6 * rng.normal(size=(*cluster.shape, FEATURES))).astype(np.float32)
     y = (cluster % CLASSES).astype(np.int32)
     return list(zip(x, y, strict=True))
 

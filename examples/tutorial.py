@@ -97,12 +97,12 @@ def collectives() -> None:
 def beside_vmap() -> None:
     """vmap vectorizes on one device. pmap uses one device per index. They compose."""
 
-    def centred(x: jax.Array) -> jax.Array:
+    def centered(x: jax.Array) -> jax.Array:
         return x - lax.pmean(x, ("rows", "columns"))
 
     x = np.arange(N * 5, dtype=np.float32).reshape(N, 5)
-    on_one = jax.vmap(jax.vmap(centred, axis_name="columns"), axis_name="rows")(x)
-    on_all = pmap(jax.vmap(centred, axis_name="columns"), axis_name="rows")(x)
+    on_one = jax.vmap(jax.vmap(centered, axis_name="columns"), axis_name="rows")(x)
+    on_all = pmap(jax.vmap(centered, axis_name="columns"), axis_name="rows")(x)
     assert np.allclose(on_one, on_all)
     print(f"beside vmap: the same numbers, on {len(on_all.devices())} device(s) instead of 1")
 

@@ -1,7 +1,7 @@
-"""Runs a program on today's JAX and counts what JAX compiles: `counted.py RESULT WAY PROGRAM ARGS`.
+"""Runs a program and counts what JAX compiles: `counted.py RESULT WAY PROGRAM ARGS`.
 
-WAY is `plain`, `pmapx` (installed, as `pmapx run` does) or `stand-in`: JAX's own pmap, with the
-removed function put back in the way that JAX's migration guide shows.
+WAY is `plain`, `pmapx` (installed, as with `pmapx run`) or `stand-in`: `jax.pmap`, with the
+removed function restored as in JAX's migration guide.
 """
 
 import json
@@ -36,9 +36,9 @@ def main() -> None:
 
 
 def stand_in(tree: object, devices: list[jax.Device]) -> object:
-    """All copies stacked on one device, and from there to their own."""
-    rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
-    return jax.tree.map(lambda x: jax.device_put(jnp.stack([x] * len(devices)), rows), tree)
+    """Stacks all copies on one device, then shards them."""
+    sharding = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+    return jax.tree.map(lambda x: jax.device_put(jnp.stack([x] * len(devices)), sharding), tree)
 
 
 if __name__ == "__main__":

@@ -99,12 +99,12 @@ def quote(text: str, keep: int = 12) -> None:
 
 
 def bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if is_coloured() else text
+    return f"\x1b[1m{text}\x1b[0m" if is_colored() else text
 
 
 def dim(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if is_coloured() else text
+    return f"\x1b[2m{text}\x1b[0m" if is_colored() else text
 
 
-def is_coloured() -> bool:
+def is_colored() -> bool:
     return IS_TERMINAL and not os.environ.get("NO_COLOR")

@@ -1,7 +1,7 @@
-"""A training program as they were written for the old pmap.
+"""A typical training program for the original pmap.
 
-The train state is stacked, one copy a device; a step is mapped over it; metrics and the checkpoint
-are read with `x[0]`. It ran for years. With JAX 0.10 it ends at `jax.device_put_replicated`.
+The train state has a leading device axis, batches are split over the devices, and metrics and the
+checkpoint are read with `x[0]`. With JAX 0.10 it fails at `jax.device_put_replicated`.
 """
 
 import argparse
@@ -55,12 +55,17 @@ def eval_step(state, batch):
 p_eval_step = jax.pmap(eval_step, axis_name="batch")
 
 
-def batches(seed, devices, rows):
+def shard(batch):
+    n = jax.local_device_count()
+    return jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), batch)
+
+
+def batches(seed, size):
     random = np.random.RandomState(seed)
-    centres = random.randn(3 * CLASSES, FEATURES)
+    centers = random.randn(3 * CLASSES, FEATURES)
     while True:
-        cluster = random.randint(len(centres), size=(devices, rows))
-        x = centres[cluster] + 1.5 * random.randn(devices, rows, FEATURES)
+        cluster = random.randint(len(centers), size=size)
+        x = centers[cluster] + 1.5 * random.randn(size, FEATURES)
         yield {"x": x.astype(np.float32), "y": (cluster % CLASSES).astype(np.int32)}
 
 
@@ -68,17 +73,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--log_every", type=int, default=10)
-    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--checkpoint", default="")
     args = parser.parse_args()
 
-    devices = jax.local_devices()
-    state = jax.device_put_replicated(init_state(0), devices)
-    data = batches(1, len(devices), args.rows)
+    state = jax.device_put_replicated(init_state(0), jax.local_devices())
+    data = batches(1, args.batch_size)
 
     started = 0.0
     for step in range(args.steps):
-        state, metrics = train_step(state, next(data))
+        state, metrics = train_step(state, shard(next(data)))
         if step % args.log_every == 0:
             print("step %4d  loss %.4f" % (step, float(metrics["loss"][0])))
         if step == 4:
@@ -87,7 +91,7 @@ def main():
     seconds = time.time() - started
 
     held_out = next(data)
-    correct = p_eval_step(state, held_out)[0]
+    correct = p_eval_step(state, shard(held_out))[0]
     print("accuracy %.1f %%" % (100 * float(correct) / held_out["y"].size))
     if args.checkpoint:
         params = jax.tree.map(lambda x: np.asarray(x[0]), state["params"])

@@ -1,7 +1,7 @@
-"""pmap for today's JAX, and the road from it to ``shard_map``.
+"""pmap for today's JAX, and the migration from it to ``jit`` and ``shard_map``.
 
-The names below are the public API. They are implemented in ``pmapx._src`` and imported with their
-first use, so that tools that need no JAX start at once.
+The names below are the public API. They are implemented in ``pmapx._src`` and imported at their
+first use, so that tools that do not need JAX start quickly.
 """
 
 import importlib

@@ -542,9 +542,7 @@ def test_stacked_state_costs_the_host_and_not_the_device():
     report = pmapx.audit(pmapx.pmap(lambda w, x: w - lax.pmean(x, "i"), "i"), state, ROWS)
 
     (remark,) = report.findings
-    assert "a checkpoint and the host hold 128 B in place of 16 B, a device the same" in (
-        remark.message
-    )
+    assert "a checkpoint and the host hold 128 B instead of 16 B" in remark.message
 
 
 def test_findings_are_grouped_and_the_largest_come_first():

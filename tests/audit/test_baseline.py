@@ -105,7 +105,7 @@ def test_a_function_that_is_gone_is_worse_and_a_new_one_is_not():
 def test_a_file_that_is_no_baseline_is_refused(tmp_path):
     path = tmp_path / "other.json"
     path.write_text('{"functions": 1, "format": 1}')
-    with pytest.raises(ValueError, match=r"other.json is no report of pmapx audit"):
+    with pytest.raises(ValueError, match=r"other.json is not a report of pmapx audit"):
         baseline.read(path)
 
 

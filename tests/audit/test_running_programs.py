@@ -205,6 +205,16 @@ def test_a_program_that_is_killed_leaves_it_too(tmp_path):
     assert [each.name for each in report.functions] == ["step"]
 
 
+def test_a_traceback_of_an_audited_program_has_no_frame_of_pmapx(tmp_path):
+    code = "import jax\n\ndef body(x):\n    raise RuntimeError('in the body')\n\n"
+    done, _ = audit(tmp_path, code + "jax.pmap(body)(jax.numpy.ones(2))\n")
+
+    assert done.returncode == 1
+    assert "in body" in done.stderr
+    assert str(Path(pmapx.__file__).parent) not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Next: fix the program's error")
+
+
 def test_a_program_without_anything_to_audit_exits_with_1(tmp_path):
     done, report = audit(tmp_path, "import jax\nprint(jax.device_count())\n")
 

@@ -34,13 +34,13 @@ def test_a_name_is_read(written, expected):
     ("written", "problem", "valid"),
     [
         ("v5e", "family:shape", "v5e:16x16"),
-        ("v9:2x2", "v9 is no kind of device", "v5p:8x8x16"),
+        ("v9:2x2", "v9 is not a known device family", "v5p:8x8x16"),
         ("v5e:4x4x4", "2 dimensions", "v5e:8x8"),
         ("v4:8x8", "3 dimensions", "v4:8x8x8"),
         ("v5e:32x32", "at most 256 chips", "v5e:16x16"),
         ("v5e:0x4", "it has no devices", "v5e:2x4"),
-        ("cpu:2x2", "only counted", "cpu:64"),
-        ("gpu:2x2x2", "by machine", "cpu:64"),
+        ("cpu:2x2", "have no shape", "cpu:64"),
+        ("gpu:2x2x2", "GPUs per host", "cpu:64"),
         (64, "family:shape", "cpu:64"),
     ],
 )
@@ -137,7 +137,7 @@ def test_several_slices_are_told_apart():
 
 @needs_libtpu
 def test_a_shape_that_libtpu_refuses_is_answered_with_valid_ones():
-    with pytest.raises(errors.UnknownTopology, match="libtpu said") as raised:
+    with pytest.raises(errors.UnknownTopology, match="libtpu reports") as raised:
         topology.devices_of("v5e:3x5")
     assert "v5e:4x4" in str(raised.value)
 

@@ -35,7 +35,7 @@ def test_a_clean_tree_exits_with_0(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     result = run(tmp_path)
     assert result.exit_code == 0
-    assert result.stdout == "Nothing found in 1 file.\n"
+    assert result.stdout.startswith("Nothing found in 1 file.\nNext: ")
 
 
 def test_findings_exit_with_1_and_show_the_line_with_a_caret(program):

@@ -73,7 +73,7 @@ def test_helpers_are_for_forms_that_add_functions(program):
 def test_write_changes_the_file_once(program):
     result = migrate(program, "--write")
     assert (result.exit_code, "@@" in result.stdout) == (0, False)
-    assert "1 rewritten in 1 of 1 files, 0 left" in result.stdout
+    assert "1 rewritten in 1 of 1 file, 0 left" in result.stdout
     written = program.read_text()
     assert written.endswith(CHANGED)
     again = migrate(program, "--write", "--diff")
@@ -95,7 +95,7 @@ def test_what_is_left_is_listed_with_its_reason(program):
     result = migrate(program, "--write")
     assert result.exit_code == 1
     assert f"{program}:3:8: left: jax.pmap (call): its axis_name is no string" in result.stdout
-    assert "1 rewritten in 1 of 1 files, 1 left" in result.stdout
+    assert "1 rewritten in 1 of 1 file, 1 left" in result.stdout
 
 
 def test_a_file_that_does_not_parse_is_one_line_and_stays(program):
@@ -178,8 +178,7 @@ def test_outside_of_git_the_change_is_said_to_be_final_before_it_is_written(prog
     assert migrate(program).stderr == ""
     said = migrate(program, "--write").stderr
     assert said == (
-        "pmapx: warning: not in a git repository, so that the change cannot be undone:\n"
-        f"  {program}\n"
+        f"pmapx: warning: not in a git repository, so the change cannot be undone:\n  {program}\n"
     )
     assert program.read_text() != PROGRAM
 

@@ -54,7 +54,9 @@ def test_a_migration_is_verified_and_then_written(program, tmp_path):
     page = tmp_path / "page.html"
     result = migrate("--write", "--report", page)
     assert "train.py:5  step      verified        3  equal to the bit" in result.stdout
-    assert "train.py:6  abs       unverified      -  it was made and never called" in result.stdout
+    assert (
+        "train.py:6  abs       unverified      -  it was created, but never called" in result.stdout
+    )
     assert "1 verified, 0 different, 1 unverified" in result.stdout
     assert (result.exit_code, "jax.pmap(" in program.read_text()) == (0, False)
     assert "equal to the bit" in page.read_text()

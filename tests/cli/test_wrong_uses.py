@@ -141,7 +141,7 @@ WRONG = {
         ("--topology pod -- python x.py", "a topology is written as family:shape"),
         ("--topology v5e -- python x.py", "a topology is written as family:shape"),
         ("--topology v5e:0x0 -- python x.py", "it has no devices"),
-        ("--topology v9z:2x2 -- python x.py", "v9z is no kind of device known here"),
+        ("--topology v9z:2x2 -- python x.py", "v9z is not a known device family"),
         ("--topology", "Option '--topology' requires an argument"),
     ],
 }

@@ -14,7 +14,7 @@ NEW_PMAP, SHARD_MAP = "migration.md", "shard-map.md"
 # Section of JAX's guide: our page and heading, and words that its text must not lose.
 SECTIONS = {
     "What's going on?": (NEW_PMAP, "The new jax.pmap", "`jax.jit` of `jax.shard_map`"),
-    "Help! Fix me now!": (NEW_PMAP, "It has to run now", "jax_pmap_shmap_merge"),
+    "Help! Fix me now!": (NEW_PMAP, "Make it run now", "jax_pmap_shmap_merge"),
     "How can I fix my code for the new jax.pmap?": (NEW_PMAP, "Errors", ""),
     "Received incompatible devices": (NEW_PMAP, "Received incompatible devices", "device_put"),
     "The context mesh should match the mesh passed to shard_map": (
@@ -30,7 +30,7 @@ SECTIONS = {
     "Use static indices": (
         NEW_PMAP,
         "CopyArrays only supports destination device list of the same size",
-        "count with `range`",
+        "use `range`",
     ),
     "Using jax.stages.Lowered": (
         NEW_PMAP,
@@ -106,7 +106,7 @@ CORRECTED = {
     "H2: make_mesh is Explicit": (SHARD_MAP, "Three traps", "AxisType.Auto"),
     "H3: a mesh of processes": (SHARD_MAP, "Three traps", "jax.process_count()"),
     "H3: the reshape": (SHARD_MAP, "Stitching", "make_array_from_process_local_data"),
-    "H4: the flag is gone": (NEW_PMAP, "It has to run now", "JAX 0.10 removed it"),
+    "H4: the flag is gone": (NEW_PMAP, "Make it run now", "JAX 0.10 removed it"),
     "H5: the round trip": (NEW_PMAP, "Host-local to global arrays and back", "It is not"),
 }
 

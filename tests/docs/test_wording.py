@@ -53,6 +53,8 @@ WORDS = {
     r"\bis no (?:Python|finding|string)\b": "is not a",
     r"\bunless told\b": "by default",
     r"\bfor ever\b": "forever",
+    r"\bits kin\b": "related functions, or their names",
+    r"\bis waited on\b": "waits for",
 }
 
 

@@ -108,7 +108,9 @@ def test_a_process_that_dies_is_named_and_nothing_is_compared(tmp_path, rewritte
     found = verified(tmp_path)
 
     (line,) = found.differences
-    assert line.startswith("process 1 of 2 failed first, with signal SIGKILL, on the version after")
+    assert line.startswith(
+        "process 1 of 2 failed first, with signal SIGKILL, on the migrated version"
+    )
     assert line.endswith("; nothing was compared")
     assert {(site.state, site.detail) for site in found.sites} == {
         ("unverified", "nothing was compared")
@@ -125,7 +127,7 @@ def test_a_process_that_hangs_is_named_and_none_is_left(tmp_path, rewritten):
     found = verified(tmp_path, timeout=60)
 
     (line,) = found.differences
-    assert line.startswith("process 1 of 2 did not end on the version after within 6")
+    assert line.startswith("process 1 of 2 did not end on the migrated version within 6")
     assert line.endswith("; nothing was compared")
     assert not any(site.calls for site in found.sites)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
@@ -155,7 +157,7 @@ def told(before, after):
 def test_a_process_without_a_record_is_an_error():
     whole = of_processes((0, 1, True), (1, 1, True))
     assert told(of_processes((0, 1, True)), whole) == (
-        ["process 1 of 2 left no record on the version before"],
+        ["process 1 of 2 left no record on the original version"],
         {"nothing was compared"},
     )
 
@@ -165,14 +167,14 @@ def test_only_the_process_that_has_not_ended_is_named():
     hung = of_processes((0, 1, True), (1, 1, False), status=None)
     assert told(whole, hung) == (
         [
-            "process 1 of 2 did not end on the version after within 9 s; before, it took 9 s; "
+            "process 1 of 2 did not end on the migrated version within 9 s; before, it took 9 s; "
             "nothing was compared"
         ],
         {"nothing was compared"},
     )
     ((line,), _) = told(hung, whole)
     assert line == (
-        "process 1 of 2 did not end on the version before within 9 s; nothing was compared"
+        "process 1 of 2 did not end on the original version within 9 s; nothing was compared"
     )
 
 
@@ -180,7 +182,7 @@ def test_a_process_that_fails_before_the_migration_is_an_error():
     whole = of_processes((0, 1, True), (1, 1, True))
     dead = of_processes((0, 1, False), status=3, failed_first=(1, "exit status 3"))
     assert told(dead, whole)[0] == [
-        "process 1 of 2 failed first, with exit status 3, on the version before; nothing was "
+        "process 1 of 2 failed first, with exit status 3, on the original version; nothing was "
         "compared"
     ]
 
@@ -189,7 +191,7 @@ def test_two_programs_of_several_processes_are_not_mixed_up():
     twice = of_processes((0, 1, True), (1, 1, True), (0, 2, True), (1, 2, True))
     (line,) = processes.problems(twice, of_processes((0, 1, True), (1, 1, True)))
     assert line.startswith(
-        "2 processes call mapped functions as process 0 of 2 on the version before"
+        "2 processes call mapped functions as process 0 of 2 on the original version"
     )
 
 

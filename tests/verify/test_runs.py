@@ -32,20 +32,24 @@ def verified(tmp_path):
 
 def test_a_command_without_jax_is_an_error(verified):
     found = verified("print()", "print()")
-    assert found.errors == ("the command never imports JAX: give the one that runs the program",)
+    assert found.errors == (
+        "the command never imports JAX: pass the command that runs the program",
+    )
     assert found.exit_code() == 2
 
 
 def test_a_command_that_fails_after_the_change_is_a_difference(verified):
     found = verified("print()", "raise SystemExit('it broke')")
-    assert found.differences == ("the command fails on the version after, exit status 1: it broke",)
+    assert found.differences == (
+        "the command fails on the migrated version, exit status 1: it broke",
+    )
     assert found.exit_code() == 1
     assert found.output == "it broke"
 
 
 def test_a_command_that_fails_before_the_change_is_an_error(verified):
     found = verified("raise SystemExit(3)", "print()")
-    assert found.errors == ("the command fails on the version before, exit status 3",)
+    assert found.errors == ("the command fails on the original version, exit status 3",)
     assert found.exit_code() == 2
 
 
@@ -58,7 +62,7 @@ def test_a_command_that_fails_on_both_is_an_error(verified):
 
 def test_a_signal_is_told(verified):
     found = verified("print()", "import os; os.kill(os.getpid(), 9)")
-    assert found.differences == ("the command fails on the version after, signal 9",)
+    assert found.differences == ("the command fails on the migrated version, signal 9",)
 
 
 def test_a_command_that_hangs_is_stopped_with_what_it_started(verified, tmp_path):
@@ -70,7 +74,7 @@ def test_a_command_that_hangs_is_stopped_with_what_it_started(verified, tmp_path
     )
     found = verified("print()", hanging, timeout=2)
     (difference,) = found.differences
-    assert difference.startswith("the command did not end on the version after within 2 s")
+    assert difference.startswith("the command did not end on the migrated version within 2 s")
     assert found.exit_code() == 1
     with pytest.raises(ProcessLookupError):
         _wait_for_end(int((tmp_path / "pid").read_text()))
@@ -134,7 +138,7 @@ def ran(*, calls=(1,), strangers=(), status=0):
 def test_maps_in_processes_that_do_not_know_of_each_other_are_not_compared():
     (error,) = _errors(ran(calls=(1, 2)), ran())
     assert error == (
-        "2 separate processes call mapped functions on the version before: start them with "
+        "2 separate processes call mapped functions on the original version: start them with "
         "pmapx run -n"
     )
 
@@ -145,7 +149,7 @@ def test_processes_that_call_no_map_do_not_count():
 
 def test_a_run_that_imports_the_other_version_is_an_error():
     (error,) = _errors(ran(), ran(strangers=["/old/lab/model.py"]))
-    assert error.startswith("the version after imported /old/lab/model.py")
+    assert error.startswith("the migrated version imported /old/lab/model.py")
     assert "PYTHONPATH=src" in error
 
 

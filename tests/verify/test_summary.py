@@ -46,7 +46,7 @@ def test_a_map_inside_what_is_not_watched_is_unverified(summed):
 
     site = summed(program, program)["double"]
     assert site.state == "unverified"
-    assert site.detail.startswith("called only while JAX traced a function around it")
+    assert site.detail.startswith("called only inside a traced function")
 
 
 def test_a_map_that_is_gone_is_different(summed):

@@ -1,1 +1,1 @@
-"""The implementation, in rooms by concern; what is public is named in ``pmapx/__init__.py``."""
+"""The implementation, one package per concern; ``pmapx/__init__.py`` lists the public names."""

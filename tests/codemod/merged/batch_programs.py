@@ -256,7 +256,7 @@ STAYS = {
     "a result that may be one number a device": (
         "f = jax.pmap(lambda x: {'x': x, 'loss': x.sum()})\n"
         "out = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:]), f(batch['x'][None]))",
-        "it may be one number a device",
+        "it may be one number per device",
     ),
     "a function that is passed on": (
         "import other\ndef split(x):\n    return x.reshape((n, -1))\n"

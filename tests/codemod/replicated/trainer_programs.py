@@ -435,7 +435,7 @@ for batch in ROWS:
 RESULT = first(state), float(loss[0])
 STATE = state
 """,
-        "a wrapper that gives in_axes itself",
+        "a wrapper that sets in_axes itself",
     ),
     "a_wrapper_that_looks_at_its_options": (
         """
@@ -449,7 +449,7 @@ for batch in ROWS:
 RESULT = first(state), float(loss[0])
 STATE = state
 """,
-        "does not hand its options to pmap as they are",
+        "does not pass its options on unchanged",
     ),
     "a_keyword_that_would_be_donated": (
         """

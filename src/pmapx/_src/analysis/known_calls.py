@@ -1,4 +1,4 @@
-"""What calls of known outside functions give: of JAX, Flax, functools and a few more."""
+"""The results of calls of known library functions: of JAX, Flax, functools and a few more."""
 
 from __future__ import annotations
 

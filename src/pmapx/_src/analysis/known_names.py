@@ -1,4 +1,4 @@
-"""The outside functions whose meaning is known, by every name that they go or went by."""
+"""The library functions whose meaning is known, by all their current and former names."""
 
 from __future__ import annotations
 

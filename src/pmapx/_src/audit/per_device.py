@@ -35,7 +35,7 @@ def of_pmap(programs: ProgramBuilder, signature: Signature) -> PerDevice | str:
     """Returns the body of a pmapped function, or why there is none."""
     levels = programs.resolve(signature).levels
     if len(levels) != 1 or programs.options.oversubscribe:
-        return "it is a pmap of a pmap, or runs several elements on a device"
+        return "it is a pmap of a pmap, or runs several indices on each device"
     call = programs.body(signature).call
     axis = levels[0].mesh_axis if levels[0].name is None else levels[0].name
     return PerDevice(

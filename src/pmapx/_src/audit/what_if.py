@@ -58,7 +58,7 @@ def fsdp(step: Subject, leaves: Sequence[Leaf]) -> WhatIf:
         return WhatIf(reason=" ".join(str(error).partition("\n  code:")[0].split()))
     except Exception as error:  # JAX refuses some shardings, as of contractions over Explicit axes.
         first = (str(error).splitlines() or [""])[0]
-        return WhatIf(reason=f"it cannot be compiled so: {type(error).__name__}: {first}")
+        return WhatIf(reason=f"it cannot be compiled this way: {type(error).__name__}: {first}")
 
 
 def sharded_spec(

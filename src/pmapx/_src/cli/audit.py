@@ -53,7 +53,7 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     "--scaling",
     metavar="T,T,...",
     shell_complete=_topologies,
-    help="Also compile for each of these, such as v5e:8,64,256, and show what grows.",
+    help="Also compile for each of these topologies, such as v5e:8,64,256, and show what grows.",
 )
 @click.option(
     "--fixed",
@@ -65,12 +65,12 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     "--scale",
     multiple=True,
     metavar="ARG=DIM",
-    help="An argument that grows with the devices, in dimension DIM.",
+    help="An argument whose dimension DIM grows with the number of devices.",
 )
 @click.option(
     "--build",
     metavar="MODULE:FUNCTION",
-    help="Audit what FUNCTION(devices) returns, a function and its arguments; no PROGRAM is run.",
+    help="Audit the function and arguments that FUNCTION(devices) returns; no PROGRAM is run.",
 )
 @click.option(
     "--what-if",
@@ -100,7 +100,7 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     type=click.Choice(["text", "github"]),
     default="text",
     show_default=True,
-    help="Also print findings as annotations of GitHub, on standard output.",
+    help="github also prints findings as GitHub annotations, on standard output.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for python -m.")
@@ -130,7 +130,7 @@ def command(
     Functions made by pmap (in legacy mode, as with pmapx run) or by jax.jit are analyzed at the
     first call of each signature; calls, transferred inputs and x[0] are counted during the run. The
     program keeps its output and exit status. The report is printed to standard error when it ends,
-    also if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
+    even if it crashes or is interrupted with Ctrl-C. Exits with 1 if there was nothing to audit, or
     if compiles, collectives, bytes sent, memory or transferred inputs grew since the baseline.
 
     \b
@@ -186,6 +186,7 @@ def command(
         ctx.exit(1)
     if unknown := _unknown_arguments(request, report):
         click.echo(f"pmapx: no function has an argument {', '.join(unknown)}", err=True)
+        next_step("name an argument as in the report above.", err=True)
         ctx.exit(1)
     if compared is not None:
         click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
@@ -194,13 +195,21 @@ def command(
             click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
             next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
+    if status:
+        next_step("fix the program's error above, and audit it again.", err=True)
+    elif compared is not None:
+        next_step("nothing to do: no figure is worse than the baseline.", err=True)
     elif not quiet:
-        explain = "pmapx explain CODE describes a finding" if report.findings else ""
-        gate = "" if save else "--save baseline.json, then --compare baseline.json in CI"
-        if steps := "; ".join(filter(None, (explain, gate))):
-            next_step(f"{steps}.", err=True)
+        next_step(_after_report(report, save), err=True)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
+
+
+def _after_report(report: AuditReport, save: str | None) -> str:
+    steps = ["pmapx explain CODE describes a finding"] if report.findings else []
+    saved = "" if save else "--save baseline.json, then "
+    steps.append(f"pass {saved}--compare {save or 'baseline.json'} in CI")
+    return f"{'; '.join(steps)}."
 
 
 def _request(

@@ -20,6 +20,7 @@ from pmapx._src.cli._terminal import (
     echo,
     exclude_option,
     fail,
+    next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check, check_text
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     "--baseline",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Leave out the findings that FILE has.",
+    help="Do not report the findings that are in FILE.",
 )
 @click.option(
     "--write-baseline", is_flag=True, help="Write all findings to the baseline, and report none."
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     help="Read the source from standard input, and report it as the file NAME. With --fix, the "
     "fixed source goes to standard output.",
 )
-@click.option("--output", type=click.Path(dir_okay=False), help="Write to a file.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the report to a file.")
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; automatic by default."
 )
@@ -167,6 +168,9 @@ def command(
         changed = [file for file in fixed if file.after != file.before]
         for file in changed:
             echo(colored_diff(diff(file)), color)
+        # On standard error: the output is a patch.
+        step = "pass --fix to write these changes." if changed else "nothing to fix this way."
+        next_step(step, color, err=True)
         ctx.exit(1 if changed and not exit_zero else 0)
     if fixed:
         report = check_text(name, fixed[0].after, wanted) if is_read else report
@@ -230,6 +234,7 @@ def _write_baseline(ctx: click.Context, wanted: settings.Settings, report: Repor
         fail(ctx, str(error))
     findings = "finding" + "s" * (len(report.findings) != 1)
     click.echo(f"Wrote {len(report.findings):,} {findings} to {wanted.baseline}.", err=True)
+    next_step("commit it, and pass --baseline in CI: only new findings are reported.", err=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``pmapx checkpoint``: the device axis of pmap's replicated state, off and on saved files."""
+"""``pmapx checkpoint``: removes the device axis from checkpoints, or adds it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options:
 def stack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options: Any) -> None:
     """Write OLD to NEW with N copies of every array along a leading device axis.
 
-    Python's and numpy's scalars stay as they are.
+    Scalars of Python and NumPy stay as they are.
 
     \b
     Examples:

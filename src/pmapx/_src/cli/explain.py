@@ -53,6 +53,12 @@ def command(ctx: click.Context, code: str | None) -> None:
     color = resolve_color(None)
     if sys.stdout.isatty() if color is None else color:
         _print_formatted(pages[full])
+        if full in rules.all_rules():
+            next_step(f"pmapx check . --select {full} lists the places in your code.")
+        elif full in all_findings():
+            next_step("pmapx audit PROGRAM shows where a program has it.")
+        else:
+            next_step("change the call as the error's `fix` line suggests.")
     else:
         click.echo(pages[full])
 

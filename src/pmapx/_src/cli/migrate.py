@@ -50,16 +50,16 @@ _LISTED = 20
     type=click.Choice(["shard_map", "jit", "pmapx"]),
     default="shard_map",
     show_default=True,
-    help="shard_map writes plain JAX; jit too, without shard_map and collectives for each step "
-    "that COMMAND shows to be one of the global batch; pmapx is the smaller step: the same code "
-    "with pmapx's functions.",
+    help="shard_map and jit write plain JAX; jit drops shard_map and collectives from each step "
+    "that a run of COMMAND proves to be a function of the global batch. pmapx is the smallest "
+    "change: the same code with pmapx's functions.",
 )
 @click.option(
     "--mesh",
     type=click.Choice(["auto", "explicit"]),
     default="auto",
     show_default=True,
-    help="With --to jit: the type of the mesh's axes; explicit if JAX accepts all steps so.",
+    help="With --to jit: the type of the mesh's axes; explicit only if JAX accepts all steps.",
 )
 @click.option(
     "--fsdp",
@@ -75,7 +75,7 @@ _LISTED = 20
     show_default=True,
     help="global drops the leading device axis from values that are proven equal on all devices, "
     "by their source or a run of COMMAND, and merges batches into global ones. replicated does "
-    "the first alone. stacked keeps all shapes.",
+    "only the first. stacked keeps all shapes.",
 )
 @click.option(
     "--replicated",
@@ -153,7 +153,7 @@ def command(
     from pmapx._src.source.rewriting.change import diff
 
     if to == "jit" and not ctx.obj:
-        fail(ctx, "--to jit needs a command, which shows what each step computes: "
+        fail(ctx, "--to jit needs a command to run, which shows what each step computes: "
              "--to jit -- python train.py --steps 3")  # fmt: skip
     if to == "jit" and style != "global":
         fail(ctx, "--to jit needs --style global, where batches are global arrays")
@@ -207,8 +207,7 @@ def command(
     echo(_summary(done, is_written, failed), color)
     if page is not None:
         _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
-    if step := _next_step(done, is_written, is_verified, code):
-        next_step(step, color)
+    next_step(_next_step(done, is_written, is_verified, code), color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
@@ -369,8 +368,9 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
+    files = "file" + "s" * (done.read != 1)
     lines.append(
-        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} files, "
+        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} {files}, "
         f"{total[True]} left"
     )
     if done.renamed:
@@ -403,7 +403,7 @@ def _forms(done: Migration) -> list[str]:
 
 
 def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) -> str:
-    """Returns what to do now, if there is something."""
+    """Returns what to do now."""
     if code:
         return "compare the first difference in both versions, or run a command that reaches more."
     if done.changed and not is_written:
@@ -415,7 +415,7 @@ def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) 
     if done.changed:
         command = "pmapx verify --before OLD --after . -- COMMAND"
         return f"compare both versions: {command}.{by_hand}"
-    return by_hand.removeprefix(" Then ")
+    return by_hand.removeprefix(" Then ") or "pmapx check lists what else breaks on today's JAX."
 
 
 def _warn_before_writing(paths: list[str]) -> None:
@@ -429,7 +429,7 @@ def _warn_before_writing(paths: list[str]) -> None:
         else:
             uncommitted += [name for name in names if os.path.basename(name) in status]
     if outside:
-        _warn("not in a git repository, so that the change cannot be undone", outside)
+        _warn("not in a git repository, so the change cannot be undone", outside)
     if uncommitted:
         _warn("uncommitted changes before the rewrite", uncommitted)
 

@@ -1,4 +1,4 @@
-"""From paths to rewritten files: what ``pmapx migrate`` does between its options and its output."""
+"""From paths to rewritten files, without the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names whose last use went with the rewrite: their assignments, functions and imports go too.
+"""Names that the rewrite leaves unused: their assignments, functions and imports are removed.
 
 Only what the file used before counts; what was unused then is left to a linter.
 """

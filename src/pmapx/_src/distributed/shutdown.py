@@ -223,6 +223,18 @@ def _show(error: BaseException, trace: TracebackType | None) -> None:
         print(error.code, file=sys.stderr)
 
 
+def without_pmapx_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns an excepthook that calls ``hook`` with the program's traceback."""
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> Any:
+        trace = program_traceback(error.with_traceback(trace))
+        hook(kind, error.with_traceback(trace), trace)
+
+    return excepthook
+
+
 def program_traceback(error: BaseException) -> TracebackType | None:
     """Returns the traceback of an error without frames of pmapx and runpy, also in its causes.
 

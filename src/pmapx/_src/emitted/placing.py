@@ -1,10 +1,10 @@
-"""Functions that put one shard on each device."""
+"""Functions that place one shard on each device."""
 
 import jax
 
 
 def device_put_sharded(shards, devices, axis_name="devices"):
-    """Puts each shard on its device, stacked: what jax.device_put_sharded did."""
+    """Places each shard on its device, as one stacked array, like jax.device_put_sharded."""
     if len(shards) != len(devices):
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices")
     mesh = jax.sharding.Mesh(devices, (axis_name,))
@@ -22,12 +22,12 @@ def device_put_sharded(shards, devices, axis_name="devices"):
 
 
 def device_put_replicated(x, devices):
-    """Puts a copy of every leaf on each device, stacked: what jax.device_put_replicated did."""
+    """Places a copy of every leaf on each device, stacked, like jax.device_put_replicated."""
     return device_put_sharded([x] * len(devices), devices)
 
 
 def replicate_over_devices(tree, devices=None, axis_name="devices"):
-    """Puts a copy of every leaf on each device, stacked, on the mesh of the maps."""
+    """Places a copy of every leaf on each device, stacked, on the mesh of the maps."""
     devices = devices or jax.local_devices()
     mesh = jax.sharding.Mesh(devices, (axis_name,))
 

@@ -22,14 +22,14 @@ def map_over_devices(
     donate_argnums=(),
 ):
     """Maps host-local shards over the devices of all processes, with the options of jax.pmap."""
-    del axis_size  # that of the arguments
+    del axis_size  # taken from the arguments
     name = "devices" if axis_name is None else axis_name
     static = static_broadcasted_argnums
     positions = {static} if isinstance(static, int) else set(static)
 
     @functools.lru_cache
     def over_devices():
-        # Not before the first call, since it starts JAX's backend.
+        # At the first call, since it initializes JAX's backend.
         chosen = devices
         if chosen is None:
             processes = range(jax.process_count())
@@ -65,11 +65,11 @@ def map_over_devices(
             return multihost_utils.global_array_to_host_local_array(x, mesh, spec(x, axis))
 
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
-        whole = [
+        global_args = [
             arg if i in positions else each_leaf(stitched, axes[i], arg)
             for i, arg in enumerate(args)
         ]
-        results = jitted(*whole, **each_leaf(stitched, 0, kwargs))
+        results = jitted(*global_args, **each_leaf(stitched, 0, kwargs))
         return each_leaf(host_local, out_axes, results)
 
     call.__name__ = getattr(fun, "__name__", "mapped")

@@ -65,15 +65,14 @@ def _without_pmapx_frames(hook: Any) -> Any:
     A missing module is reported in one line, as ``python -m`` does.
     """
 
-    def excepthook(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
-        trace = shutdown.program_traceback(error.with_traceback(trace))
+    def show(kind: Any, error: BaseException, trace: types.TracebackType | None) -> None:
         is_missing = isinstance(error.__cause__, ModuleNotFoundError | None)
         if trace is None and isinstance(error, ImportError) and is_missing:
             print(f"pmapx: cannot run {sys.argv[0]!r}: {error}", file=sys.stderr)
-            return
-        hook(kind, error.with_traceback(trace), trace)
+        else:
+            hook(kind, error, trace)
 
-    return excepthook
+    return shutdown.without_pmapx_frames(show)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From paths to findings: what ``pmapx check`` does between its options and its output."""
+"""From paths to findings, without the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALLEST_PART = 50
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """The findings in the order of files and lines, and the files that were looked at."""
+    """The findings in the order of files and lines, and the files that were checked."""
 
     findings: list[Finding]
     paths: list[str]
@@ -43,7 +43,7 @@ class Report:
 
     @property
     def files(self) -> int:
-        """How many files were looked at."""
+        """How many files were checked."""
         return len(self.paths)
 
 
@@ -54,7 +54,7 @@ def check(
     processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Report:
-    r"""Returns the findings in all files below the paths; nothing is imported, run or written.
+    r"""Returns the findings in all files below the paths; no file is imported, run or written.
 
     Examples:
       >>> import pathlib, tempfile, pmapx
@@ -63,8 +63,12 @@ def check(
       >>> [(finding.code, finding.place.line) for finding in pmapx.check([str(folder)]).findings]
       [('PMX501', 2)]
 
-    ``processes=None`` starts as many as pay; the program that asks for that must be one whose
-    main module can be imported again, as ``multiprocessing`` wants it.
+    Args:
+      paths: files and folders.
+      settings: which findings to report; by default those of medium confidence and above.
+      processes: how many processes to use. None chooses a number; the main module must then be
+        importable, as ``multiprocessing`` requires.
+      progress: called with the number of files that were checked, and of all.
     """
     settings = settings or Settings()
     advance = progress or (lambda done, total: None)

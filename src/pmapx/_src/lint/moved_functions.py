@@ -1,4 +1,4 @@
-"""Fixes for a function that goes by another name now and takes its options by keyword."""
+"""Fixes for a function that was renamed and now takes its options by keyword."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that are committed elsewhere: transferred, or refused, by the ``reshard`` policy."""
+"""Inputs committed to other devices: transferred or rejected, by the ``reshard`` policy."""
 
 from __future__ import annotations
 

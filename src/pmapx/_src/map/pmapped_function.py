@@ -1,4 +1,4 @@
-"""What ``pmap`` returns: a callable that is C all the way, and keeps its attributes to itself.
+"""What ``pmap`` returns: called without a Python frame, with attributes that ``wraps`` cannot copy.
 
 ``functools.wraps`` copies a function's ``__dict__``, and JAX uses a ``lower``, ``trace`` or
 ``eval_shape`` that it finds on a function. So they are methods of a class here, and the instance's

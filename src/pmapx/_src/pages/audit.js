@@ -38,7 +38,7 @@
       cards,
       audit.rowReads.length ? rowReads() : null,
       audit.skipped.length ? section("Not audited", null, element("ul", {}, audit.skipped.map((line) => element("li", {}, foreign(line))))) : null,
-      audit.assumptions.length ? section("What the times assume", null, element("ul", {}, audit.assumptions.map((line) => element("li", {}, line)))) : null,
+      audit.assumptions.length ? section("Assumptions of the time estimates", null, element("ul", {}, audit.assumptions.map((line) => element("li", {}, line)))) : null,
     ),
   );
 
@@ -298,10 +298,10 @@
         element("td", { class: "number" }, bytes(read.bytes)),
       ),
     );
-    const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX alone sends", "number"]];
+    const heads = [["line"], ["index"], ["times", "number"], ["of"], ["JAX sends", "number"]];
     return section(
-      "Rows taken of arrays over several devices",
-      "With JAX alone each of these is a program on all devices; pmapx.unreplicate reads the row where it lies.",
+      "Arrays indexed along their sharded axis",
+      "In JAX, each of these is a collective; pmapx.unreplicate reads the shard from its device.",
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map(([name, kind]) => element("th", kind ? { class: kind } : {}, name)))), element("tbody", {}, rows))),
     );
   }

@@ -1,4 +1,4 @@
-"""Other people's code: which files there are, and how they are read.
+"""Source code of users: which files there are, and how they are read.
 
 ``discovery`` lists the files below the user's paths; ``prefilter`` skips those without any name
 that matters, which ``name_search`` finds in their bytes; ``files`` reads the others, ``notebooks``

@@ -60,7 +60,7 @@ def shares(files: Mapping[str, Load]) -> list[list[str]]:
 
 
 def _split(group: list[str], weights: list[int], parts: int) -> list[list[str]]:
-    """Splits a group into parts of about the same weight; neighbours stay together."""
+    """Splits a group into parts of about the same weight; neighbors stay together."""
     split: list[list[str]] = [[] for _ in range(parts)]
     before, total = 0, max(sum(weights), 1)
     for path, size in zip(group, weights, strict=True):

@@ -1,4 +1,4 @@
-"""Python's collector of garbage, kept from looking where there is none."""
+"""Python's garbage collector, paused where there is nothing to collect."""
 
 from __future__ import annotations
 

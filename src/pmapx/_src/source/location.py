@@ -1,4 +1,4 @@
-"""Where something stands in a file, and how sure a finding there is."""
+"""Where something is in a file, and the confidence of a finding there."""
 
 from __future__ import annotations
 

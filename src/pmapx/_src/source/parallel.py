@@ -1,4 +1,4 @@
-"""The same work on many things, in as many processes as are asked for."""
+"""The same work on many items, in a given number of processes."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _leaf_counts(prefix: jax.tree_util.PyTreeDef, full: jax.tree_util.PyTreeDef)
         yield full.num_leaves
         return
     if found is None or node[0] is not found[0] or node[1] != found[1]:
-        raise ValueError(f"{prefix} is no prefix of {full}")
+        raise ValueError(f"{prefix} is not a prefix of {full}")
     for child, full_child in zip(prefix.children(), full.children(), strict=True):
         yield from _leaf_counts(child, full_child)
 

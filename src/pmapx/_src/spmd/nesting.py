@@ -1,4 +1,4 @@
-"""A pmap met while another is traced.
+"""A pmap that is called while another one is traced.
 
 The outermost pmap needs the sizes of the inner ones to make its mesh. So it is traced for a flat
 mesh first; an inner pmap found there ends that trace with ``InnerPmapMet``, the sizes are found by

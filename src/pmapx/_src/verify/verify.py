@@ -54,7 +54,7 @@ def verify(
 
     Examples:
       >>> import pathlib, sys, tempfile
-      >>> from pmapx._src.verify.verify import verify
+      >>> from pmapx import verify
       >>> folder = pathlib.Path(tempfile.mkdtemp())
       >>> program = "import jax, numpy as np; print(jax.pmap(abs)(np.ones(1)))"
       >>> for version in ("before", "after"):

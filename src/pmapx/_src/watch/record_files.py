@@ -1,4 +1,4 @@
-"""What each process of a watched program found: one JSON file a process, replaced as it grows."""
+"""What each process of a watched program found: one JSON file per process, replaced as it grows."""
 
 from __future__ import annotations
 

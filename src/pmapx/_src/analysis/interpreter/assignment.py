@@ -1,4 +1,4 @@
-"""Values to the targets that they are assigned to."""
+"""Assigns values to targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call gives, by what is called."""
+"""The result of a call, by what is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of pmap that meet an array on one device, in an operator or a function of JAX."""
+"""Operators and functions of JAX that combine a result of pmap with an array on one device."""
 
 from __future__ import annotations
 

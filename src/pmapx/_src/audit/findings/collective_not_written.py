@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
-from pmapx._src.audit.findings.row_gathered import INDEXING
+from pmapx._src.audit.findings.index_gathers import INDEXING
 from pmapx._src.audit.report.audit_report import AuditedFunction, Remark
 from pmapx._src.audit.report.formatting import in_bytes, place
 
@@ -13,7 +13,9 @@ class CollectiveNotWritten(Finding):
 
     Around a ``shard_map`` XLA reshards arrays as needed: an output that is wanted in another
     sharding than it was computed in, an operation between two mapped functions that mixes shards,
-    an argument with another sharding. Each is a collective that no line of the program shows.
+    an argument with another sharding. Each is a collective that no line of the program shows. In a
+    plain ``jax.jit`` over a global batch, XLA adds all collectives, and the all-reduce of the
+    gradients is expected.
 
     What to do: compute on each device's own shard inside of the mapped function, and give arrays
     that go from one mapped function to the next the same spec on both sides.

@@ -12,8 +12,8 @@ class StackedReplicas(Finding):
 
     A state that ``jax_utils.replicate`` made has a leading axis with one copy for each device. JAX
     does not know that the copies are equal: a checkpoint, a transfer to the host and ``x[0]``
-    handle n times as many bytes as needed, and XLA cannot shard it. A device holds the same either
-    way: its memory does not change.
+    handle n times as many bytes as needed, and XLA cannot shard it. The memory per device is the
+    same either way.
 
     What to do: pass it replicated, with ``in_axes=None`` and ``out_axes=None`` in ``pmapx.pmap``
     (``out_axes=pmapx.AUTO`` finds the outputs for which that holds), or with ``P()`` in the specs
@@ -39,7 +39,8 @@ class StackedReplicas(Finding):
         yield self.remark(
             f"{arrays([leaf.path for leaf in stacked])}: one shard for each of "
             f"{function.device_count} devices, all equal (they {how}); a checkpoint and the host "
-            f"hold {in_bytes(one + copies)} in place of {in_bytes(one)}, a device the same",
+            f"hold {in_bytes(one + copies)} instead of {in_bytes(one)}; the memory per device is "
+            "the same",
             "pass it replicated: in_axes=None and out_axes=None, or P() in the specs of shard_map",
             function,
             size=copies,

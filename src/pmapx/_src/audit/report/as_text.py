@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.audit.report.audit_report import AuditedFunction, AuditReport, Leaf
@@ -33,7 +34,10 @@ def render(report: AuditReport) -> str:
     if report.functions or report.findings:
         sections.append("\n".join(_findings(report)))
     if report.assumptions and any(function.exchanges for function in report.functions):
-        lines = ["assumptions of the times:", *(f"  {line}" for line in report.assumptions)]
+        lines = [
+            "assumptions of the time estimates:",
+            *(f"  {line}" for line in report.assumptions),
+        ]
         sections.append("\n".join(lines))
     return "\n\n".join(sections)
 
@@ -43,7 +47,10 @@ def _nothing(report: AuditReport) -> str:
     if report.skipped:
         return f"{what}: none of its mapped functions could be audited."
     if report.status:
-        return f"{what} failed with status {report.status} before it called a mapped function."
+        how = f"failed with status {report.status}"
+        if report.status < 0:
+            how = f"was ended by {signal.Signals(-report.status).name}"
+        return f"{what} {how} before it called a mapped function."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
 

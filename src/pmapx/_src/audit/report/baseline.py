@@ -110,7 +110,7 @@ def read(path: str | os.PathLike[str]) -> AuditReport:
         with open(path, encoding="utf-8") as file:
             return AuditReport.from_dict(json.load(file))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{os.fspath(path)} is no report of pmapx audit: {error}") from None
+        raise ValueError(f"{os.fspath(path)} is not a report of pmapx audit: {error}") from None
 
 
 def write(report: AuditReport, path: str | os.PathLike[str]) -> None:

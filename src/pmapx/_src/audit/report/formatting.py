@@ -34,7 +34,7 @@ def parsed_bytes(text: str | int) -> int:
         return text
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?\s*", text)
     if found is None:
-        raise ValueError(f"{text!r} is no number of bytes, such as 2MiB")
+        raise ValueError(f"{text!r} is not a number of bytes, such as 2MiB")
     power = " KMGT".index(found[2].upper() or " ")
     return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 

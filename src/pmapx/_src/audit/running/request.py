@@ -1,4 +1,4 @@
-"""What an audit of a running program is asked for; the command passes it on in the environment."""
+"""The options of an audit of a running program; the command passes them in the environment."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ def _tpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
         if "INVALID_ARGUMENT" in message or "NOT_FOUND" in message:
             shapes = FAMILIES[topology.family].shapes
             valid = [f"{topology.family}:{shape}" for shape in shapes]
-            raise errors.UnknownTopology(topology.name, f"libtpu said: {message}", valid) from None
+            raise errors.UnknownTopology(
+                topology.name, f"libtpu reports: {message}", valid
+            ) from None
         fix = "set ALLOW_MULTIPLE_LIBTPU_LOAD=1, or wait until the other process is done."
         raise errors.NoTopologyFromCompiler(topology.name, message, fix) from error
     return tuple(found.devices)

@@ -94,15 +94,13 @@ def _problem(topology: Topology) -> str | None:
     if 0 in (*shape, slices):
         return "it has no devices"
     if topology.family == "cpu":
-        return None if len(shape) == 1 and slices == 1 else "CPU devices are only counted, as cpu:8"
+        return None if len(shape) == 1 and slices == 1 else "CPU devices have no shape: write cpu:8"
     if topology.family == "gpu":
         is_known = len(shape) <= 2 and slices == 1
-        return None if is_known else "GPUs are counted by machine and in each, as gpu:2x8"
+        return None if is_known else "GPUs are hosts x GPUs per host, as gpu:2x8"
     family = FAMILIES.get(topology.family)
     if family is None:
-        return (
-            f"{topology.family} is no kind of device known here ({', '.join(FAMILIES)}, cpu, gpu)"
-        )
+        return f"{topology.family} is not a known device family ({', '.join(FAMILIES)}, cpu, gpu)"
     if len(shape) != family.rank:
         return f"a slice of {topology.family} has {family.rank} dimensions"
     if math.prod(shape) > family.largest:
@@ -122,7 +120,7 @@ def topology_of(device_count: int, family: str = "v5p") -> str:
     if family in ("cpu", "gpu"):
         return f"{family}:{device_count}"
     if family not in FAMILIES:
-        problem = f"it is no kind of device known here ({', '.join(FAMILIES)}, cpu, gpu)"
+        problem = f"it is not a known device family ({', '.join(FAMILIES)}, cpu, gpu)"
         raise errors.UnknownTopology(family, problem, EXAMPLES)
     known = FAMILIES[family]
     per_chip = 2 if family == "tpu7x" else 1

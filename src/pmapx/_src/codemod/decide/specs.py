@@ -113,7 +113,7 @@ def layout(module: Module, site: Site) -> Layout | str:
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, dict) or (static and max(static) >= 100):
-        return "its in_axes are no tuple"
+        return "its in_axes is not a tuple"
     return Layout(axis, devices, in_axes, out_axes, static)
 
 

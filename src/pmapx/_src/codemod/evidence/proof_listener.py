@@ -110,7 +110,7 @@ class _Site:
             program, traced = mapping.traced(*args, **kwargs)
             self._compare(mapping, call, program)
             if is_new:
-                self._analyse(program, traced, _owners(call))
+                self._analyze(program, traced, _owners(call))
         except Exception as error:  # The program goes on as it would without us.
             self.record["problem"] = f"not analysed: {type(error).__name__}: {error}"[:200]
         return True
@@ -133,7 +133,7 @@ class _Site:
                         index, f"call {self.record['calls']}: {where}"
                     )
 
-    def _analyse(self, program: Any, traced: Any, owners: dict[str, list[int]]) -> None:
+    def _analyze(self, program: Any, traced: Any, owners: dict[str, list[int]]) -> None:
         levels = program.mapping.levels
         if len(levels) != 1:
             raise ValueError("it is nested")

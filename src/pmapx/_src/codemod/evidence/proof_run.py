@@ -72,8 +72,8 @@ def prove(
         if status:
             last = last_line(log.read_text(errors="replace"))
             raise ProofError(
-                f"the command failed with status {status}, so that nothing is proven{last} "
-                f"(it was: {shlex.join(command)[:200]})"
+                f"the command failed with status {status}, so nothing is proven{last} "
+                f"(command: {shlex.join(command)[:200]})"
             )
         return Evidence.read(Path(folder), copied)
 

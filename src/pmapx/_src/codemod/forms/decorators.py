@@ -15,7 +15,7 @@ _BEFORE = re.compile(r"\s*@[\s(]*")
 def obstacle(use: Use) -> str:
     """Returns why a site cannot become several decorators."""
     if use.site.kind != "decorator":
-        return "it is no decorator"
+        return "it is not a decorator"
     line = use.module.source.line(use.site.whole.line)
     if not _BEFORE.fullmatch(line[: use.site.whole.column]):
         return "its @ is on another line"

@@ -29,11 +29,11 @@ def obstacle(use: Use) -> str:
     """Returns why a use's arguments and results cannot be converted."""
     layout, mapped = use.known_layout, use.function
     if isinstance(layout.out_axes, (list, dict)):
-        return "its out_axes are no tuple"
+        return "its out_axes is not a tuple"
     if use.needs_names and use.names is None:
         return "the number of its arguments is not known"
     if use.is_called_by_keyword and not (use.can_name_all or use.takes_keywords):
-        return "it is called with keywords that are no positions"
+        return "it is called with keywords that name no positional parameter"
     if mapped is not None and isinstance(mapped.node, ast.AsyncFunctionDef):
         return "it is a coroutine"
     return ""

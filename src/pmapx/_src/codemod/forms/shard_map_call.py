@@ -22,7 +22,7 @@ GRADIENTS = "gradients stay per device until they are reduced, as under pmap"
 
 def obstacle(use: Use) -> str:
     if use.site.kind not in ("call", "wrapper"):
-        return "it is no call"
+        return "it is not a call"
     if isinstance(use.layout, str):
         return use.layout
     return shard_body.obstacle(use) or process_calls.obstacle(use)

@@ -115,9 +115,9 @@ class Use:
             for target in getattr(self.module.parent(reference.node), "targets", ())
         }
         if site.function in named:
-            return "it maps what is pmap itself in another line"
+            return "it maps a function that is pmapped on another line"
         if self.is_made_again and not self._is_same_anywhere:
-            return "it is made again for each call, with options of its own"
+            return "it is created for each call, with different options"
         return ""
 
     @property

@@ -1,4 +1,4 @@
-"""Functions of the program that only split or merged a batch: they go, with their calls."""
+"""Functions of the program that only split or merge a batch: they and their calls are removed."""
 
 from __future__ import annotations
 

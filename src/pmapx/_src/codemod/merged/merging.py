@@ -23,8 +23,8 @@ from pmapx._src.codemod.replicated.maps import BARE, Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
 from pmapx._src.source import files
 
-RANK = "it may be one number a device: nothing shows an axis behind that of the devices"
-DONATED = "it is donated, and what it is made of may be used again"
+RANK = "it may be one number per device: nothing shows an axis after the device axis"
+DONATED = "it is donated, and the array that it is made from may be used again"
 UNREAD = "the function that splits or merges it may be used in a file that is not read"
 TRACED = "the function that splits or merges it is called in a traced function, too"
 Reason = tuple[Place, str]

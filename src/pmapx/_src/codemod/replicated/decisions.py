@@ -331,7 +331,7 @@ def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> 
     for group, (place, reason) in refused:
         if any(one.position is not None and one.position.site == each.key for one in group):
             return reason + _where(place, each.made_at)
-    return "nothing that it takes or gives is followed here"
+    return "none of its arguments and results are followed"
 
 
 def _where(place: Place, near: Place) -> str:

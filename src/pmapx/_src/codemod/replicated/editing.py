@@ -1,4 +1,4 @@
-"""The texts of what loses its axis: pmaps with ``None`` among their axes, and calls that go."""
+"""Edits that drop the device axis: ``None`` in the axes of pmaps, and removed calls."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, repl
 
 HELPER = "on_every_device"
 TEXT = '''\
-def on_every_device(tree, devices=None, axis_name="rows"):
-    """Puts every leaf whole on each device, as jax.shard_map takes what its in_specs call P()."""
+def on_every_device(tree, devices=None, axis_name="devices"):
+    """Replicates every leaf on the devices, as jax.shard_map expects for P() in in_specs."""
     mesh = jax.sharding.Mesh(jax.local_devices() if devices is None else devices, (axis_name,))
-    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    # Of copies: a step that reuses the memory of its state must not take it from another's.
-    return jax.device_put(jax.tree.map(jax.numpy.array, tree), everywhere)
+    replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    # Copies, so that a step that donates its state does not delete the arrays of the caller.
+    return jax.device_put(jax.tree.map(jax.numpy.array, tree), replicated)
 '''
 # What these make of an array holds none of its memory.
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})

@@ -17,10 +17,10 @@ from pmapx._src.codemod.replicated.wrappers import Wrapper
 SiteKey = tuple[str, int, int]
 WRAPPER = "it is mapped through a wrapper, whose other users would change too"
 BARE = "it is mapped by a decorator without options: write functools.partial(jax.pmap, ...)"
-UNPACKED = "its options are unpacked, and cannot be seen"
+UNPACKED = "its options are unpacked, so they are not known"
 AXES = "its in_axes or out_axes are not written out"
 STATIC = "its static_broadcasted_argnums are not written out"
-DEVICES = "its devices are chosen by what it is mapped through"
+DEVICES = "its devices are chosen by a wrapper"
 SEVERAL = "several functions are mapped here"
 CLASS_BODY = "it is mapped in the body of a class"
 

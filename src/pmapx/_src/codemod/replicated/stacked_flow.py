@@ -217,7 +217,7 @@ class Flow(StackedCalls):
             for part in (part for table in tables for part in ast.walk(table)):
                 name = part.value if isinstance(part, ast.Constant) else None
                 for each in self._attributes.get((family, name), ()):  # type: ignore[arg-type]
-                    why = "its name is in a table, for code that is not seen"
+                    why = "its name is in a table that unknown code may use"
                     self.escape(self.defined(each), module, part, why)
 
     def _bindings(self, module: Module) -> None:

@@ -120,7 +120,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                     concerned.setdefault(function, []).extend(found)
                 else:
                     name = function.name  # type: ignore[attr-defined]
-                    why = "it is returned to code that is not seen"
+                    why = "it is returned to unknown code"
                     flow.hand_over(module, statement.value, why, f"what calls {name}")
     by_name: dict[str, list[Element]] = {}
     for function, elements in concerned.items():

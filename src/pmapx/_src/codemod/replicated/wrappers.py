@@ -12,8 +12,8 @@ import dataclasses
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
 
-OPTIONS = "it is mapped through a wrapper that does not hand its options to pmap as they are"
-GIVES = "it is mapped through a wrapper that gives {} itself"
+OPTIONS = "it is mapped through a wrapper that does not pass its options on unchanged"
+GIVES = "it is mapped through a wrapper that sets {} itself"
 BY_POSITION = "{} is passed by position to the wrapper that maps it"
 # What stands for an option that a user of the wrapper does not give.
 DEFAULTS = {"in_axes": "0", "out_axes": "0", "axis_size": "None"}

@@ -129,7 +129,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
         for reason in record["reasons"]:
             decision.refuse(reason)
         if record["devices"] != process["device_count"]:
-            decision.refuse("its mesh has some of the devices only")
+            decision.refuse("its mesh has only some of the devices")
         elif record["devices"] == 1:
             decision.refuse("the run has one device, where nothing can be compared: see --devices")
         if not decision.reasons:

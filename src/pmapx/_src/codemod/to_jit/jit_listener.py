@@ -85,7 +85,7 @@ class JitListener(Listener):
         leaves, tree = jax.tree.flatten(samples.dynamic(call.args, call.kwargs, static))
         for sample in kept.samples:
             if len(leaves) != len(sample.inputs):
-                return self._fail(state, "it takes other arguments than the map")
+                return self._fail(state, "its arguments differ from those of the map")
             given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
             args, kwargs = with_static(call.args, given, static)
             with costs.counted():
@@ -95,7 +95,7 @@ class JitListener(Listener):
                 costs.audit(call.target, *with_static(call.args, given, static))
             paths, _ = jax.tree_util.tree_flatten_with_path(result)
             if len(paths) != len(sample.outputs):
-                return self._fail(state, "it returns another structure than the map")
+                return self._fail(state, "its result has another structure than that of the map")
             for (path, leaf), expected, noise in zip(
                 paths, sample.outputs, sample.noise, strict=True
             ):

@@ -204,7 +204,7 @@ def obstacle(candidate: Candidate) -> str:
     if not names or any(not name.isidentifier() for name in names):
         return "the names of its arguments are not known"
     if isinstance(specs, ast.Tuple) and len(specs.elts) != len(names):
-        return "its arguments and their specs are not as many"
+        return "it has more or fewer arguments than specs"
     given = specs.elts if isinstance(specs, ast.Tuple) else [specs] * len(names)
     if any(not isinstance(each, ast.Call) for each in given):
         return "its specs are trees"

@@ -133,7 +133,7 @@ class Results:
         if self.refused is not None:
             return f"{self.refused.what}{_at(self.refused)} is not followed in its source"
         if not self._held:
-            return "the function that it maps is not found in its source"
+            return "the function that it maps was not found in the source"
         for held, module in self._held:
             found, name = _chosen(held, index, module)
             if found is not None:

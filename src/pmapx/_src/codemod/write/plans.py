@@ -35,7 +35,7 @@ NESTED_IN_PROCESSES = (
     "nested in another pmap, in a multi-process program: write it as one shard_map over a mesh of "
     "two axes, by hand"
 )
-NO_STRING = "its axis_name is no string, which a mesh needs"
+NO_STRING = "its axis_name is not a string, which a mesh needs"
 REMOVED_OPTION = "global_arg_shapes was removed from JAX: drop it first"
 LOWERED = (
     "lowered ahead of time in a multi-process program, where each process has only its own shards: "

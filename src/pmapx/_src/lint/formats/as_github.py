@@ -1,4 +1,4 @@
-"""For GitHub's checks: one workflow command a finding."""
+"""For GitHub's checks: one workflow command per finding."""
 
 from __future__ import annotations
 

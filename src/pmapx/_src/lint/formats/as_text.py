@@ -82,9 +82,16 @@ def _summary(report: Report) -> str:
     if report.gone:
         gone = _count(report.gone, "finding")
         baseline.append(f"Gone from the baseline: {gone}; --write-baseline renews it.")
+    if not report.files:
+        step = "pass a folder or file with Python code, and look at exclude in pyproject.toml"
+        return "\n".join(["No Python files or notebooks to check.", _dim(f"Next: {step}.")])
     if not report.findings:
         new = " new" * bool(report.known)
-        return "\n".join([_green(f"Nothing{new} found in {files}."), *baseline])
+        step = "pmapx migrate rewrites what is in the baseline"
+        if not report.known:
+            step = "pmapx audit PROGRAM reports a program's communication and memory"
+        found = _green(f"Nothing{new} found in {files}.")
+        return "\n".join([found, *baseline, _dim(f"Next: {step}.")])
     counts = Counter(finding.code for finding in report.findings)
     places = len({finding.place.path for finding in report.findings})
     found = _count(len(report.findings), "finding")

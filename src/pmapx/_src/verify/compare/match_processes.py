@@ -43,23 +43,23 @@ def pairs(before: Run, after: Run) -> list[Pair]:
 
 def problems(before: Run, after: Run) -> Iterator[str]:
     """Yields why processes cannot be paired."""
-    for name, run in (("before", before), ("after", after)):
+    for name, run in (("original", before), ("migrated", after)):
         size = count(run)
         callers = collections.Counter(p.process for p in run.processes if p.has_calls)
         if size == 1 and callers.total() > 1:
             yield (
-                f"{callers.total()} separate processes call mapped functions on the version "
-                f"{name}: start them with pmapx run -n"
+                f"{callers.total()} separate processes call mapped functions on the {name} "
+                "version: start them with pmapx run -n"
             )
         twice = [number for number, times in callers.items() if times > 1]
         if size > 1 and twice:
             yield (
                 f"{callers[twice[0]]} processes call mapped functions as process {twice[0]} of "
-                f"{size} on the version {name}: give a command that starts each once"
+                f"{size} on the {name} version: pass a command that starts each once"
             )
         missing = sorted(set(range(size)) - _by_number(run).keys())
         if size > 1 and missing and run.status == 0:
-            yield f"{_named(missing, size)} left no record on the version {name}"
+            yield f"{_named(missing, size)} left no record on the {name} version"
     if count(before) != count(after) and before.processes and after.processes:
         yield f"the program has {count(before)} processes before and {count(after)} after"
 

@@ -21,7 +21,7 @@ class SiteResult:
     """The result of one site, for one function that is mapped there.
 
     Attributes:
-      path: the file, relative to the folder of the version before.
+      path: the file, relative to the folder of the original version.
       line: the line of the site in it.
       function: the name of the mapped function.
       state: ``verified``, ``different`` or ``unverified``.

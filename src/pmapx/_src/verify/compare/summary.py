@@ -26,10 +26,10 @@ from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
 
 NEVER = "the command never reached it"
-NOT_CALLED = "it was made and never called"
+NOT_CALLED = "it was created, but never called"
 TRACED = (
-    "called only while JAX traced a function around it that is not watched, so that its values are "
-    "unknown: call it once outside"
+    "called only inside a traced function that is not recorded, so its values are unknown: call "
+    "it once outside"
 )
 GONE = "it is not called in the migrated code"
 TOO_EARLY = "the migrated version ended before it was called"
@@ -73,20 +73,20 @@ def _errors(before: Run, after: Run) -> Iterator[str]:
     if before.status is None:
         which = processes.failure(before) or "the command did not end"
         rest = f"; {NOTHING}" if processes.count(before) > 1 else ""
-        yield f"{which} on the version before within {before.seconds:.0f} s{rest}"
+        yield f"{which} on the original version within {before.seconds:.0f} s{rest}"
     elif before.status and (which := processes.failure(before)):
-        yield f"{which}, on the version before{last_line(before.output)}; {NOTHING}"
+        yield f"{which}, on the original version{last_line(before.output)}; {NOTHING}"
     elif before.status:
-        what = "on both versions" if after.status == before.status else "on the version before"
+        what = "on both versions" if after.status == before.status else "on the original version"
         yield f"the command fails {what}, {_status(before)}"
     elif not before.processes:
-        yield "the command never imports JAX: give the one that runs the program"
+        yield "the command never imports JAX: pass the command that runs the program"
     yield from processes.problems(before, after)
-    for name, run in (("before", before), ("after", after)):
+    for name, run in (("original", before), ("migrated", after)):
         strangers = [path for process in run.processes for path in process.strangers]
         if strangers:
             yield (
-                f"the version {name} imported {strangers[0]}, a file of the other version: make it "
+                f"the {name} version imported {strangers[0]}, a file of the other version: make it "
                 "import its own, for example with PYTHONPATH=. or PYTHONPATH=src"
             )
 
@@ -99,15 +99,15 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
         which = processes.failure(after) or "the command did not end"
         rest = f"; {NOTHING}" if processes.count(after) > 1 else ""
         yield (
-            f"{which} on the version after within {after.seconds:.0f} s; before, "
+            f"{which} on the migrated version within {after.seconds:.0f} s; before, "
             f"it took {before.seconds:.0f} s{rest}"
         )
     elif after.status and (which := processes.failure(after)):
-        yield f"{which}, on the version after{last_line(after.output)}; {NOTHING}"
+        yield f"{which}, on the migrated version{last_line(after.output)}; {NOTHING}"
     elif after.status != before.status:
-        yield f"the command fails on the version after, {_status(after)}"
+        yield f"the command fails on the migrated version, {_status(after)}"
     elif before.processes and not after.processes:
-        yield "the command imports JAX on the version before only"
+        yield "only the original version imports JAX"
 
 
 def _status(run: Run) -> str:

@@ -38,6 +38,8 @@ def _call_hooks() -> None:
     for hook in filter(None, os.environ["PMAPX_HOOKS"].split(",")):
         module, _, name = hook.partition(":")
         getattr(importlib.import_module(module), name)(records)
+    shutdown = importlib.import_module("pmapx._src.distributed.shutdown")
+    sys.excepthook = shutdown.without_pmapx_frames(sys.excepthook)
 
 
 def _import_the_other_sitecustomize() -> None:

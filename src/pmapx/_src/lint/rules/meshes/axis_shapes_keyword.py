@@ -16,7 +16,7 @@ _KEYWORD = re.compile(r"\s*,?\s*axis_shapes\s*=\s*")
 
 
 class AxisShapesKeyword(Rule):
-    """``jax.make_mesh`` takes no ``axis_shapes`` any more.
+    """``jax.make_mesh`` no longer accepts ``axis_shapes``.
 
     **What.** A call of ``jax.make_mesh`` with ``axis_shapes=``.
 

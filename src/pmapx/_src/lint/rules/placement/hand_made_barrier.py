@@ -20,7 +20,7 @@ _WAITS = frozenset(
 
 
 class HandMadeBarrier(Rule):
-    """A ``psum`` of ones is waited on, as a barrier.
+    """A ``psum`` of ones is used as a barrier.
 
     **What.** A pmapped function that only calls ``psum`` is called with constants; the program
     waits for the result, and discards it or only compares it.
@@ -67,7 +67,7 @@ class HandMadeBarrier(Rule):
             ):
                 yield self.finding(
                     module.place(node),
-                    "a psum of constants is waited on: a hand-made barrier",
+                    "a psum of constants is used as a barrier",
                     hint='multihost_utils.sync_global_devices("name"), or pmapx.barrier("name")',
                 )
 

@@ -20,7 +20,7 @@ class MixedDevices(Rule):
 
     **What.** An operator, a comparison or a function of ``jax.numpy``, ``jax.lax`` or ``jax.nn``
     with a result of a pmapped function and an array of ``jax.device_put(v, device)``, where the
-    device is one of ``jax.devices()``. Only what is seen to be both is reported.
+    device is one of ``jax.devices()``. It is reported only if both are known.
 
     **Why.** The original pmap's results were transferred to the single device. Today both arrays
     are committed, and JAX raises ``ValueError: Received incompatible devices for jitted
@@ -47,8 +47,8 @@ class MixedDevices(Rule):
     print(losses / scale)
     ```
 
-    **Safety.** The same values. A number, a NumPy array and an array that is put on no device in
-    particular go with arrays on any devices. To compute on the single device, as the original
+    **Safety.** The same values. Numbers, NumPy arrays and uncommitted arrays can be combined with
+    arrays on any devices. To compute on the single device, as the original
     did, transfer the result: ``jax.device_put(losses, jax.devices()[0]) / scale``.
 
     **Guide.** "How can I fix my code for the new ``jax.pmap``?"
@@ -68,8 +68,8 @@ class MixedDevices(Rule):
         for node, (stacked, single) in found.items():
             yield self.finding(
                 module.place(node),
-                f"a result of pmap, on many devices, meets an array on one device (of line "
-                f"{single.place.line}): JAX refuses the two in one computation",
+                "combines an output of pmap, on several devices, with an array on one device (line "
+                f"{single.place.line}), which JAX rejects",
                 hint="leave the array uncommitted (no device in device_put), or transfer the "
                 "result first: jax.device_put(result, device)",
                 because=stacked.place,

@@ -16,7 +16,7 @@ _RENAMED = {"a_min": "min", "a_max": "max"}
 
 
 class ClipKeywords(Rule):
-    """``jnp.clip`` takes no ``a_min`` and ``a_max`` any more.
+    """``jnp.clip`` no longer accepts ``a_min`` and ``a_max``.
 
     **What.** A call of ``jnp.clip`` with ``a_min=`` or ``a_max=``.
 

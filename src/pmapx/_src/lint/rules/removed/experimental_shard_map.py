@@ -29,7 +29,7 @@ class ExperimentalShardMap(Rule):
 
     **What.** An import or a use of ``jax.experimental.shard_map``.
 
-    **Why.** It is deprecated in favour of ``jax.shard_map``, and its ``auto=`` was removed in JAX
+    **Why.** It is deprecated in favor of ``jax.shard_map``, and its ``auto=`` was removed in JAX
     0.8. The new function takes keywords only, renames ``check_rep`` to ``check_vma``, and names
     the manual axes (``axis_names``) where the old one named the automatic ones.
 

@@ -22,12 +22,12 @@ RENAMED = {
 
 
 class HostNames(Rule):
-    """``jax.host_id`` and its kin have other names.
+    """``jax.host_id`` and ``jax.host_count`` were renamed.
 
     **What.** ``jax.host_id``, ``jax.host_ids`` and ``jax.host_count``, also of
     ``jax.lib.xla_bridge``.
 
-    **Why.** They are deprecated since JAX 0.2.13 in favour of names that describe what is
+    **Why.** They are deprecated since JAX 0.2.13 in favor of names that describe what is
     counted: a host can run several processes. Those of ``jax.lib.xla_bridge`` were removed.
 
     **Before**

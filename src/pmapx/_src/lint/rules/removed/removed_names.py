@@ -102,13 +102,13 @@ SINCE: dict[str, Release] = {
 class RemovedNames(Rule):
     """A name that pmap code uses was removed from JAX.
 
-    **What.** Names around pmap that no longer exist: ``jax.tree_map`` and its kin,
+    **What.** Names around pmap that no longer exist: ``jax.tree_map`` and related functions,
     ``jax.soft_pmap``, ``ShardedDeviceArray`` and others of ``jax.interpreters.pxla``,
     ``PartitionSpec`` of ``jax.experimental.pjit``, global device arrays, and more. The message
     has the replacement.
 
     **Why.** The import or the use raises on today's JAX. ``pmapx.install()`` and ``pmapx run``
-    put those back that can have the same meaning.
+    restore those that can have the same meaning.
 
     **Before**
 

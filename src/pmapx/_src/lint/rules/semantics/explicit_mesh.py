@@ -15,7 +15,7 @@ from pmapx._src.source.rewriting import call_edits, import_edits
 
 
 class ExplicitMesh(Rule):
-    """``jax.make_mesh`` without ``axis_types`` feeds a ``shard_map``.
+    """A mesh without ``axis_types`` is used by a ``shard_map``.
 
     **What.** A mesh made by ``jax.make_mesh`` without ``axis_types``, used by a ``shard_map`` with
     ``in_specs``. PMX564 reports the others.
@@ -62,7 +62,7 @@ class ExplicitMesh(Rule):
                 yield self.finding(
                     mesh.place,
                     "this mesh has Explicit axes by default, and the shard_map on line "
-                    f"{used.line}{where} refuses arrays that are not placed on it yet",
+                    f"{used.line}{where} rejects arrays that are not placed on it yet",
                     hint="axis_types=(AxisType.Auto,) for each axis, or jax.sharding.Mesh(...)",
                     fix=with_auto_axes(module, mesh.place),
                     since=(0, 9),

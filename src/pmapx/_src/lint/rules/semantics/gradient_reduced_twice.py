@@ -56,8 +56,8 @@ class GradientReducedTwice(Rule):
     )
     ```
 
-    **Safety.** The fix is unsafe: it divides the result by the number of devices, to the right one.
-    The other way is to keep the check and take the mean inside the loss.
+    **Safety.** The fix is unsafe, since it changes the result: gradients become N times smaller,
+    which is correct. The alternative is to keep the check and take the mean inside the loss.
 
     **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves the check on.
     """

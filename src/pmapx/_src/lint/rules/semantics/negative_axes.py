@@ -40,7 +40,7 @@ class NegativeAxes(Rule):
     **Safety.** ``pmapx.pmap`` counts from the end, as ``vmap`` does. With ``jax.pmap``, write the
     axis as a non-negative number.
 
-    **Guide.** Not in it.
+    **Guide.** The guide does not mention it.
     """
 
     code: ClassVar[str] = "PMX541"

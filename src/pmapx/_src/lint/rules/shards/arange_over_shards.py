@@ -17,14 +17,14 @@ _LOOPS = (ast.For, ast.comprehension)
 
 
 class ArangeOverShards(Rule):
-    """A loop over shards counts with ``jnp.arange``.
+    """A loop over shards uses ``jnp.arange``.
 
     **What.** ``for i in jnp.arange(n): ... x[i]``, where ``x`` came out of a pmap or ``n`` is a
     number of devices.
 
     **Why.** ``i`` is then an array, and ``x[i]`` a gather with an index that is known only at run
     time: each iteration transfers all of ``x`` to every device. In a multi-process program it
-    fails. Python's ``range`` gives numbers.
+    fails. Python's ``range`` yields ints.
 
     **Before**
 

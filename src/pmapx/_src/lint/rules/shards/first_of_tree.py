@@ -61,7 +61,7 @@ class FirstOfTree(Rule):
             )
             yield self.finding(
                 module.place(node),
-                f"one shard is read of {what}, each by a collective of all devices",
+                f"reads one shard of {what}, each with a collective over all devices",
                 confidence=indexing.stacked.confidence,
                 hint=HINT,
                 because=indexing.stacked.place,

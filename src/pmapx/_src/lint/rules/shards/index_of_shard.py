@@ -15,13 +15,13 @@ from pmapx._src.lint.rules.shards._origin import HINT, origin
 class IndexOfShard(Rule):
     """One shard of a result of a pmapped function is read by an index.
 
-    **What.** ``x[0]``, ``x[0, ...]``, ``jnp.take(x, 0, axis=0)`` and their like, where ``x`` was
+    **What.** ``x[0]``, ``x[0, ...]``, ``jnp.take(x, 0, axis=0)`` and similar, where ``x`` was
     returned by a pmapped function or stacked by ``replicate``. Values are followed through
     assignments, tuples, dicts, attributes and functions of the same package. Confidence is low
-    where ``x`` may be a tuple, so that ``[0]`` may choose from it.
+    if ``x`` may be a tuple, of which ``[0]`` selects an element.
 
     **Why.** The shards are on different devices. With the original pmap, ``x[0]`` read the first
-    device's shard; today the index is a collective of all devices: 12.8 ms instead of 0.39 ms
+    device's shard; today the index is a collective over all devices: 12.8 ms instead of 0.39 ms
     for an array of 8 x 2**20 floats, the process aborts when several threads do it, and with
     several processes it fails with ``CopyArrays only supports destination device list of
     the same size``.
@@ -60,8 +60,8 @@ class IndexOfShard(Rule):
             if indexing.how == "index":
                 yield self.finding(
                     module.place(node),
-                    f"one shard is read of {origin(indexing.stacked, module)}: "
-                    "a collective of all devices",
+                    f"reads one shard of {origin(indexing.stacked, module)}: "
+                    "a collective over all devices",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
                     because=indexing.stacked.place,

@@ -53,9 +53,9 @@ class UnreplicateCall(Rule):
                 known = f" of {origin(indexing.stacked, module)}"
                 yield self.finding(
                     module.place(node),
-                    "the first shard is read"
+                    "reads the first shard"
                     + (known if indexing.stacked.from_map else " of each leaf")
-                    + ": a collective of all devices",
+                    + ": a collective over all devices",
                     confidence=indexing.stacked.confidence,
                     hint=HINT,
                     because=indexing.stacked.place,

@@ -66,7 +66,7 @@ class NestedPmap(Rule):
             if making.is_nested:
                 yield self.finding(
                     making.site,
-                    "pmap of a pmapped function: today's jax.pmap refuses to nest",
+                    "pmap of a pmapped function: today's jax.pmap does not nest",
                     hint="one shard_map over a mesh with both axes, or pmapx.pmap, which nests",
                 )
         for node, call in module.facts.invocations.items():

@@ -20,8 +20,8 @@ class PmapAsValue(Rule):
     (``jax.pmap if many else jax.jit``) or stored in an attribute, a dict or a default.
 
     **Why.** What is mapped, and over which axes, is decided elsewhere, so the use cannot be
-    rewritten in place. Replace it by one function that does what your code needs of ``pmap``, and
-    rewrite that once.
+    rewritten in place. Replace it with your own function around ``pmap``, and rewrite that
+    once.
 
     **Before**
 
@@ -40,8 +40,8 @@ class PmapAsValue(Rule):
     mapper = pmapx.pmap if jax.device_count() > 1 else jax.jit
     ```
 
-    **Safety.** ``pmapx.pmap`` takes what ``jax.pmap`` takes. A wrapper around ``shard_map`` is
-    as good where every use has the same axes.
+    **Safety.** ``pmapx.pmap`` takes the same arguments as ``jax.pmap``. A wrapper around
+    ``shard_map`` works as well, if every use has the same axes.
 
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """
@@ -59,7 +59,7 @@ class PmapAsValue(Rule):
                     site.name,
                     f"jax.pmap is {_manner(module, places[site.name])}: what is mapped is decided "
                     "elsewhere",
-                    hint="put a function of your own here and rewrite that once",
+                    hint="use your own function here, and rewrite that once",
                 )
 
 

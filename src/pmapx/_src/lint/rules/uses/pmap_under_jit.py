@@ -20,7 +20,7 @@ class PmapUnderJit(Rule):
 
     **Why.** ``jax.pmap`` is meant to be the outermost transform. Under ``jit`` its inputs are
     gathered and resharded inside the program, and in a multi-process program the host-local
-    arrays are taken for global ones. ``pmap`` compiles by itself: the ``jit`` adds nothing.
+    arrays are treated as global ones. ``pmap`` already compiles: the ``jit`` adds nothing.
 
     **Before**
 
@@ -38,9 +38,9 @@ class PmapUnderJit(Rule):
     step = jax.pmap(train_step, axis_name="batch")
     ```
 
-    **Safety.** The fix drops a ``jit`` that is directly around the ``pmap``; it is safe, the values
-    stay. If the jitted function does more than call the pmapped one, move the call out of it, or
-    use ``jax.shard_map``, which works under ``jit``.
+    **Safety.** The fix removes a ``jit`` that is directly around the ``pmap``. It is safe: the
+    results do not change. If the jitted function does more than call the pmapped one, move the call
+    out of it, or use ``jax.shard_map``, which works under ``jit``.
 
     **Guide.** "Transforming ``jax.pmap`` e.g., ``jax.jit``".
     """
@@ -54,7 +54,7 @@ class PmapUnderJit(Rule):
             yield self.finding(
                 module.place(node),
                 f"jit of a pmapped function (its pmap is on line {mapped.site.line})",
-                hint="drop the jit: pmap compiles by itself",
+                hint="remove the jit: pmap already compiles the function",
                 fix=_without_jit(module, node),
             )
         for node, call in module.facts.invocations.items():

@@ -15,14 +15,15 @@ from pmapx._src.lint.rules import Rule
 class PmapUse(Rule):
     """``jax.pmap`` is used.
 
-    **What.** Each place where ``jax.pmap`` is written, under whatever name it was imported. The
+    **What.** Each use of ``jax.pmap``, under whatever name it was imported. The
     message shows what it becomes with ``shard_map``. A wrapper or a partial that is used all over
-    a package is one place: it is rewritten once, and the code that uses it stays.
+    a package is one finding: it is rewritten once, and the code that uses it does not change.
 
     **Why.** Since JAX 0.8 ``jax.pmap`` is itself ``jit`` of ``shard_map``, in maintenance, and
-    differs from the original: it refuses inputs that are committed to other devices, does not
+    differs from the original: it rejects inputs that are committed to other devices, does not
     nest, compiles again for an equivalent sharding under another name, and reading ``x[0]`` of its
-    results is a gather. Written out, the mesh and the specs are yours to see and to change.
+    results is a collective. With ``shard_map``, the mesh and the specs are explicit, and yours to
+    change.
 
     **Before**
 
@@ -78,14 +79,14 @@ def _message(site: Site) -> str:
     if site.kind == "wrapper":
         return (
             f"jax.pmap of {what}, which the caller of this function passes: "
-            "rewrite this wrapper once, its callers stay"
+            "rewrite this wrapper once; its callers do not change"
         )
     if site.kind == "partial":
-        return "a partial of jax.pmap: rewrite it once, what uses it stays"
+        return "a partial of jax.pmap: rewrite it once; its uses do not change"
     if site.kind == "decorator":
         return f"{what} is mapped by the decorator jax.pmap"
     if site.is_called_at_once:
-        return f"jax.pmap of {what} is created in each call, which looks up its program again"
+        return f"jax.pmap of {what} is created in each call, and has to look up its program again"
     return f"jax.pmap of {what}"
 
 

@@ -20,7 +20,7 @@ class UnreadFile(Rule):
     notebook's cell that does not parse, while the other cells are checked, and a file whose calls
     lead through so much code that not all of them are followed.
 
-    **Why.** What is not read is not reported, and you should know.
+    **Why.** Findings in code that is not read would be missed silently.
 
     **Before**
 
@@ -38,7 +38,7 @@ class UnreadFile(Rule):
 
     **Safety.** Nothing is changed. Leave files out with ``exclude`` in ``[tool.pmapx]``.
 
-    **Guide.** Not in it.
+    **Guide.** The guide does not mention it.
     """
 
     code: ClassVar[str] = "PMX500"
@@ -49,7 +49,7 @@ class UnreadFile(Rule):
         if place := module.facts.exhausted.get("statements"):
             yield self.finding(
                 place,
-                f"checked in part: calls lead through more than {STATEMENTS:,} statements, and "
+                f"checked in part: calls lead through more than {STATEMENTS:,} statements; "
                 "those from here on are not followed",
             )
         problems = module.source.problems

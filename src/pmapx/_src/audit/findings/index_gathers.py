@@ -9,7 +9,7 @@ from pmapx._src.audit.report.formatting import counted, in_bytes, place
 INDEXING = ("slice", "dynamic_slice", "gather", "squeeze", "getitem")
 
 
-class RowGathered(Finding):
+class IndexGathers(Finding):
     """An array is indexed along its sharded axis, which gathers the result onto all devices.
 
     With the original pmap ``x[0]`` read one shard from its device. In today's JAX it is a
