@@ -130,7 +130,7 @@ class Meshes:
 
     def _parts(self, axis: str) -> list[str]:
         """Returns a shared mesh, or the function that makes one, and its arguments."""
-        shared = "" if axis in self._grids else self._of_module(axis)
+        shared = self._of_module(axis)
         return [shared] if shared else self._made(axis)
 
     def _made(self, axis: str) -> list[str]:
@@ -140,7 +140,7 @@ class Meshes:
 
     def _of_module(self, axis: str) -> str:
         """Returns the call of the function that makes a mesh, if several files share it."""
-        if self._shared is None:
+        if self._shared is None or axis in self._grids:
             return ""
         name = self._shared.mesh(self.module, axis, self._in_processes)
         if name and name not in self.imported:
