@@ -1,8 +1,8 @@
 """The command line. ``pmapx NAME`` is the function ``command`` in ``NAME.py``.
 
 ``_group`` finds commands and reports errors in one line; ``_terminal`` has colors and progress;
-``_command_line`` the options of commands that run a program; ``_verification`` and ``_about`` the
-text of ``verify`` and ``info``.
+``_command_line`` the options of commands that run a program; ``_migration`` what ``migrate`` does
+before it rewrites; ``_verification`` and ``_about`` the text of ``verify`` and ``info``.
 """
 
 import sys

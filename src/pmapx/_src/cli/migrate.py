@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import collections
-import functools
 import os
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pmapx._src.cli import _migration
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
 from pmapx._src.cli._terminal import (
     Bar,
@@ -28,7 +27,6 @@ from pmapx._src.lint import settings
 from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
-    from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.program import Migration
     from pmapx._src.codemod.report.page import Verdict
 
@@ -152,26 +150,12 @@ def command(
     from pmapx._src.codemod.migration import shared_module
     from pmapx._src.source.rewriting.change import diff
 
-    if to == "jit" and not ctx.obj:
-        fail(ctx, "--to jit needs a command to run, which shows what each step computes: "
-             "--to jit -- python train.py --steps 3")  # fmt: skip
-    if to == "jit" and style != "global":
-        fail(ctx, "--to jit needs --style global, where batches are global arrays")
-    if to != "jit" and mesh != "auto":
-        fail(ctx, "--mesh needs --to jit")
-    if to != "jit" and with_fsdp:
-        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
-    if with_fsdp and mesh == "explicit":
-        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
-    if helpers is not None and to == "pmapx":
-        fail(ctx, "--helpers needs --to shard_map or --to jit: --to pmapx adds no functions")
-    if is_verified and not ctx.obj:
-        fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
-    if ctx.obj is not None and not is_verified and is_stacked:
-        fail(ctx, "a command after -- needs --verify, --style global or --style replicated")
-    if named and is_stacked:
-        fail(ctx, "--replicated needs --style global or --style replicated")
+    problem = _migration.problem(
+        ctx.obj, to, style, mesh, with_fsdp, helpers, is_verified, bool(named), is_stacked
+    )
+    if problem:
+        fail(ctx, problem)
     check_paths(ctx, paths)
     try:
         if page is not None:
@@ -181,13 +165,13 @@ def command(
         excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     except (settings.SettingsError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
-    is_proven = ctx.obj and not is_stacked and _has_maps(paths, excluded)
-    evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
+    is_proven = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
+    evidence = _migration.prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     options["helpers"] = helpers
     if to == "jit":
-        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, fsdp=with_fsdp,
-                       **options)  # fmt: skip
+        options |= {"exclude": excluded, "mesh": mesh, "fsdp": with_fsdp}
+        done = _migration.to_jit(ctx, paths, devices, timeout, **options)
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -221,74 +205,6 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
             return migrate(paths, progress=bar.advance, **options)
     except (NamingError, atomic_write.UnwritableError) as error:
         fail(ctx, str(error))
-
-
-def _to_jit(
-    ctx: click.Context,
-    paths: Sequence[str],
-    devices: int | None,
-    timeout: float,
-    *,
-    evidence: Evidence | None,
-    **options: Any,
-) -> Migration:
-    """Runs the user's command on copies of the code in the global form and in the jit form."""
-    from pmapx._src.codemod.evidence.evidence import Evidence
-    from pmapx._src.codemod.evidence.proof_run import ProofError
-    from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.style import NamingError
-    from pmapx._src.codemod.to_jit.runs import Command
-    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
-
-    limits: dict[str, Any] = {"devices": devices, "timeout": timeout}
-    try:
-        with Seconds("Running the program ({})") as seconds:
-            root = tree_around_paths(paths)
-            running = Command(ctx.obj, root, progress=seconds.show, **limits)
-            return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
-    except (CannotRunError, NamingError, ProofError, atomic_write.UnwritableError) as error:
-        fail(ctx, str(error))
-
-
-def _prove(
-    ctx: click.Context,
-    command_line: Sequence[str],
-    paths: Sequence[str],
-    devices: int | None,
-    timeout: float,
-) -> Evidence:
-    """Runs the user's command on a copy of the unchanged code."""
-    from pmapx._src.codemod.evidence.proof_run import ProofError, prove
-    from pmapx._src.verify.runs import default_devices
-
-    wanted = devices if devices is not None else default_devices(os.environ)
-    try:
-        with Seconds("Running the command") as seconds:
-            show = functools.partial(seconds.show, "")
-            root = _tree(paths)
-            return prove(command_line, devices=wanted, timeout=timeout, root=root, progress=show)
-    except ProofError as error:
-        fail(ctx, str(error))
-
-
-def _has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Returns whether a file names pmap, so that a run may show something."""
-    from pmapx._src.source import files
-    from pmapx._src.source.discovery import files_below
-
-    texts = (files.read_bytes(path) for path in files_below(paths, exclude=exclude)
-             if isinstance(path, str))  # fmt: skip
-    return any(isinstance(text, bytes) and b"pmap" in text for text in texts)
-
-
-def _tree(paths: Sequence[str]) -> Path | None:
-    """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
-    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
-
-    try:
-        return tree_around_paths(paths)
-    except CannotRunError:
-        return None
 
 
 def _verify(

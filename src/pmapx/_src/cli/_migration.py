@@ -1,0 +1,124 @@
+"""What ``pmapx migrate`` does before it rewrites: its options are checked, its command is run."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pmapx._src.cli._terminal import Seconds, fail
+from pmapx._src.source.rewriting import atomic_write
+
+if TYPE_CHECKING:
+    from pmapx._src.codemod.evidence.evidence import Evidence
+    from pmapx._src.codemod.program import Migration
+
+
+def problem(
+    command: Sequence[str] | None,
+    to: str,
+    style: str,
+    mesh: str,
+    with_fsdp: bool,
+    helpers: str | None,
+    is_verified: bool,
+    is_named: bool,
+    is_stacked: bool,
+) -> str:
+    """Returns why options do not go together, with the fix, if they do not."""
+    is_jit = to == "jit"
+    wrong = {
+        "--to jit needs a command to run, which shows what each step computes: "
+        "--to jit -- python train.py --steps 3": is_jit and not command,
+        "--to jit needs --style global, where batches are global arrays": is_jit
+        and style != "global",
+        "--mesh needs --to jit": mesh != "auto" and not is_jit,
+        "--fsdp shards the state of jitted steps: add --to jit -- python train.py": with_fsdp
+        and not is_jit,
+        "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings": with_fsdp
+        and mesh == "explicit",
+        "--helpers needs --to shard_map or --to jit: --to pmapx adds no functions": to == "pmapx"
+        and helpers is not None,
+        "--verify needs a command: --verify -- python train.py --steps 3": is_verified
+        and not command,
+        "a command after -- needs --verify, --style global or --style replicated": is_stacked
+        and command is not None
+        and not is_verified,
+        "--replicated needs --style global or --style replicated": is_named and is_stacked,
+    }
+    return next((text for text, is_so in wrong.items() if is_so), "")
+
+
+def to_jit(
+    ctx: click.Context,
+    paths: Sequence[str],
+    devices: int | None,
+    timeout: float,
+    *,
+    evidence: Evidence | None,
+    **options: Any,
+) -> Migration:
+    """Runs the user's command on copies of the code in the global form and in the jit form."""
+    from pmapx._src.codemod.evidence.evidence import Evidence
+    from pmapx._src.codemod.evidence.proof_run import ProofError
+    from pmapx._src.codemod.migration import migrate
+    from pmapx._src.codemod.replicated.style import NamingError
+    from pmapx._src.codemod.to_jit.runs import Command
+    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+
+    limits: dict[str, Any] = {"devices": devices, "timeout": timeout}
+    try:
+        with Seconds("Running the program ({})") as seconds:
+            root = tree_around_paths(paths)
+            running = Command(ctx.obj, root, progress=seconds.show, **limits)
+            return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
+    except (CannotRunError, NamingError, ProofError, atomic_write.UnwritableError) as error:
+        fail(ctx, str(error))
+
+
+def prove(
+    ctx: click.Context,
+    command_line: Sequence[str],
+    paths: Sequence[str],
+    devices: int | None,
+    timeout: float,
+) -> Evidence:
+    """Runs the user's command on a copy of the unchanged code."""
+    from pmapx._src.codemod.evidence.proof_run import ProofError
+    from pmapx._src.codemod.evidence.proof_run import prove as proven_by
+    from pmapx._src.verify.runs import default_devices
+
+    wanted = devices if devices is not None else default_devices(os.environ)
+    try:
+        with Seconds("Running the command") as seconds:
+            show = functools.partial(seconds.show, "")
+            root = _tree(paths)
+            return proven_by(
+                command_line, devices=wanted, timeout=timeout, root=root, progress=show
+            )
+    except ProofError as error:
+        fail(ctx, str(error))
+
+
+def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Returns whether a file names pmap, so that a run may show something."""
+    from pmapx._src.source import files
+    from pmapx._src.source.discovery import files_below
+
+    texts = (files.read_bytes(path) for path in files_below(paths, exclude=exclude)
+             if isinstance(path, str))  # fmt: skip
+    return any(isinstance(text, bytes) and b"pmap" in text for text in texts)
+
+
+def _tree(paths: Sequence[str]) -> Path | None:
+    """Returns the tree to run in a copy of, None where no folder but the root has all paths."""
+    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+
+    try:
+        return tree_around_paths(paths)
+    except CannotRunError:
+        return None
