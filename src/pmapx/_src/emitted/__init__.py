@@ -2,5 +2,6 @@
 
 ``placing`` puts shards on devices; ``device_map`` maps with any options of ``jax.pmap``, with
 ``shards``; ``nested_map`` and ``process_map`` have other versions of its functions for files that
-need more. ``functions`` has their texts.
+need more, ``leading_map`` and ``leading_process_map`` for those that need only leading device axes.
+``functions`` has their texts.
 """

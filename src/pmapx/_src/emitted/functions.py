@@ -22,10 +22,13 @@ class Manner(enum.StrEnum):
     PLAIN = "device_map"
     NESTED = "nested_map"
     PROCESSES = "process_map"
+    LEADING = "leading_map"
+    LEADING_PROCESSES = "leading_process_map"
 
 
 # In the order in which their functions are written into a file.
-_FILES = ("placing", "shards", "nested_map", "device_map", "process_map")
+_FILES = ("placing", "shards", "nested_map", "device_map", "process_map", "leading_map",
+          "leading_process_map")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

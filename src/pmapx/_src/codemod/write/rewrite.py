@@ -11,6 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
@@ -134,7 +135,7 @@ def rewrite(
     changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
-        manner = _manner(planned, around.in_processes)
+        manner = _manner(planned, around)
         after, reason = _changed(module, data, changes, manner, meshes, shared)
     return Rewriting(module.path, data, after, _outcomes(module, planned, placing, reason))
 
@@ -343,11 +344,14 @@ def _placing_names(module: Module) -> dict[ast.AST, str]:
     return {use.node: use.name for use in uses if use.name not in guarded}
 
 
-def _manner(planned: Sequence[Plan], in_processes: bool) -> Manner:
-    if in_processes:
+def _manner(planned: Sequence[Plan], around: Surroundings) -> Manner:
+    uses = [plan.use for plan in planned if plan.functions]
+    is_short = around.maps_all_devices and not any(use.nestings for use in uses)
+    if is_short and uses and all(maps_leading_axes(use.module, use.site) for use in uses):
+        return Manner.LEADING_PROCESSES if around.in_processes else Manner.LEADING
+    if around.in_processes:
         return Manner.PROCESSES
-    is_nested = any(plan.functions and plan.use.nestings for plan in planned)
-    return Manner.NESTED if is_nested else Manner.PLAIN
+    return Manner.NESTED if any(use.nestings for use in uses) else Manner.PLAIN
 
 
 def _obstacle(
