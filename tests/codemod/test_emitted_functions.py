@@ -4,7 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from pmapx._src.emitted import device_map, functions, nested_map, placing, process_map
+from pmapx._src.emitted import (
+    device_map,
+    functions,
+    leading_map,
+    leading_process_map,
+    nested_map,
+    placing,
+    process_map,
+)
 from pmapx._src.emitted.functions import Manner
 
 N = jax.device_count()
@@ -28,6 +36,28 @@ def test_shards_are_mapped_with_the_options_of_pmap(module):
         lambda x, n: total(x) * n, "i", in_axes=(-1, None), static_broadcasted_argnums=1
     )
     np.testing.assert_array_equal(f(SHARDS.T, 2), 2 * (SHARDS - SHARDS.sum(0)))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [device_map, process_map, leading_map, leading_process_map],
+    ids=lambda m: m.__name__.rpartition(".")[2],
+)
+def test_parts_are_sharded_or_replicated(module):
+    f = module.map_over_devices(
+        lambda tree, n: (total(tree[0]) * n, {"sum": jax.lax.psum(tree[1], "i")}),
+        "i",
+        in_axes=((0, None), None),
+        out_axes=(0, None),
+    )
+    shards, sums = f((SHARDS, np.float32(1)), np.float32(2))
+    np.testing.assert_array_equal(shards, 2 * (SHARDS - SHARDS.sum(0)))
+    assert (sums["sum"].shape, float(sums["sum"])) == ((), N)
+
+
+@pytest.mark.parametrize("module", [leading_map, leading_process_map], ids=lambda m: m.__name__)
+def test_the_short_function_maps_the_same_function_once(module):
+    assert module.map_over_devices(total, "i") is module.map_over_devices(total, "i")
 
 
 def test_the_same_function_is_mapped_once():

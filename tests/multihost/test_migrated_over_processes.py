@@ -13,13 +13,15 @@ from pmapx._src.codemod.migration import migrate
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """What each process of the program set RESULTS to, before and after."""
-    root = tmp_path_factory.mktemp("migrated")
-    before, after = HERE / "migrated_program.py", root / "after.py"
+# With how many uses of pmap.
+PROGRAMS = {"migrated_program": 8, "kept_pmap_program": 1}
+
+
+def runs_of(name, root):
+    """What each process of a program set RESULTS to, before and after."""
+    before, after = HERE / f"{name}.py", root / f"{name}.py"
     (file,) = migrate([str(before)]).files
-    assert [each.reason for each in file.outcomes] == [""] * 8
+    assert [each.reason for each in file.outcomes] == [""] * PROGRAMS[name]
     after.write_bytes(file.after)
     found = {}
     for which, program in (("before", before), ("after", after)):
@@ -31,14 +33,31 @@ def runs(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("process", [0, 1])
-def test_each_process_has_its_own_rows_to_the_bit(runs, process):
-    before, after = runs["before"][process], runs["after"][process]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return runs_of("migrated_program", tmp_path_factory.mktemp("migrated"))
+
+
+def assert_equal(before, after):
     assert before.keys() == after.keys()
     for path, value in before.items():
         assert (value.shape, value.dtype) == (after[path].shape, after[path].dtype), path
         if path != "['traces']":
             assert value.tobytes() == after[path].tobytes(), path
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_each_process_has_its_own_rows_to_the_bit(runs, process):
+    assert_equal(runs["before"][process], runs["after"][process])
+
+
+def test_one_pmap_for_all_maps_of_a_project_is_a_short_function(tmp_path):
+    runs = runs_of("kept_pmap_program", tmp_path)
+    for before, after in zip(runs["before"], runs["after"], strict=True):
+        assert_equal(before, after)
+    text = (tmp_path / "kept_pmap_program.py").read_text()
+    assert "def on_each_device" not in text
+    assert text.count("\n") < (HERE / "kept_pmap_program.py").read_text().count("\n") + 55
 
 
 def test_the_processes_differ_where_their_rows_do(runs):
