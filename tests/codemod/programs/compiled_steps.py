@@ -1,4 +1,4 @@
-"""Maps in a dictionary, called with a carry that is unpacked; one of them compiled ahead of time."""
+"""Maps in a dictionary, called with an unpacked carry; one of them is compiled ahead of time."""
 
 import jax
 import jax.numpy as jnp
