@@ -314,3 +314,53 @@ def test_the_mesh_of_two_maps_has_a_name_where_the_sizes_are_seen(tmp_path, assi
     after, _ = rewritten(tmp_path, GRID.format(assigned))
     assert (b"mesh = jax.make_mesh((N, M), " in after.replace(b"(\n    (N", b"((N")) == is_seen
     assert (b".shape[:2]" in after) != is_seen
+
+
+def test_a_main_function_of_each_script_runs_once(tmp_path):
+    script = (
+        "import jax\ndef step(x): return x\n"
+        "def main(x):\n    p_step = jax.pmap(step)\n    return p_step(x)\nmain(1)\n"
+    )
+    for name in ("train.py", "evaluate.py"):
+        (tmp_path / name).write_text(script)
+    assert not any(b"sharded_step" in file.after for file in migrate([str(tmp_path)]).files)
+
+
+SYNC = """
+from functools import partial
+import jax
+@partial(jax.pmap, axis_name="i", donate_argnums=0)
+def sync(state):
+    return jax.tree.map(lambda x: jax.lax.pmean(x, "i"), state)
+"""
+SCRIPT = """
+import jax, numpy as np
+from package.syncing import sync
+def step(state, x):
+    return state + jax.lax.pmean(x, "i")
+def main(batches):
+    jax.distributed.initialize()
+    share = 64 // jax.process_count()
+    p_step = jax.pmap(step, axis_name="i")
+    state = sync(jax.device_put_replicated(np.float32(jax.process_index()), jax.local_devices()))
+    for x in batches(share):
+        state = p_step(state, x)
+    return state[0]
+"""
+
+
+def test_a_decorated_function_of_several_programs_is_given_global_arrays_where_they_call_it(
+    tmp_path,
+):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "syncing.py").write_text(SYNC)
+    for name in ("one.py", "two.py", "three.py"):
+        (tmp_path / name).write_text(SCRIPT)
+    after = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).files}
+    shared = next(text for path, text in after.items() if path.endswith("syncing.py"))
+    assert "jitted" not in shared
+    for name in ("one.py", "two.py", "three.py"):
+        text = after[str(tmp_path / name)]
+        assert "state = sync(\n        multihost_utils.host_local_array_to_global_array(\n" in text
+        assert "global_array_to_host_local_array" not in text  # The state is global from there on.

@@ -75,10 +75,21 @@ def _is_repeated(module: Module, node: ast.AST, inside: frozenset[ast.AST] = fro
         if isinstance(node, _REPEATING) or node in inside:
             return True
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            uses = _uses(module.project).get(_called_by(module, node), [])
+            name = _called_by(module, node)
+            uses = [
+                use
+                for use in _uses(module.project).get(name, [])
+                if not _is_another(module, name, *use)
+            ]
             return len(uses) > 1 or any(_is_repeated(*use, inside | {node}) for use in uses)
         node = module.parent(node)
     return False
+
+
+def _is_another(module: Module, name: str, other: Module, node: ast.AST) -> bool:
+    """Returns whether a name is a function of its own file, such as ``main`` of another script."""
+    held = other.env.find(name) if other is not module and isinstance(node, ast.Name) else None
+    return bool(held) and all(isinstance(f, Function) and f.module is other for f in held or ())
 
 
 def _is_for_others(module: Module, site: Site, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ processes, which ``multihost_utils`` makes of them without a copy; it leaves glo
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
 from pmapx._src.analysis.module import Module
@@ -25,6 +26,7 @@ IMPORT = "from jax.experimental import multihost_utils"
 _TO_GLOBAL = "multihost_utils.host_local_array_to_global_array"
 # More calls than these are converted in one place.
 MOST_CALLS = 2
+MOST_WITHOUT_MESH = 8
 _TO_LOCAL = "multihost_utils.global_array_to_host_local_array"
 
 
@@ -59,10 +61,17 @@ def is_at_site(use: Use) -> bool:
         use.takes_keywords
         or use.known_layout.devices
         or not use.is_axis_constant
-        or not 0 < len(found) <= MOST_CALLS
+        or not 0 < len(found) <= (MOST_CALLS if _may_name_mesh(use) else MOST_WITHOUT_MESH)
     ):
         return True
     return not all(_is_plain(use, module, call) for module, call in found)
+
+
+def _may_name_mesh(use: Use) -> bool:
+    """Returns whether a mesh can be made for all calls: not above a decorator, at import."""
+    return use.site.kind != "decorator" or bool(
+        use.module.functions_around(use.module.parent(use.whole))
+    )
 
 
 def _is_plain(use: Use, module: Module, call: ast.Call) -> bool:
@@ -140,7 +149,7 @@ def _position(use: Use, name: str | None, position: int) -> int:
 
 def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     """Returns the parameters and the body of a function that converts for the jitted one."""
-    mesh = use.mesh_text(editor, indent).removeprefix("mesh=")
+    mesh = use.mesh[0] + (f"({', '.join(use.mesh[1:])})" if use.mesh[1:] else "")
     layout, names = use.known_layout, use.names
     deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
@@ -148,8 +157,14 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
         inner = deeper if _is_wrapped(use) else indent
         used = len(inner + editor.hang) + 1
         given = [
-            editor.folded_call(
-                star + _TO_GLOBAL, [name, mesh, f"jax.P({use.axis})"], inner + editor.hang, used
+            _conversion(
+                star + _TO_GLOBAL,
+                name,
+                mesh,
+                f"jax.P({use.axis})",
+                editor,
+                inner + editor.hang,
+                used,
             )
             for star, name in starred.items()
         ]
@@ -201,11 +216,23 @@ def _converted(
         else:
             if end - at > 1:
                 head, text = "*", f"({', '.join(each for _, each, _ in given[at:end])})"
-            parts = [text, mesh, str(specs[at])]
-            args.append(editor.folded_call(f"{head}{_TO_GLOBAL}", parts, inside, len(inside) + 1))
+            args.append(
+                _conversion(
+                    f"{head}{_TO_GLOBAL}",
+                    text,
+                    mesh,
+                    str(specs[at]),
+                    editor,
+                    inside,
+                    len(inside) + 1,
+                )
+            )
         at = end
     if not _is_wrapped(use):
         return editor.folded_call(function, args, indent, used)
+    if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
+        # It is one step deeper than it was.
+        function = function.replace("\n", f"\n{editor.hang}")
     inner = editor.folded_call(function, args, step, len(step) + 1)
     return _host_local(use, inner, mesh, editor, indent, used)
 
@@ -219,8 +246,20 @@ def _is_wrapped(use: Use) -> bool:
 
 def _host_local(use: Use, call: str, mesh: str, editor: Editor, indent: str, used: int) -> str:
     """Returns the text of a call whose results are host-local."""
-    args = [call, mesh, use.known_layout.out_specs(use.axis)]
-    return editor.folded_call(_TO_LOCAL, args, indent, used)
+    spec = use.known_layout.out_specs(use.axis)
+    return _conversion(_TO_LOCAL, call, mesh, spec, editor, indent, used)
+
+
+def _conversion(
+    function: str, tree: str, mesh: str, spec: str, editor: Editor, indent: str, used: int
+) -> str:
+    """Returns the text of a conversion, with a mesh that may have to be made there."""
+    node = ast.parse(mesh, mode="eval").body
+    deeper = indent + editor.hang
+    if isinstance(node, ast.Call) and len(deeper) + len(mesh) >= editor.width:
+        parts = [ast.get_source_segment(mesh, part) or "" for part in (*node.args, *node.keywords)]
+        mesh = editor.folded_call(ast.unparse(node.func), parts, deeper, len(deeper) + 1)
+    return editor.folded_call(function, [tree, mesh, spec], indent, used)
 
 
 def _convert_after(
@@ -239,9 +278,8 @@ def _convert_after(
     spec = specs[0] if len(set(specs)) == 1 else f"({', '.join(specs)})"
     indent = editor.indent(statement.lineno)
     target = ", ".join(names)
-    text = editor.folded_call(
-        _TO_LOCAL, [value, mesh, spec], indent, len(indent) + len(target) + len(" = ")
-    )
+    used = len(indent) + len(target) + len(" = ")
+    text = _conversion(_TO_LOCAL, value, mesh, spec, editor, indent, used)
     end = ends(module.place(statement))
     editor.insert(*end, f"\n{indent}{target} = {text}")
 

@@ -44,7 +44,8 @@ class Use:
     is_lazy: bool = False
     # The name of the mesh axis for a map that has none.
     default_axis: str = '"devices"'
-    # Arguments that the global style made replicated, so that they are global arrays.
+    # Arguments that the global style made replicated, so that they are global arrays, with -1 for
+    # its results.
     replicated: frozenset[int] = frozenset()
     grid: Grid | None = None
 

@@ -44,7 +44,8 @@ class Gain:
 class Restyled:
     """The changes to each file, what is replicated after them, and what stays stacked.
 
-    ``replicated`` has the arguments of each map that are, by ``Map.key``.
+    ``replicated`` has the arguments of each map that are, by ``Map.key``, and ``WHOLE`` where some
+    of its results are.
     With ``merge``, ``merged_arguments`` and ``merged_results`` are the positions of each map
     that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
     ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
@@ -139,7 +140,10 @@ def _restyle(
         edits,
         tuple(_gains(maps, decided)),
         tuple(_in_order(decided.stays)),
-        decided.arguments,
+        {
+            key: {*decided.arguments.get(key, ()), *([WHOLE] if key in decided.results else [])}
+            for key in {*decided.arguments, *decided.results}
+        },
         merged.arguments,
         merged.results,
         tuple(merged.prefetched),
