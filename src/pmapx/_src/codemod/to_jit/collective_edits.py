@@ -88,10 +88,17 @@ def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
 
 
 def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:
-    """Writes 0; of a key that each device folds its index into, which draws nothing, the key."""
+    """Drops it from a sum; of a key that each device folds its index into, leaves the key."""
     is_key = isinstance(parent, ast.Call) and ast.unparse(parent.func).endswith("fold_in")
     if not is_key or parent.args[1:] != [node]:  # type: ignore[attr-defined]
-        editor.replace(module.place(node), "0")
+        is_product = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)
+        term = parent if is_product else node
+        total = module.parent(term)
+        if isinstance(total, ast.BinOp) and isinstance(total.op, ast.Add):
+            other = total.right if total.left is term else total.left
+            editor.replace(module.place(total), editor.text(module.place(other)))
+        else:
+            editor.replace(module.place(term), "0")
         return
     assert isinstance(parent, ast.Call)
     statement = module.parent(parent)

@@ -201,7 +201,7 @@ def _meant(
     powers = set()
     for each in here:
         if each["replacement"] == "ZERO":
-            return 0, "no result depends on the index of the device, which is 0 here"
+            return 0, "axis_index is 0: over the global batch, no result depends on the device"
         if each["replacement"] == "KEEP":
             return str(each["meaning"])
         # A psum that its own line divides by n is called a pmean in the verdict.

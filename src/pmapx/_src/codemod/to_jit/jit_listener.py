@@ -12,7 +12,6 @@ import jax
 
 from pmapx._src.codemod.to_jit import agreement, samples
 from pmapx._src.codemod.to_jit.costs import Costs
-from pmapx._src.codemod.to_jit.map_listener import several, with_static
 from pmapx._src.codemod.to_jit.placement.step_state import StepState
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -81,18 +80,18 @@ class JitListener(Listener):
     def _compare(self, call: Call, kept: samples.CallSamples, state: dict[str, Any]) -> None:
         costs: Costs = self._costs.setdefault(state["site"], Costs())
         state["cost"] = costs.record
-        static = several(call.function.options.get("static_argnums"))
+        static = samples.several(call.function.options.get("static_argnums"))
         leaves, tree = jax.tree.flatten(samples.dynamic(call.args, call.kwargs, static))
         for sample in kept.samples:
             if len(leaves) != len(sample.inputs):
                 return self._fail(state, "its arguments differ from those of the map")
             given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
-            args, kwargs = with_static(call.args, given, static)
+            args, kwargs = samples.with_static(call.args, given, static)
             with costs.counted():
                 result = call.target(*args, **kwargs)
             if not state["compared"]:
                 given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
-                costs.audit(call.target, *with_static(call.args, given, static))
+                costs.audit(call.target, *samples.with_static(call.args, given, static))
             paths, _ = jax.tree_util.tree_flatten_with_path(result)
             if len(paths) != len(sample.outputs):
                 return self._fail(state, "its result has another structure than that of the map")
@@ -114,7 +113,7 @@ class JitListener(Listener):
     def _check_shardings(
         self, call: Call, result: Any, expected: list[bool], state: dict[str, Any]
     ) -> None:
-        static = several(call.function.options.get("static_argnums"))
+        static = samples.several(call.function.options.get("static_argnums"))
         step = StepState(*samples.dynamic(call.args, call.kwargs, static), result)
         held = self._held[state["site"]]
         is_state = step.outputs_of(held) if held else set()

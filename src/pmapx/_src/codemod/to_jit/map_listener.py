@@ -7,8 +7,10 @@ a verdict when it is traced, and each call of the jitted function around it give
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -84,7 +86,7 @@ class MapListener(Listener):
                 self._active.traced = traced
         if stack or jit.calls >= CALLS or self._bytes > MOST_BYTES:
             return call.run()
-        static = several(call.function.options.get("static_argnums"))
+        static = samples.several(call.function.options.get("static_argnums"))
         before = samples.dynamic(call.args, call.kwargs, static)
         inputs = [samples.on_host(leaf) for leaf in jax.tree.leaves(before)]
         stack.append(jit)
@@ -199,7 +201,7 @@ class _Jit:
 
         def outputs(data: list[Any]) -> list[Any]:
             given = jax.tree.unflatten(tree, map(samples.placed, data, leaves))
-            args, kwargs = with_static(call.args, given, static)
+            args, kwargs = samples.with_static(call.args, given, static)
             with self.costs.counted():
                 result = call.target(*args, **kwargs)
             return [samples.on_host(leaf) for leaf in jax.tree.leaves(result)]
@@ -211,7 +213,7 @@ class _Jit:
                 generator = np.random.default_rng((seed, again))
                 near = outputs([rounded(x, mapped.epsilon, generator) for x in data])
                 noise = [
-                    max(old, _distance(one, other))
+                    max(old, samples.distance(one, other))
                     for old, one, other in zip(noise, made, near, strict=True)
                 ]
             return Sample(known is None, data, made, noise)
@@ -220,7 +222,7 @@ class _Jit:
         found[0].is_replicated = [x.is_fully_replicated for x in jax.tree.leaves(result)]
         if self.calls == 0:
             given = jax.tree.unflatten(tree, map(samples.placed, inputs, leaves))
-            self.costs.audit(call.target, *with_static(call.args, given, static))
+            self.costs.audit(call.target, *samples.with_static(call.args, given, static))
         for seed in range(1, DRAWN + 1) if self.calls == 0 and is_sharded else ():
             generator = np.random.default_rng(seed)
             data = [drawn(x, s, generator) for x, s in zip(inputs, is_sharded, strict=True)]
@@ -318,8 +320,16 @@ class _Map:
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
         for reason in found.reasons:
-            self._refuse(str(reason))
+            self._refuse(re.sub(r"^argument (\d+)", self._named, str(reason)))
         self._note(found, watch)
+
+    def _named(self, argument: re.Match[str]) -> str:
+        """Returns an argument with its name in the source."""
+        try:
+            names = list(inspect.signature(self._function.fun).parameters)
+            return f"{argument[0]} `{names[int(argument[1])]}`"
+        except (ValueError, TypeError, IndexError):
+            return argument[0]
 
     def _is_stacked_result(self, result: Any) -> list[bool]:
         (axis,) = self._function.options["mesh"].axis_names
@@ -384,13 +394,6 @@ def batch_axis(spec: Any, axis: Any) -> int | None:
     return None
 
 
-def with_static(args: Any, given: tuple[Any, Any], static: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a call with others in the place of those that are not static."""
-    fixed = {position % max(len(args), 1) for position in static}
-    others = iter(given[0])
-    return [arg if at in fixed else next(others) for at, arg in enumerate(args)], given[1]
-
-
 def _struct(leaf: Any) -> jax.ShapeDtypeStruct:
     aval = jax.typeof(leaf)
     return jax.ShapeDtypeStruct(np.shape(leaf), aval.dtype, weak_type=aval.weak_type)
@@ -414,21 +417,3 @@ def _epsilon(jaxpr: Any) -> float:
         for inner in jaxprs.subjaxprs(list(eqn.params.values())):
             found = max(found, _epsilon(inner))
     return found
-
-
-def _distance(one: Any, other: Any) -> float:
-    """Returns the largest difference of two leaves."""
-    largest = 0.0
-    for a, b in zip(samples.parts(one), samples.parts(other), strict=True):
-        if a.dtype.kind in "fc" or "float" in a.dtype.name:
-            kind = np.complex128 if a.dtype.kind == "c" else np.float64
-            gap = np.abs(a.astype(kind) - b.astype(kind))
-            finite = gap[np.isfinite(gap)]
-            largest = max(largest, float(finite.max()) if finite.size else 0.0)
-    return largest
-
-
-def several(given: Any) -> tuple[int, ...]:
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, int) else tuple(given)

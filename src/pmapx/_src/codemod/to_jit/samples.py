@@ -170,6 +170,31 @@ def rounded(data: Data, epsilon: float, generator: np.random.Generator) -> Data:
     return changed(data, change)
 
 
+def with_static(args: Any, given: tuple[Any, Any], static: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of a call with others in the place of those that are not static."""
+    fixed = {position % max(len(args), 1) for position in static}
+    others = iter(given[0])
+    return [arg if at in fixed else next(others) for at, arg in enumerate(args)], given[1]
+
+
+def distance(one: Any, other: Any) -> float:
+    """Returns the largest difference of two leaves."""
+    largest = 0.0
+    for a, b in zip(parts(one), parts(other), strict=True):
+        if a.dtype.kind in "fc" or "float" in a.dtype.name:
+            kind = np.complex128 if a.dtype.kind == "c" else np.float64
+            gap = np.abs(a.astype(kind) - b.astype(kind))
+            finite = gap[np.isfinite(gap)]
+            largest = max(largest, float(finite.max()) if finite.size else 0.0)
+    return largest
+
+
+def several(given: Any) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
 def _is_float(x: Array) -> bool:
     return x.dtype.kind in "fc" or "float" in x.dtype.name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ class UnstackedBody:
         if found.traces is not None or reason.operation != "the body" or not self.stacked:
             return found
         which = " and ".join(map(str, sorted(self.stacked)))
-        why = f"{reason.why[:150]} (with the device axis of argument {which} merged into the next)"
+        short = textwrap.shorten(reason.why, 150, placeholder=" ...")
+        why = f"takes arguments with a device axis ({which}), not all of them batches: it {short}"
         return dataclasses.replace(
             found, outputs=(Output(reason=dataclasses.replace(reason, why=why)),)
         )
