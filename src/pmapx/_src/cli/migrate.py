@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import functools
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pmapx._src.cli._command_line import WithCommandLine, verify_options
+from pmapx._src.cli import _uncommitted
+from pmapx._src.cli._command_line import WithCommandLine, checked_topology, verify_options
 from pmapx._src.cli._terminal import (
     Bar,
     Seconds,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pmapx._src.codemod.evidence.evidence import Evidence
     from pmapx._src.codemod.program import Migration
     from pmapx._src.codemod.report.page import Verdict
-
-# Files that a warning lists.
-_LISTED = 20
 
 
 @click.command("migrate", cls=WithCommandLine)
@@ -67,6 +64,12 @@ _LISTED = 20
     is_flag=True,
     help="With --to jit: shard parameters and optimizer state over the data axis, each array along "
     "its largest dimension that the number of devices divides.",
+)
+@click.option(
+    "--topology",
+    metavar="T",
+    help="With --to jit: also compile both forms for a target topology, such as v5e:16x16, and "
+    "show what they cost there.",
 )
 @click.option(
     "--style",
@@ -109,6 +112,7 @@ def command(
     to: str,
     mesh: str,
     with_fsdp: bool,
+    topology: str | None,
     style: str,
     named: tuple[str, ...],
     page: str | None,
@@ -143,17 +147,7 @@ def command(
     """
     from pmapx._src.source.rewriting.change import diff
 
-    if to == "jit" and not ctx.obj:
-        fail(ctx, "--to jit needs a command, which shows what each step computes: "
-             "--to jit -- python train.py --steps 3")  # fmt: skip
-    if to == "jit" and style != "global":
-        fail(ctx, "--to jit needs --style global, where batches are global arrays")
-    if to != "jit" and mesh != "auto":
-        fail(ctx, "--mesh needs --to jit")
-    if to != "jit" and with_fsdp:
-        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
-    if with_fsdp and mesh == "explicit":
-        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
+    topology = _checked_jit_options(ctx, to, style, mesh, with_fsdp, topology)
     if is_verified and not ctx.obj:
         fail(ctx, "--verify needs a command: --verify -- python train.py --steps 3")
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
@@ -172,8 +166,9 @@ def command(
     evidence = _prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     if to == "jit":
-        done = _to_jit(ctx, paths, devices, timeout, exclude=excluded, mesh=mesh, fsdp=with_fsdp,
-                       **options)  # fmt: skip
+        limits = {"devices": devices, "timeout": timeout, "topology": topology}
+        options |= {"mesh": mesh, "fsdp": with_fsdp}
+        done = _to_jit(ctx, paths, limits, exclude=excluded, **options)
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -199,6 +194,26 @@ def command(
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
 
+def _checked_jit_options(
+    ctx: click.Context, to: str, style: str, mesh: str, with_fsdp: bool, topology: str | None
+) -> str | None:
+    """Fails on options that do not fit the form; returns the name of the topology."""
+    if to == "jit" and not ctx.obj:
+        fail(ctx, "--to jit needs a command, which shows what each step computes: "
+             "--to jit -- python train.py --steps 3")  # fmt: skip
+    if to == "jit" and style != "global":
+        fail(ctx, "--to jit needs --style global, where batches are global arrays")
+    if to != "jit" and mesh != "auto":
+        fail(ctx, "--mesh needs --to jit")
+    if to != "jit" and with_fsdp:
+        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
+    if with_fsdp and mesh == "explicit":
+        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
+    if to != "jit" and topology is not None:
+        fail(ctx, "--topology needs --to jit; pmapx audit --topology audits a program as it is")
+    return checked_topology(ctx, topology)
+
+
 def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
     from pmapx._src.codemod.migration import migrate
     from pmapx._src.codemod.replicated.style import NamingError
@@ -213,8 +228,7 @@ def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migrat
 def _to_jit(
     ctx: click.Context,
     paths: Sequence[str],
-    devices: int | None,
-    timeout: float,
+    limits: dict[str, Any],
     *,
     evidence: Evidence | None,
     **options: Any,
@@ -227,7 +241,6 @@ def _to_jit(
     from pmapx._src.codemod.to_jit.runs import Command
     from pmapx._src.verify.runs import CannotRunError, tree_around_paths
 
-    limits: dict[str, Any] = {"devices": devices, "timeout": timeout}
     try:
         with Seconds("Running the program ({})") as seconds:
             root = tree_around_paths(paths)
@@ -307,7 +320,7 @@ def _verify(
 
 def _write(done: Migration) -> dict[str, str]:
     """Writes the changed files; returns the reason for each that could not be written."""
-    _warn_before_writing([file.path for file in done.changed])
+    _uncommitted.warn([file.path for file in done.changed])
     failed = {}
     for file in done.changed:
         try:
@@ -402,49 +415,3 @@ def _next_step(done: Migration, is_written: bool, is_verified: bool, code: int) 
         command = "pmapx verify --before OLD --after . -- COMMAND"
         return f"compare both versions: {command}.{by_hand}"
     return by_hand.removeprefix(" Then ")
-
-
-def _warn_before_writing(paths: list[str]) -> None:
-    """Lists files of which git has no copy as they are now: the change cannot be undone there."""
-    outside, uncommitted = [], []
-    for folder in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
-        names = [p for p in paths if os.path.dirname(os.path.abspath(p)) == folder]
-        status = _git_status(folder, [os.path.basename(name) for name in names])
-        if status is None:
-            outside += names
-        else:
-            uncommitted += [name for name in names if os.path.basename(name) in status]
-    if outside:
-        _warn("not in a git repository, so that the change cannot be undone", outside)
-    if uncommitted:
-        _warn("uncommitted changes before the rewrite", uncommitted)
-
-
-def _warn(what: str, paths: list[str]) -> None:
-    more = f"\n  and {len(paths) - _LISTED} more" * (len(paths) > _LISTED)
-    listed = "".join(f"\n  {path}" for path in paths[:_LISTED])
-    click.echo(f"pmapx: warning: {what}:{listed}{more}", err=True)
-
-
-def _git_status(folder: str, names: list[str]) -> list[str] | None:
-    """Returns the files of a folder that git does not have as they are; None outside of git."""
-    try:
-        # Runs no monitor that the repository configures.
-        status = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", "status", "--porcelain", "-z", "--ignored"]
-            + ["--untracked-files=all", "--", *names],
-            cwd=folder,
-            capture_output=True,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if status.returncode:
-        return None
-    # The name that a file was renamed from follows in an entry of its own.
-    entries = [entry for entry in os.fsdecode(status.stdout).split("\0") if entry[2:3] == " "]
-    changed = {os.path.basename(entry[3:].rstrip("/")) for entry in entries}
-    # An ignored folder stands for what is in it.
-    is_all = any(entry.startswith("!!") and entry.endswith("/") for entry in entries)
-    return [name for name in names if is_all or name in changed]

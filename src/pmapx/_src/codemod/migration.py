@@ -30,6 +30,7 @@ def migrate(
     command: Command | Sequence[str] | None = None,
     mesh: str = "auto",
     fsdp: bool = False,
+    topology: str | None = None,
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -59,6 +60,7 @@ def migrate(
         all steps with it.
       fsdp: with ``jit``: shards parameters and optimizer state over the data axis, each array along
         its largest dimension that the number of devices divides.
+      topology: with ``jit``: a target, as ``v5e:4x4``, for which both forms are audited too.
       progress: called with the number of files read, and of all.
 
     Raises:
@@ -74,7 +76,7 @@ def migrate(
         if command is None:
             raise ValueError(NEEDS_COMMAND)
         if not isinstance(command, Command):
-            running = Command(command, tree_around_paths(paths))
+            running = Command(command, tree_around_paths(paths), topology=topology)
         assert running is not None
         evidence = running.prove() if evidence is None else evidence
     with gc_paused.left_alone():
