@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 import pmapx
 from pmapx._src.cli import migrate as cli
+from pmapx._src.codemod.report import page
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 
 PROGRAMS = Path(__file__).parent / "fsdp_programs"
@@ -107,6 +108,7 @@ def check_program(name, folder, monkeypatch, **options):
         assert all(part == 1 for _, part in arrays)
         return notes
     assert "stays replicated" not in notes
+    assert "FSDP over" in page.render(page.report(done))
     for group in words.split(", "):
         [row] = re.findall(rf"^{re.escape(group)} .*$", notes, re.M)[:1]
         assert re.search(r"\d+ K?i?B\s+\d+ K?i?B", row.replace(".", ""))

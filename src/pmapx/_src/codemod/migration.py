@@ -66,11 +66,12 @@ def migrate(
     Raises:
       NamingError: if a name in ``named`` leads to nothing.
       ProofError: if the command fails.
-      ValueError: if ``to`` is ``jit`` and there is no command, or ``fsdp`` is asked for without
-        ``jit``.
+      ValueError: if ``to`` is ``jit`` and there is no command, or options need ``jit``.
     """
     if fsdp and (to != "jit" or mesh != "auto"):
         raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
+    if topology is not None and to != "jit":
+        raise ValueError("topology needs to='jit'")
     running = command if isinstance(command, Command) else None
     if to == "jit":
         if command is None:
