@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 import pmapx
 from pmapx._src.cli import migrate as cli
+from pmapx._src.codemod.report import page
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 
 PROGRAMS = Path(__file__).parent / "fsdp_programs"
@@ -84,12 +85,13 @@ def numbers(text):
     return [float(each) for each in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?", text)]
 
 
-def check_program(name, folder, monkeypatch):
+def check_program(name, folder, monkeypatch, **options):
     monkeypatch.chdir(folder)
     program = copied(name, folder)
     kind, words = re.match(r"# (fsdp|replicated): (.*)", program.read_text()).groups()
     before = printed(folder, "-m", "pmapx", "run", "train.py")
-    done = pmapx.migrate(["."], to="jit", fsdp=True, command=[sys.executable, "train.py"])
+    command = [sys.executable, "train.py"]
+    done = pmapx.migrate(["."], to="jit", fsdp=True, command=command, **options)
     for file in done.changed:
         Path(file.path).write_bytes(file.after)
     steps = [form for form in done.forms if not form.reason]
@@ -104,16 +106,24 @@ def check_program(name, folder, monkeypatch):
         assert re.search(f"its state stays replicated: .*{words}", notes)
         assert "fsdp_shardings" not in program.read_text()
         assert all(part == 1 for _, part in arrays)
-        return
+        return notes
     assert "stays replicated" not in notes
+    assert "FSDP over" in page.render(page.report(done))
     for group in words.split(", "):
         [row] = re.findall(rf"^{re.escape(group)} .*$", notes, re.M)[:1]
         assert re.search(r"\d+ K?i?B\s+\d+ K?i?B", row.replace(".", ""))
     assert all(part == (8 if any(n and n % 8 == 0 for n in shape) else 1) for shape, part in arrays)
+    return notes
 
 
+@pytest.mark.slow
 def test_parameters_and_momentum_are_sharded_from_step_to_step(tmp_path, monkeypatch):
-    check_program("momentum.py", tmp_path, monkeypatch)
+    notes = check_program("momentum.py", tmp_path, monkeypatch, topology="cpu:16")
+    # 16 devices hold half of what 8 hold; velocity is (8, 16), (16,) and (16, 3) of float32.
+    assert re.search(r"^velocity +768 B +96 B$", notes, re.M)
+    assert re.search(r"^velocity +768 B +48 B$", notes, re.M)
+    costs = re.findall(r"cost of a call on cpu:16: jax.jit 1 all-reduce, .*; jax.shard_map", notes)
+    assert len(costs) == 2
 
 
 @pytest.mark.slow
@@ -209,9 +219,23 @@ def test_fsdp_is_of_the_jit_form(tmp_path):
         pmapx.migrate([str(tmp_path)], fsdp=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--topology", "cpu:16"], "--topology needs --to jit"),
+        (["--to", "jit", "--topology", "v5z:9"], "is no kind of device known here"),
+    ],
+)
+def test_a_topology_is_checked_before_the_program_runs(options, why, tmp_path):
+    (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
+    result = CliRunner().invoke(cli.command, [str(tmp_path), *options, "--", "python", "train.py"])
+    assert result.exit_code == 2
+    assert why in result.output
+
+
 def test_fsdp_needs_axes_for_which_jax_chooses_shardings(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
     options = ["--to", "jit", "--fsdp", "--mesh", "explicit"]
-    result = CliRunner().invoke(cli.command, [str(tmp_path), *options], obj=["python", "train.py"])
+    result = CliRunner().invoke(cli.command, [str(tmp_path), *options, "--", "python", "train.py"])
     assert result.exit_code == 2
     assert "--fsdp needs --mesh auto" in result.output

@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from pmapx._src import errors
+from pmapx._src.audit.topology import names
+from pmapx._src.cli._terminal import fail
 from pmapx._src.verify.limits import CALLS, TIMEOUT
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +26,22 @@ class WithCommandLine(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND]"]
+
+
+def checked_topology(ctx: click.Context, name: str | None) -> str | None:
+    """Returns the canonical name of a target topology; fails if it cannot be compiled for."""
+    if name is None:
+        return None
+    try:
+        found = names.parse(name)
+        # Libtpu knows more about shapes than their names show.
+        if found.family != "cpu":
+            from pmapx._src.audit.topology.devices import check  # Imports JAX.
+
+            check(found.name)
+    except (errors.PmapxError, ValueError) as error:
+        fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
+    return found.name
 
 
 def verify_options(function: F) -> F:

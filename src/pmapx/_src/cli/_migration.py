@@ -24,6 +24,7 @@ def problem(
     style: str,
     mesh: str,
     with_fsdp: bool,
+    topology: str | None,
     helpers: str | None,
     is_verified: bool,
     is_named: bool,
@@ -41,6 +42,8 @@ def problem(
         and not is_jit,
         "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings": with_fsdp
         and mesh == "explicit",
+        "--topology needs --to jit; pmapx audit --topology audits a program as it is": not is_jit
+        and topology is not None,
         "--helpers needs --to shard_map or --to jit: --to pmapx adds no functions": to == "pmapx"
         and helpers is not None,
         "--verify needs a command: --verify -- python train.py --steps 3": is_verified
@@ -56,8 +59,7 @@ def problem(
 def to_jit(
     ctx: click.Context,
     paths: Sequence[str],
-    devices: int | None,
-    timeout: float,
+    limits: dict[str, Any],
     *,
     evidence: Evidence | None,
     **options: Any,
@@ -70,7 +72,6 @@ def to_jit(
     from pmapx._src.codemod.to_jit.runs import Command
     from pmapx._src.verify.runs import CannotRunError, tree_around_paths
 
-    limits: dict[str, Any] = {"devices": devices, "timeout": timeout}
     try:
         with Seconds("Running the program ({})") as seconds:
             root = tree_around_paths(paths)

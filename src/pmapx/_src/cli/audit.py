@@ -18,6 +18,7 @@ from pmapx._src.audit.report.formatting import counted, is_part, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
+from pmapx._src.cli._command_line import checked_topology
 from pmapx._src.cli._terminal import fail, next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.rewriting import atomic_write
@@ -230,15 +231,11 @@ def _request(
         scales[argument] = int(dimension)
     try:
         wanted = names.several(scaling or "")
-        named = None if topology is None else names.parse(topology).name
-        # Libtpu knows more about shapes than their names show.
-        for name in (*wanted, *filter(None, [named])):
-            if names.parse(name).family != "cpu":
-                from pmapx._src.audit.topology.devices import check  # Imports JAX.
-
-                check(name)
     except (errors.PmapxError, ValueError) as error:
         fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
+    for name in wanted:
+        checked_topology(ctx, name)
+    named = checked_topology(ctx, topology)
     return Request(named, tuple(wanted), scales, build, what_if)
 
 

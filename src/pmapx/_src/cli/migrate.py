@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pmapx._src.cli import _migration
-from pmapx._src.cli._command_line import WithCommandLine, verify_options
+from pmapx._src.cli._command_line import WithCommandLine, checked_topology, verify_options
 from pmapx._src.cli._terminal import (
     Bar,
     Seconds,
@@ -29,6 +29,7 @@ from pmapx._src.source.rewriting import atomic_write
 if TYPE_CHECKING:
     from pmapx._src.codemod.program import Migration
     from pmapx._src.codemod.report.page import Verdict
+
 
 # Files that a warning lists.
 _LISTED = 20
@@ -65,6 +66,12 @@ _LISTED = 20
     is_flag=True,
     help="With --to jit: shard parameters and optimizer state over the data axis, each array along "
     "its largest dimension that the number of devices divides.",
+)
+@click.option(
+    "--topology",
+    metavar="T",
+    help="With --to jit: also compile both forms for a target topology, such as v5e:16x16, and "
+    "show what they cost there.",
 )
 @click.option(
     "--style",
@@ -114,6 +121,7 @@ def command(
     to: str,
     mesh: str,
     with_fsdp: bool,
+    topology: str | None,
     style: str,
     named: tuple[str, ...],
     helpers: str | None,
@@ -152,10 +160,11 @@ def command(
 
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
     problem = _migration.problem(
-        ctx.obj, to, style, mesh, with_fsdp, helpers, is_verified, bool(named), is_stacked
+        ctx.obj, to, style, mesh, with_fsdp, topology, helpers, is_verified, bool(named), is_stacked
     )
     if problem:
         fail(ctx, problem)
+    topology = checked_topology(ctx, topology)
     check_paths(ctx, paths)
     try:
         if page is not None:
@@ -170,8 +179,9 @@ def command(
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     options["helpers"] = helpers
     if to == "jit":
+        limits = {"devices": devices, "timeout": timeout, "topology": topology}
         options |= {"exclude": excluded, "mesh": mesh, "fsdp": with_fsdp}
-        done = _migration.to_jit(ctx, paths, devices, timeout, **options)
+        done = _migration.to_jit(ctx, paths, limits, **options)
     else:
         done = _migrate(ctx, paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
@@ -194,6 +204,26 @@ def command(
     next_step(_next_step(done, is_written, is_verified, code), color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
+
+
+def _checked_jit_options(
+    ctx: click.Context, to: str, style: str, mesh: str, with_fsdp: bool, topology: str | None
+) -> str | None:
+    """Fails on options that do not fit the form; returns the name of the topology."""
+    if to == "jit" and not ctx.obj:
+        fail(ctx, "--to jit needs a command, which shows what each step computes: "
+             "--to jit -- python train.py --steps 3")  # fmt: skip
+    if to == "jit" and style != "global":
+        fail(ctx, "--to jit needs --style global, where batches are global arrays")
+    if to != "jit" and mesh != "auto":
+        fail(ctx, "--mesh needs --to jit")
+    if to != "jit" and with_fsdp:
+        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
+    if with_fsdp and mesh == "explicit":
+        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
+    if to != "jit" and topology is not None:
+        fail(ctx, "--topology needs --to jit; pmapx audit --topology audits a program as it is")
+    return checked_topology(ctx, topology)
 
 
 def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:

@@ -34,6 +34,7 @@ def migrate(
     mesh: str = "auto",
     fsdp: bool = False,
     helpers: str | None = None,
+    topology: str | None = None,
     progress: Progress | None = None,
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
@@ -65,23 +66,25 @@ def migrate(
         its largest dimension that the number of devices divides.
       helpers: a module of the project, created if it is not there, for the functions that
         migrated files call and the meshes that several need. Without it, each file has its own.
+      topology: with ``jit``: a target, as ``v5e:4x4``, for which both forms are audited too.
       progress: called with the number of files read, and of all.
 
     Raises:
       UnwritableError: if ``helpers`` cannot be written, or imported by a file that needs it.
       NamingError: if a name in ``named`` leads to nothing.
       ProofError: if the command fails.
-      ValueError: if ``to`` is ``jit`` and there is no command, or ``fsdp`` is asked for without
-        ``jit``.
+      ValueError: if ``to`` is ``jit`` and there is no command, or options need ``jit``.
     """
     if fsdp and (to != "jit" or mesh != "auto"):
         raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
+    if topology is not None and to != "jit":
+        raise ValueError("topology needs to='jit'")
     running = command if isinstance(command, Command) else None
     if to == "jit":
         if command is None:
             raise ValueError(NEEDS_COMMAND)
         if not isinstance(command, Command):
-            running = Command(command, tree_around_paths(paths))
+            running = Command(command, tree_around_paths(paths), topology=topology)
         assert running is not None
         evidence = running.prove() if evidence is None else evidence
     with gc_paused.left_alone():

@@ -24,12 +24,12 @@
     return common;
   }, (report.files[0] ?? "").slice(0, (report.files[0] ?? "").lastIndexOf("/") + 1));
   const paths = report.files.map((path) => path.slice(folder.length));
-  const sites = report.sites.map(([file, line, column, text, what, rule, state, note, replicated, stacked], index) => {
+  const sites = report.sites.map(([file, line, column, text, what, rule, state, note, replicated, stacked, costs], index) => {
     const path = paths[file];
     // What the replicated style made of its state.
     const axes = [replicated.length && "replicated", stacked.length && "stacked"].filter(Boolean);
     const searched = [`${path}:${line}`, text, what, rule, NAMES[state] ?? state, note, axes, replicated, stacked].join(" ").toLowerCase();
-    return { file, path, line, column, text, what, rule, state, note, replicated, stacked, axes, index, searched };
+    return { file, path, line, column, text, what, rule, state, note, replicated, stacked, costs, axes, index, searched };
   });
   const number = (count) => count.toLocaleString("en");
   const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -207,6 +207,7 @@
         site.stacked.map(([what, why]) =>
           element("div", { class: "axis stacked" }, badge("stacked", "stays stacked"), " ", foreign(what, "code"), " ", foreign(why)),
         ),
+        site.costs.length > 0 && foreign(site.costs.join("\n"), "pre", { class: "axis" }),
       );
       notes.set(site.line, [...(notes.get(site.line) ?? []), made]);
     }

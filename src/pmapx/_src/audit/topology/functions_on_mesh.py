@@ -73,7 +73,8 @@ class _Copies:
                 if isinstance(part, Mesh | AbstractMesh | NamedSharding) or _are_devices(part):
                     holders.append(id(item))
                     continue
-                if not isinstance(part, _FOLLOWED) and not _is_jitted(part):
+                is_function = _is_jitted(part) or _is_watched_map(part)
+                if not isinstance(part, _FOLLOWED) and not is_function:
                     continue
                 parents.setdefault(id(part), []).append(id(item))
                 if id(part) not in seen:
@@ -107,6 +108,8 @@ class _Copies:
             return type(value)(*map(self.of, value))
         if isinstance(value, tuple | list):
             return type(value)(map(self.of, value))
+        if _is_watched_map(value):
+            return self.of(value.made_function.made)
         return self.of(value.__wrapped__)  # A jit, without which the program is the same.
 
     def _copy_function(self, function: types.FunctionType) -> types.FunctionType:
@@ -143,6 +146,10 @@ def _is_jitted(value: Any) -> bool:
     return callable(getattr(type(value), "lower", None)) and hasattr(value, "__wrapped__")
 
 
+def _is_watched_map(value: Any) -> bool:
+    return isinstance(value, Watched) and value.made_function.kind == "shard_map"
+
+
 def _parts(value: Any) -> Iterator[Any]:
     """Yields the values through which a value may reach a mesh."""
     if isinstance(value, types.FunctionType):
@@ -162,6 +169,8 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from list(value.values())
     elif isinstance(value, tuple | list):
         yield from value
+    elif _is_watched_map(value):
+        yield value.made_function.made
     elif _is_jitted(value):
         yield value.__wrapped__
 

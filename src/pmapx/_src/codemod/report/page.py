@@ -57,6 +57,8 @@ class SiteReport:
     # In the replicated style: what has no axis of devices now, and what keeps it, each with why.
     replicated: tuple[str, ...] = ()
     stacked: tuple[tuple[str, str], ...] = ()
+    # In the jit form: what became of its collectives, and what a call costs.
+    costs: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def render(shown: MigrationReport) -> str:
             site.note,
             site.replicated,
             site.stacked,
+            site.costs,
         )
         for number, file in enumerate(shown.files)
         for site, text in zip(file.sites, _first_lines(file), strict=True)
@@ -179,7 +182,7 @@ class Replication:
         ]
         self._replicated: dict[Place, list[str]] = {}
         self._stacked: dict[Place, list[tuple[str, str]]] = {}
-        self._forms = {(each.place.path, each.place.line): each.in_words for each in done.forms}
+        self._forms = {(each.place.path, each.place.line): each for each in done.forms}
         for gain in done.gains:
             at = self._site_of(gain)
             if at is not None:
@@ -193,10 +196,12 @@ class Replication:
     def added(self, site: SiteReport, outcome: Outcome) -> SiteReport:
         if outcome not in self._outcomes:
             return site
-        form = self._forms.get((outcome.place.path, outcome.place.line), "")
+        form = self._forms.get((outcome.place.path, outcome.place.line))
+        words = form.in_words if form is not None else ""
         return dataclasses.replace(
             site,
-            note="; ".join(part for part in (site.note, form) if part),
+            note="; ".join(part for part in (site.note, words) if part),
+            costs=() if form is None else (*form.replaced, *form.notes),
             replicated=tuple(self._replicated.get(outcome.place, ())),
             stacked=tuple(self._stacked.get(outcome.place, ())),
         )

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pmapx._src.audit.report.formatting import in_bytes
+from pmapx._src.audit.report.formatting import in_bytes, in_seconds
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 # A form that sends, or needs, so much more than the other is not recommended.
@@ -53,7 +53,7 @@ def _figures(
     try:
         [found] = report_on(function, args, kwargs, topology).functions
     except Exception as error:  # The program goes on, and its proof without this.
-        return {"problem": f"{type(error).__name__}: {error}"[:200]}
+        return {"problem": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
     kinds = collections.Counter[str]()
     for each in found.exchanges:
         kinds[each.kind] += each.times_at_least
@@ -81,18 +81,32 @@ def _listen() -> None:
 def in_words(jit: Mapping[str, Any], shard_map: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns lines that compare the costs of both forms, and which to prefer by them.
 
-    >>> cost = {"collectives": {"all-reduce": 2}, "sent": 100, "memory": 4000, "compiles": 1}
+    >>> cost = {"collectives": {"all-reduce": 2}, "sent": 100, "memory": 4000, "compiles": 1,
+    ...         "seconds": None}
     >>> in_words(cost, {**cost, "sent": 50})
     ('cost of a call: jax.jit 2 all-reduce, 100 B sent, 3.91 KiB a device, 1 compile; ...
     """
-    if "sent" not in jit or "sent" not in shard_map:
-        return ()
-    line = f"cost of a call: jax.jit {_shown(jit)}; jax.shard_map {_shown(shard_map)}"
+    here = _compared("", jit, shard_map)
+    if "there" not in jit or "there" not in shard_map:
+        return here
+    return *here, *_compared(f" on {jit['there']['topology']}", jit["there"], shard_map["there"])
+
+
+def _compared(where: str, jit: Mapping[str, Any], shard_map: Mapping[str, Any]) -> tuple[str, ...]:
+    for name, cost in (("jax.jit", jit), ("jax.shard_map", shard_map)):
+        if "sent" not in cost:
+            why = cost.get("problem", "") if where else ""
+            return (f"cost of a call{where}: not known for {name}: {why}",) * bool(why)
+    # An array that is not placed before the call does not grow with the devices.
+    if where and sum(jit["arguments"].values()) != sum(shard_map["arguments"].values()):
+        return (f"cost of a call{where}: not known for jax.jit: its batch is not placed before it",)
+    line = f"cost of a call{where}: jax.jit {_shown(jit)}; jax.shard_map {_shown(shard_map)}"
     less = {"sent": "sends less", "memory": "needs less memory"}
     worse = [words for name, words in less.items() if _is_more(jit, shard_map, name)]
     if not worse:
         return (line,)
-    return line, f"jax.shard_map {' and '.join(worse)} here: prefer it if that limits the step"
+    words = f"{' and '.join(worse)}{where or ' here'}"
+    return line, f"jax.shard_map {words}: prefer it if that limits the step"
 
 
 def is_worse(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -110,5 +124,8 @@ def _shown(cost: Mapping[str, Any]) -> str:
     parts = [", ".join(kinds) or "no collectives", f"{in_bytes(cost['sent'])} sent"]
     if cost["memory"] is not None:
         parts.append(f"{in_bytes(cost['memory'])} a device")
-    compiles = cost["compiles"]
-    return ", ".join([*parts, f"{compiles} compile{'s' * (compiles != 1)}"])
+    if cost["seconds"] is not None:
+        parts.append(f"{in_seconds(cost['seconds'])} in collectives")
+    compiles = cost.get("compiles")
+    counted = [] if compiles is None else [f"{compiles} compile{'s' * (compiles != 1)}"]
+    return ", ".join([*parts, *counted])

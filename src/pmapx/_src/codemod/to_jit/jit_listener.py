@@ -31,7 +31,7 @@ class JitListener(Listener):
     def __init__(self, records: Path, settings: dict[str, Any]) -> None:
         self._records, self._root = records, settings["root"] + os.sep
         self._samples = Path(settings["samples"])
-        self._sites = settings["sites"]
+        self._sites, self._topology = settings["sites"], settings["topology"]
         self._found: dict[str, dict[str, Any]] = {}
         self._costs: dict[str, Costs] = {}
         # With FSDP, the arguments of a function that have state.
@@ -78,7 +78,7 @@ class JitListener(Listener):
         return result
 
     def _compare(self, call: Call, kept: samples.CallSamples, state: dict[str, Any]) -> None:
-        costs: Costs = self._costs.setdefault(state["site"], Costs())
+        costs: Costs = self._costs.setdefault(state["site"], Costs(self._topology))
         state["cost"] = costs.record
         static = samples.several(call.function.options.get("static_argnums"))
         leaves, tree = jax.tree.flatten(samples.dynamic(call.args, call.kwargs, static))

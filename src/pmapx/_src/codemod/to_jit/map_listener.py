@@ -40,7 +40,7 @@ def start(records: Path) -> None:
     """Watches every map from now on; ``settings.json`` in the folder has the root."""
     settings = json.loads((records / "settings.json").read_text(encoding="utf-8"))
     collective_calls.install()
-    attach(MapListener(records, settings["root"]))
+    attach(MapListener(records, settings["root"], settings["topology"]))
 
 
 class MapListener(Listener):
@@ -48,8 +48,9 @@ class MapListener(Listener):
 
     transforms = ("jit", "shard_map")
 
-    def __init__(self, records: Path, root: str) -> None:
+    def __init__(self, records: Path, root: str, topology: str | None = None) -> None:
         self._records, self._root = records, root + os.sep
+        self._topology = topology
         self._maps: list[_Map] = []
         self._jits: dict[frames.Span, _Jit] = {}
         self._active = threading.local()
@@ -64,7 +65,7 @@ class MapListener(Listener):
         if not span[0].startswith(self._root):
             return False
         if function.kind == "jit":
-            function.state = self._jits.setdefault(span, _Jit(span))
+            function.state = self._jits.setdefault(span, _Jit(span, self._topology))
         else:
             function.state = _Map(span, function)
             self._maps.append(function.state)
@@ -132,6 +133,8 @@ class MapListener(Listener):
         return traced
 
     def _sample(self, call: Call, jit: _Jit, inputs: list[Any], result: Any, static: Any) -> None:
+        # What an audit traces, as for another topology, is no map of the program.
+        self._active.is_asking = True
         try:
             found = jit.samples(call, inputs, result, static)
             file, line, column, *_ = jit.span
@@ -141,6 +144,8 @@ class MapListener(Listener):
             jit.calls += 1
         except Exception as error:  # The program goes on as it would without us.
             jit.problem = f"no samples: {type(error).__name__}: {error}"[:200]
+        finally:
+            self._active.is_asking = False
 
     @property
     def _stack(self) -> list[_Jit]:
@@ -163,7 +168,7 @@ class MapListener(Listener):
 class _Jit:
     """A place that makes jitted functions with maps inside."""
 
-    def __init__(self, span: frames.Span) -> None:
+    def __init__(self, span: frames.Span, topology: str | None = None) -> None:
         self.span = span
         self.maps: list[_Map] = []
         # Maps that were traced while the program traced something else, with their arguments.
@@ -175,7 +180,7 @@ class _Jit:
         self.has_keywords = False
         # Whether all arguments come with the sharding of the map.
         self.is_placed = True
-        self.costs = Costs()
+        self.costs = Costs(topology)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -30,12 +30,15 @@ class Command:
         *,
         devices: int | None = None,
         timeout: float | None = None,
+        topology: str | None = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
+        """``topology`` is a target for which its functions are audited too."""
         self.words = list(words)
         self.root = Path(os.path.realpath(root))
         self.devices = default_devices(os.environ) if devices is None else devices
         self.timeout = timeout
+        self.topology = topology
         self.progress = progress
 
     def prove(self) -> Evidence:
@@ -64,7 +67,8 @@ class Command:
                 why = (error.strerror or str(error)).lower()
                 raise ProofError(f"cannot copy {self.root} to run the command in: {why}") from None
             tree = Path(os.path.realpath(copy.path))
-            text = json.dumps({**settings, "root": str(tree)})
+            given = {**settings, "root": str(tree), "topology": self.topology}
+            text = json.dumps(given)
             (records / "settings.json").write_text(text, encoding="utf-8")
             log = records / "output"
             show = None if self.progress is None else functools.partial(self.progress, what)

@@ -37,7 +37,10 @@ def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Versi
     for each, old, facts in zip(chosen, before, found, strict=True):
         if facts["held"]:
             each.replicated = _cost(old)
-            each.notes += _table(each.axis, each.replicated, _cost(each.compared))
+            now = _cost(each.compared)
+            each.notes += _table(each.axis, each.replicated, now)
+            if "there" in now and "there" in each.replicated:
+                each.notes += _table(each.axis, each.replicated["there"], now["there"])
     return new
 
 
@@ -85,5 +88,6 @@ def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> li
         ))  # fmt: skip
     whole, parts = costs
     found = WhatIf(axis, after["devices"], before=whole, after=parts, sharded=sharded)
-    heads = ["per device", "replicated", f"FSDP over {axis}={found.devices}"]
+    where = f" on {after['topology']}" if "topology" in after else ""
+    heads = [f"per device{where}", "replicated", f"FSDP over {axis}={found.devices}"]
     return [*table(heads, found.rows(), right=(1, 2)), *found.notes()]
