@@ -64,7 +64,7 @@ def test_what_is_left_is_listed_with_its_reason(program):
     program.write_text(PROGRAM + "last = jax.pmap(abs, axis_name=0)\n")
     result = migrate(program, "--write")
     assert result.exit_code == 1
-    assert f"{program}:3:8: left: jax.pmap (call): its axis_name is no string" in result.stdout
+    assert f"{program}:3:8: left: jax.pmap (call): its axis_name is not a string" in result.stdout
     assert "1 rewritten in 1 of 1 file, 1 left" in result.stdout
 
 
