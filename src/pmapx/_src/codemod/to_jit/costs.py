@@ -92,6 +92,6 @@ def _shown(cost: Mapping[str, Any]) -> str:
     kinds = [f"{count} {kind}" for kind, count in sorted(cost["collectives"].items())]
     parts = [", ".join(kinds) or "no collectives", f"{in_bytes(cost['sent'])} sent"]
     if cost["memory"] is not None:
-        parts.append(f"{in_bytes(cost['memory'])} a device")
+        parts.append(f"{in_bytes(cost['memory'])} per device")
     compiles = cost["compiles"]
     return ", ".join([*parts, f"{compiles} compile{'s' * (compiles != 1)}"])
