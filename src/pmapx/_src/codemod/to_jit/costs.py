@@ -66,7 +66,7 @@ def in_words(jit: Mapping[str, Any], shard_map: Mapping[str, Any]) -> tuple[str,
 
     >>> cost = {"collectives": {"all-reduce": 2}, "sent": 100, "memory": 4000, "compiles": 1}
     >>> in_words(cost, {**cost, "sent": 50})
-    ('cost of a call: jax.jit 2 all-reduce, 100 B sent, 3.91 KiB a device, 1 compile; ...
+    ('cost of a call: jax.jit 2 all-reduce, 100 B sent, 3.91 KiB per device, 1 compile; ...
     """
     if "sent" not in jit or "sent" not in shard_map:
         return ()
