@@ -1,11 +1,11 @@
-"""Arrays of one row a device: replicating them and reading a row, against what the guide offers.
+"""Arrays with a leading device axis: replicating, and reading a shard, beside the guide's code.
 
 replicate   pmapx.device_put_replicated against the drop-in of JAX's migration guide, which stacks
             n copies first (with jnp.stack, and with np.stack as its tip for numpy arrays says).
             The numpy arrays are such that a CPU device copies them, as numpy's mostly are. Peak
             memory is that of a fresh process while one call runs, beyond the n copies, in copies.
-row         pmapx.unreplicate, and x[0] under pmapx.install(), against x[0] of today's JAX. Copies
-            of a large row are waited for.
+shard       pmapx.unreplicate, and x[0] under pmapx.install(), against x[0] of today's JAX. Copies
+            of a large shard are waited for.
 others      what pmapx.install() adds to the indexing of an array that is not stacked.
 
 The contestants take turns, and the best turn of each counts.
@@ -72,9 +72,9 @@ def main() -> int:
         for size, leaves in REPLICATE:
             cells.append(replicating(kind, size, leaves, options.seconds))
             print(replicating_row(cells[-1]), flush=True)
-    print("\nrow: time a leaf\n")
+    print("\nshard: time per leaf\n")
     print(
-        f"{'a row':>8}{'leaves':>8}{'x[0] of JAX':>14}{'unreplicate':>14}{'x[0] installed':>16}"
+        f"{'a shard':>8}{'leaves':>8}{'x[0] of JAX':>14}{'unreplicate':>14}{'x[0] installed':>16}"
         f"{'times faster':>14}{'installed':>11}"
     )
     for size, leaves in ROWS:
@@ -157,9 +157,9 @@ def print_peak(name: str, kind: str, size: int, leaves: int) -> None:
     ctypes.CDLL(None).malloc_trim(0)  # What was freed is given back, so that it counts again.
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew from what is held now.
-    rows = jax.block_until_ready(CONTESTANTS[name](tree, jax.devices()))
+    copies = jax.block_until_ready(CONTESTANTS[name](tree, jax.devices()))
     print(memory("VmHWM") - before)
-    del rows
+    del copies
 
 
 def memory(field: str) -> int:
@@ -167,12 +167,12 @@ def memory(field: str) -> int:
     return next(int(line.split()[1]) * KB for line in lines if line.startswith(field))
 
 
-# Reading a row.
+# Reading a shard.
 
 
 def reading(size: int, leaves: int, seconds: float) -> dict[str, Any]:
-    row = np.ones(size // 4, np.float32)
-    tree = [pmapx.pmap(lambda x: x + 1)(np.stack([row] * jax.device_count()))] * leaves
+    shard = np.ones(size // 4, np.float32)
+    tree = [pmapx.pmap(lambda x: x + 1)(np.stack([shard] * jax.device_count()))] * leaves
     first = partial(jax.tree.map, lambda x: x[0])
     batch = max(1, min(100, 2000 * KB // size // leaves))
 
@@ -271,7 +271,7 @@ def table(result: dict[str, Any]) -> str:
         ),
         "",
         *markdown(
-            [">a row", ">leaves", ">`x[0]` of JAX", ">`unreplicate`", ">`x[0]` installed"]
+            [">a shard", ">leaves", ">`x[0]` of JAX", ">`unreplicate`", ">`x[0]` installed"]
             + [">times faster", ">installed"],
             map(reading_cells, rows),
         ),

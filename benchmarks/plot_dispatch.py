@@ -58,7 +58,7 @@ def table(result: dict[str, Any]) -> str:
         f"Measured on {result['date']}: {result['machine']}.",
         "",
         "| case | devices | leaves | hand-written | pmapx | jax.pmap | noise "
-        "| jax.pmap ÷ hand-written | pmapx ÷ hand-written | bar |",
+        "| jax.pmap ÷ hand-written | pmapx ÷ hand-written | target |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for c in result["cells"]:

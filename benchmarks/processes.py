@@ -223,7 +223,7 @@ def row(c: dict[str, Any]) -> str:
 
 def table(result: dict[str, Any]) -> str:
     columns = ["processes x devices", ">leaves", ">hand-written", ">pmapx", ">jax.pmap", ">noise"]
-    columns += [">pmapx ÷ hand-written", ">times faster than jax.pmap", "bars"]
+    columns += [">pmapx ÷ hand-written", ">times faster than jax.pmap", "targets"]
     lines = [f"Measured on {result['date']}: {result['machine']}.", ""]
     return "\n".join(lines + markdown(columns, map(cells_of, result["cells"]))) + "\n"
 

@@ -37,7 +37,7 @@ def main() -> int:
         f"pmapx {pmapx.__version__}, JAX {jax.__version__}, "
         f"{devices} {jax.default_backend()} devices\n"
         f"An MLP {FEATURES}-{HIDDEN}-{HIDDEN}-{CLASSES}, {options.steps} steps, "
-        f"a batch of {devices} x {options.batch} rows, three ways, interleaved"
+        f"a batch of {devices} x {options.batch} examples, three ways, interleaved"
     )
     batches = synthetic_batches(options.seed, devices, options.batch, count=64)
     held_out = batches.pop()
@@ -231,7 +231,7 @@ def losses_agree(runs: list[Run]) -> bool:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1500, help="training steps (%(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="rows per device (%(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="examples per device (%(default)s)")
     parser.add_argument("--turn", type=int, default=20, help="steps per turn (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="for weights and data (%(default)s)")
     options = parser.parse_args()

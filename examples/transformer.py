@@ -29,7 +29,7 @@ RATE = 0.5
 
 @jax.custom_vjp
 def spread(x: jax.Array) -> jax.Array:
-    """The same value, used by every device of "model": its gradients are summed."""
+    """The identity; the gradients of all devices of "model" are summed."""
     return x
 
 
@@ -38,7 +38,7 @@ spread.defvjp(lambda x: (x, None), lambda _, g: (lax.psum(g, "model"),))
 
 @jax.custom_vjp
 def summed(x: jax.Array) -> jax.Array:
-    """The sum of what the devices of "model" have; the gradient goes to each as it is."""
+    """The sum over "model"; the gradient is passed to each device unchanged."""
     return lax.psum(x, "model")
 
 
@@ -53,7 +53,7 @@ def init(seed: int) -> dict[str, Any]:
 
     return {
         # Cut along "model": the axis that is split comes first.
-        "cut": [
+        "sharded": [
             {
                 "qkv": normal(HEADS, WIDTH, 3 * WIDTH // HEADS),
                 "out": normal(HEADS, WIDTH // HEADS, WIDTH),
@@ -63,7 +63,7 @@ def init(seed: int) -> dict[str, Any]:
             for _ in range(LAYERS)
         ],
         # The same on all devices.
-        "whole": {"tokens": normal(VOCABULARY, WIDTH), "places": normal(LENGTH, WIDTH)},
+        "replicated": {"tokens": normal(VOCABULARY, WIDTH), "places": normal(LENGTH, WIDTH)},
     }
 
 
@@ -84,13 +84,13 @@ def normed(x: jax.Array) -> jax.Array:
 
 
 def loss(params: dict[str, Any], tokens: jax.Array) -> jax.Array:
-    """The mean surprise of the next token, with this device's heads and hidden units."""
-    whole = params["whole"]
-    x = whole["tokens"][tokens[:, :-1]] + whole["places"][: tokens.shape[1] - 1]
-    for layer in params["cut"]:
+    """The cross entropy of the next token, with this device's heads and hidden units."""
+    weights = params["replicated"]
+    x = weights["tokens"][tokens[:, :-1]] + weights["places"][: tokens.shape[1] - 1]
+    for layer in params["sharded"]:
         x = x + summed(attention(layer, spread(normed(x))))
         x = x + summed(feed_forward(layer, spread(normed(x))))
-    logits = normed(x) @ whole["tokens"].T
+    logits = normed(x) @ weights["tokens"].T
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], -1)
     return -jnp.mean(chosen)
 
@@ -102,16 +102,16 @@ def step(params: dict[str, Any], tokens: jax.Array) -> tuple[dict[str, Any], jax
 
 
 def mapped_step(model: int) -> Any:
-    """The step over both axes; of the cut weights each device of "model" has its part."""
-    axes = {"cut": 0, "whole": None}
+    """The step over both axes; each device of "model" has its shard of the sharded weights."""
+    axes = {"sharded": 0, "replicated": None}
     inner = pmapx.pmap(step, axis_name="model", in_axes=(axes, None), out_axes=(axes, None))
     return pmapx.pmap(inner, axis_name="data", in_axes=(None, 0), out_axes=None, donate_argnums=0)
 
 
-def cut(params: dict[str, Any], parts: int) -> dict[str, Any]:
-    """The cut weights as (parts, ...), for a map over their first axis."""
+def shard_weights(params: dict[str, Any], parts: int) -> dict[str, Any]:
+    """The sharded weights as (parts, ...), for a map over their first axis."""
     split = lambda w: w.reshape(parts, w.shape[0] // parts, *w.shape[1:])
-    return {"cut": jax.tree.map(split, params["cut"]), "whole": params["whole"]}
+    return {"sharded": jax.tree.map(split, params["sharded"]), "replicated": params["replicated"]}
 
 
 def batch(random: np.random.Generator, rows: int) -> np.ndarray:
@@ -139,7 +139,7 @@ def main() -> None:
         for _ in range(options.steps)
     ]
     train = mapped_step(options.model)
-    params, losses = cut(init(0), options.model), []
+    params, losses = shard_weights(init(0), options.model), []
     for tokens in batches:
         params, value = train(params, tokens)
         losses.append(float(value))

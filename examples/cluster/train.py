@@ -1,8 +1,8 @@
-"""A program for many hosts: linear regression with data-parallel gradient descent.
+"""A multi-host program: linear regression with data-parallel gradient descent.
 
-Each process draws its own rows, the gradients are averaged over all devices of all processes, and
-every process ends with the same weights. Nothing here knows how it was started: `slurm.sh` and
-`jobset.yaml` start it on a cluster, `mpirun -n 4 python train.py` with Open MPI, and
+Each process draws its own examples, the gradients are averaged over all devices of all processes,
+and every process ends with the same weights. The program does not depend on how it was started:
+`slurm.sh` and `jobset.yaml` start it on a cluster, `mpirun -n 4 python train.py` with Open MPI, and
 `pmapx run -n 4 --devices 2 train.py` on one machine.
 """
 
@@ -15,7 +15,7 @@ from jax import lax
 
 import pmapx
 
-FEATURES, ROWS = 8, 64
+FEATURES, EXAMPLES = 8, 64
 
 
 def loss(weights, x, y):
@@ -35,12 +35,12 @@ def main() -> None:
     pmapx.initialize()
     here, devices = jax.process_index(), jax.local_device_count()
     truth = np.random.default_rng(0).normal(size=FEATURES).astype(np.float32)
-    random = np.random.default_rng(1 + here)  # Other rows in each process.
+    random = np.random.default_rng(1 + here)  # Other examples in each process.
 
     train = pmapx.pmap(step, axis_name="batch", donate_argnums=0)
     weights = np.zeros((devices, FEATURES), np.float32)
     for _ in range(options.steps):
-        x = random.normal(size=(devices, ROWS, FEATURES)).astype(np.float32)
+        x = random.normal(size=(devices, EXAMPLES, FEATURES)).astype(np.float32)
         weights, value = train(weights, x, x @ truth)
         # On CPU, collectives of several steps under way at once can wait for each other.
         jax.block_until_ready(weights)

@@ -91,8 +91,8 @@ def main():
     seconds = time.time() - started
 
     held_out = next(data)
-    correct = p_eval_step(state, shard(held_out))[0]
-    print("accuracy %.1f %%" % (100 * float(correct) / held_out["y"].size))
+    correct = p_eval_step(state, shard(held_out))
+    print("accuracy %.1f %%" % (100 * float(correct[0]) / held_out["y"].size))
     if args.checkpoint:
         params = jax.tree.map(lambda x: np.asarray(x[0]), state["params"])
         with open(args.checkpoint, "wb") as file:

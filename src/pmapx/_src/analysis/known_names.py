@@ -60,12 +60,12 @@ _WORDS = [
 
 
 def is_followed(data: bytes) -> bool:
-    """Tells whether a file's bytes name anything whose results are followed."""
+    """Returns whether a file's bytes name anything whose results are followed."""
     return any(word in data for word in _WORDS)
 
 
 def may_pass_on(data: bytes) -> bool:
-    """Tells whether names of a file can hold something for those that import them.
+    """Returns whether names of a file can hold something for those that import them.
 
     That is what is followed, or a number of devices or processes.
     """
@@ -153,7 +153,7 @@ TREE_METHODS = frozenset(
 
 
 def is_array_function(name: str) -> bool:
-    """Tells whether a function returns one array, never a tuple (the exceptions are few)."""
+    """Returns whether a function returns one array, never a tuple (the exceptions are few)."""
     return name.startswith(("jax.numpy.", "numpy.", "jax.nn.")) or name in (
         MEAN_OVER_AXIS | SUM_OVER_AXIS
     )

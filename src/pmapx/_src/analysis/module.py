@@ -241,7 +241,7 @@ def _first_line(node: ast.AST) -> int:
 
 
 def _is_on(node: ast.AST, line: int) -> bool:
-    """Tells whether a node, or what it has if it has no place of its own, may be on a line."""
+    """Returns whether a node, or what it has if it has no place of its own, may be on a line."""
     end = getattr(node, "end_lineno", None)
     return end is None or _first_line(node) <= line <= end
 

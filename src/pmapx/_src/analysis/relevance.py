@@ -126,11 +126,11 @@ class Relevance:
         return self._text(function).words
 
     def is_in(self, held: Iterable[Fact]) -> bool:
-        """Tells whether a value leads to one of the names."""
+        """Returns whether a value leads to one of the names."""
         return _IS_RELEVANT[self._reached([(fact, (), True) for fact in held], set())]
 
     def of(self, function: Function) -> bool:
-        """Tells whether reading a function, of whose arguments nothing is known, can matter."""
+        """Returns whether reading a function, of whose arguments nothing is known, can matter."""
         seen: set[Use] = set()
         found, uses = self._in_text(function, is_here=True)
         if not _IS_RELEVANT[found]:
@@ -173,7 +173,7 @@ class Relevance:
         return _MODULE if is_here and name in self._modules else 0
 
     def _is_below(self, name: str, names: frozenset[str]) -> bool:
-        """Tells whether a dotted name is one of several, or something in one of them."""
+        """Returns whether a dotted name is one of several, or something in one of them."""
         if not self._names:
             return name.partition(".")[0] in _KNOWN_PACKAGES
         while name and name not in names:
@@ -380,7 +380,7 @@ def _parts(fact: Bound | Method | Partial | Items | Dict | Elements) -> Iterator
 
 
 def _is_settled(function: Function) -> bool:
-    """Tells whether the names around a function have all been bound."""
+    """Returns whether the names around a function have all been bound."""
     scope: Environment | None = function.around
     while scope is not None:
         if not isinstance(scope.node, (ast.Module, ast.ClassDef)):

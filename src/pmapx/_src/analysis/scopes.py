@@ -106,7 +106,7 @@ class Environment:
         return None
 
     def is_parameter(self, name: str) -> bool:
-        """Tells whether a name is bound by the parameters of a function."""
+        """Returns whether a name is bound by the parameters of a function."""
         scope: Environment | None = self
         while scope is not None:
             if name in scope.parameters:

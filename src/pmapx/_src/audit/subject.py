@@ -104,7 +104,7 @@ class Subject:
 
 
 def is_pmapped(f: Any) -> bool:
-    """Tells whether ``pmapx.pmap`` returned a function; False for a wrapper of one."""
+    """Returns whether ``pmapx.pmap`` returned a function; False for a wrapper of one."""
     programs = getattr(f, "_pmapx", None)
     return isinstance(programs, ProgramBuilder) and programs.user_function() is f
 

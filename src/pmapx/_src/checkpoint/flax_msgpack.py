@@ -21,7 +21,7 @@ _CHUNKED = "__msgpack_chunked_array__"
 
 
 def is_msgpack(path: str) -> bool:
-    """Tells whether a file begins as a msgpack map, list or extension type does."""
+    """Returns whether a file begins as a msgpack map, list or extension type does."""
     with open(path, "rb") as file:
         first = file.read(1)
     return bool(first) and (0x80 <= first[0] <= 0x9F or first[0] in b"\xc7\xc8\xc9\xdc\xdd\xde\xdf")

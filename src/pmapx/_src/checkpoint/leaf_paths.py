@@ -41,7 +41,7 @@ def child(parent: str, key: Any) -> str:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Tells whether a pattern names a leaf or something that the leaf is in; ``*`` is any text.
+    """Returns whether a pattern names a leaf or something that the leaf is in; ``*`` is any text.
 
     >>> matches("params", "params['dense']"), matches("*.rng", "state.rng")
     (True, True)

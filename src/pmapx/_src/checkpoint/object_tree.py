@@ -40,7 +40,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def holds_arrays(leaf: Any) -> bool:
-    """Tells whether an object that is not walked is or refers to an array."""
+    """Returns whether an object that is not walked is or refers to an array."""
     seen, waiting = set(), [leaf]
     while waiting:
         found = waiting.pop()

@@ -17,7 +17,7 @@ _PROTO, _STOP = b"\x80", b"."
 
 
 def is_pickle(path: str) -> bool:
-    """Tells whether a file is a pickle, without loading it."""
+    """Returns whether a file is a pickle, without loading it."""
     with open(path, "rb") as file:
         head = file.read(64)
         if head[:1] == _PROTO:

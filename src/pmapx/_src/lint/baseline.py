@@ -51,7 +51,7 @@ class Baseline:
             raise BaselineError(f"{path}: not a baseline of pmapx") from None
 
     def has(self, finding: Finding) -> bool:
-        """Tells whether a finding like this one is in the baseline."""
+        """Returns whether a finding like this one is in the baseline."""
         return self._key(finding) in self._counts
 
     def without_known(self, report: Report, codes: Collection[str]) -> Report:

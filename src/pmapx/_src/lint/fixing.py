@@ -147,7 +147,7 @@ def _without_overlaps(found: list[Finding]) -> list[Finding]:
 
 
 def _overlaps(edit: Edit, others: list[Edit]) -> bool:
-    """Tells whether an edit touches text of another, given those in order.
+    """Returns whether an edit touches text of another, given those in order.
 
     Insertions at one point do not.
     """

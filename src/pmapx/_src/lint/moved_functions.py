@@ -117,7 +117,7 @@ class MovedFunction:
 
 
 def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
-    """Tells whether a name stands for nothing but the uses that were seen."""
+    """Returns whether a name stands for nothing but the uses that were seen."""
     seen = {part for use in uses for part in syntax.walk(use) if isinstance(part, ast.Name)}
     return name not in module.bound_names and all(
         node in seen for node in module.nodes if isinstance(node, ast.Name) and node.id == name
@@ -125,7 +125,7 @@ def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
 
 
 def _is_free(module: Module, name: str) -> bool:
-    """Tells whether nothing in a file is called by a name."""
+    """Returns whether nothing in a file is called by a name."""
     return module.env.find(name) is None and not any(
         (isinstance(node, ast.Name) and node.id == name)
         or (isinstance(node, ast.arg) and node.arg == name)

@@ -11,7 +11,7 @@ PACKAGES = (b"jax", b"flax")
 
 
 def has_uses(data: bytes) -> bool:
-    r"""Tells whether a file's bytes may lead to a finding.
+    r"""Returns whether a file's bytes may lead to a finding.
 
     >>> has_uses(b"import jax; jax.pmap(f)"), has_uses(b"import jax\njax.jit(f)")
     (True, False)

@@ -48,7 +48,7 @@ class Settings:
         return rules.selected(self.select, self.ignore)
 
     def reports(self, finding: Finding) -> bool:
-        """Tells whether a finding is to be reported."""
+        """Returns whether a finding is to be reported."""
         path, code = finding.place.path, finding.code
         if finding.confidence < self.confidence or code not in self.codes:
             return False

@@ -111,7 +111,7 @@ def axes_that_differ(x: Any, wanted: Sharding | None) -> frozenset[str] | None:
 
 
 def could_differ(x: Any) -> bool:
-    """Tells whether equal shards of an array mean anything: constants and broadcasts are equal.
+    """Returns whether equal shards of an array mean anything: constants and broadcasts are equal.
 
     >>> could_differ(np.zeros((8, 4))), could_differ(np.broadcast_to(np.arange(4), (8, 4)))
     (False, False)

@@ -79,7 +79,7 @@ def _walk(
 
 
 def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
-    """Tells whether a pattern fits the name, the path or a folder in it."""
+    """Returns whether a pattern fits the name, the path or a folder in it."""
     shown = os.path.normpath(path).replace(os.sep, "/")
     return any(
         fnmatch.fnmatch(name, pattern)
@@ -90,7 +90,7 @@ def is_excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
 
 
 def is_part_of_jax(path: str) -> bool:
-    """Tells whether a file is part of JAX's own implementation: it makes pmap, and uses none.
+    """Returns whether a file is part of JAX's own implementation: it makes pmap, and uses none.
 
     >>> is_part_of_jax("jax/_src/api.py"), is_part_of_jax("jax/tests/pmap_test.py")
     (True, False)

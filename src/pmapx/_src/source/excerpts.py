@@ -113,7 +113,7 @@ def _pieces(data: bytes) -> list[_Piece]:
 
 
 def _is_sound(text: bytes) -> bool:
-    """Tells whether definitions are surely Python, since what is left out is not parsed."""
+    """Returns whether definitions are surely Python, since what is left out is not parsed."""
     is_balanced = all(text.count(one) == text.count(other) for one, other in _BRACKETS)
     is_odd = any(word in text for word in _ODD_WORDS) and _ODD.search(text) is not None
     return is_balanced and not is_odd

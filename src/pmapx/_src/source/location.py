@@ -30,7 +30,7 @@ class Place:
     end_column: int
 
     def is_inside(self, around: Place) -> bool:
-        """Tells whether another place of the same file has it in it."""
+        """Returns whether another place of the same file has it in it."""
         return (
             os.path.normpath(self.path) == os.path.normpath(around.path)
             and (around.line, around.column) <= (self.line, self.column)

@@ -41,7 +41,7 @@ class NameSearch:
         self._behind = functools.cache(functools.partial(_behind, self._names))
 
     def is_in(self, data: bytes) -> bool:
-        """Tells whether a file's bytes have one of the names."""
+        """Returns whether a file's bytes have one of the names."""
         if self._in_full.search(data) or any(flag in data for flag in self._flags):
             return True
         aliases = {(found[2], found[1]) for found in _IMPORT_AS.finditer(data)}

@@ -19,7 +19,7 @@ _NUMBER = struct.Struct("<I")
 
 
 def can_fork() -> bool:
-    """Tells whether this process may be copied: not with threads that hold locks, as JAX's do."""
+    """Returns whether this process may be copied: not with threads that hold locks, as JAX's do."""
     return (
         sys.platform == "linux"
         and hasattr(os, "fork")

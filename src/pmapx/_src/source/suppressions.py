@@ -39,7 +39,7 @@ def suppressed(text: str) -> dict[int, frozenset[str]]:
 
 
 def is_suppressed(code: str, place: Place, source: Source) -> bool:
-    """Tells whether a comment on the first or the last line of a place suppresses a finding."""
+    """Returns whether a comment on the first or the last line of a place suppresses a finding."""
     lines = {place.line, place.end_line}
     # Comments are looked for only where one may be: finding them all takes long.
     if not any("noqa" in source.line(line).lower() for line in lines):

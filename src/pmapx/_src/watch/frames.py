@@ -20,7 +20,7 @@ _LIBRARIES = tuple(
 
 
 def is_library(frame: types.FrameType) -> bool:
-    """Tells whether a frame belongs to JAX or pmapx, and not to the program."""
+    """Returns whether a frame belongs to JAX or pmapx, and not to the program."""
     return frame.f_code.co_filename.startswith(_LIBRARIES)
 
 

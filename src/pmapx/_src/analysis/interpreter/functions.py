@@ -72,7 +72,7 @@ def self_name(function: Function) -> str:
 
 
 def has_decorator(function: Function, name: str) -> bool:
-    """Tells whether a function is decorated by a builtin such as ``staticmethod``."""
+    """Returns whether a function is decorated by a builtin such as ``staticmethod``."""
     decorators = getattr(function.node, "decorator_list", [])
     return any(isinstance(each, ast.Name) and each.id == name for each in decorators)
 

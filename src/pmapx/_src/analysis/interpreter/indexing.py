@@ -146,7 +146,7 @@ def index_taken(function: ast.AST) -> int | None:
 
 
 def _is_first_shard(body: ast.AST | None, name: str) -> bool:
-    """Tells whether it is ``x.addressable_shards[0].data``, without the axis of the shard."""
+    """Returns whether it is ``x.addressable_shards[0].data``, without the axis of the shard."""
     if isinstance(body, ast.Call) and isinstance(body.func, ast.Attribute):
         given = [*body.args, *(keyword.value for keyword in body.keywords)]
         is_first = len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0

@@ -101,7 +101,7 @@ def arrays(paths: Sequence[str]) -> str:
 
 
 def is_part(path: str, name: str) -> bool:
-    """Tells whether a leaf is an argument, or a part of it.
+    """Returns whether a leaf is an argument, or a part of it.
 
     >>> is_part("state.params['w']", "state"), is_part("states", "state")
     (True, False)

@@ -49,7 +49,7 @@ class Link:
         return ICI_HOP_SECONDS if self.name == "ICI" else 0.0
 
     def has_wraparound(self, length: int, torus: Sequence[int]) -> bool:
-        """Tells whether an axis of a slice is a ring.
+        """Returns whether an axis of a slice is a ring.
 
         >>> v5e, v5p = link_of("TPU v5 lite"), link_of("TPU v5")
         >>> v5e.has_wraparound(8, (8, 16)), v5e.has_wraparound(16, (8, 16))
@@ -195,7 +195,7 @@ class Fabric:
         return sent / rate + hops * link.hop_seconds
 
     def _is_ring(self, link: Link, members: int) -> bool:
-        """Tells whether a group of that many devices is a ring: an axis with wraparound links."""
+        """Returns whether a group of that many devices is a ring: an axis with wraparound links."""
         if link.reach is not None:
             return True
         if not self.torus:

@@ -30,7 +30,7 @@ class Copied:
 
 
 def takes_first(call: ast.Call, only: int | None = None) -> bool:
-    """Tells whether a call is ``tree_map(lambda x: x[0], tree)``, for one index or for any."""
+    """Returns whether a call is ``tree_map(lambda x: x[0], tree)``, for one index or for any."""
     if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Lambda):
         return False
     index = index_taken(call.args[0])
@@ -229,7 +229,7 @@ def _counted(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def _is_devices(module: Module, node: ast.expr) -> bool:
-    """Tells whether it is ``jax.local_devices()``, or some of these, under whatever name."""
+    """Returns whether it is ``jax.local_devices()``, or some of these, under whatever name."""
     if module.facts.results.get(node, frozenset()) & known_names.DEVICES:
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):

@@ -102,7 +102,7 @@ class Evidence:
         return found
 
     def takes_shard(self, module: Module, node: ast.AST) -> bool:
-        """Tells whether an index was seen to take a shard of a stacked array."""
+        """Returns whether an index was seen to take a shard of a stacked array."""
         return _span(module, node) in self._rows
 
 

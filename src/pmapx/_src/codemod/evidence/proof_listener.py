@@ -189,7 +189,7 @@ def _owners(call: Any) -> dict[str, list[int]]:
 
 
 def _is_equal(leaf: Any, axis: int) -> bool:
-    """Tells whether the shards of an array are equal to the bit."""
+    """Returns whether the shards of an array are equal to the bit."""
     if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     shards = np.moveaxis(np.asarray(leaf), axis, 0)

@@ -211,7 +211,7 @@ class AppliedFunctions(Flow):
         return super()._lambda(module, node)
 
     def _is_applied_only(self, module: Module, node: ast.Lambda) -> bool:
-        """Tells whether a lambda has a name that is only given to what applies it."""
+        """Returns whether a lambda has a name that is only given to what applies it."""
         applying = {call.args[0] for home, call in self._applying.get(node, ()) if home is module}
         assigned = module.parent(node)
         if not applying or node in self._traced or not isinstance(assigned, ast.Assign):

@@ -399,7 +399,7 @@ def _later_dimensions(module: Module, node: ast.Attribute) -> ast.expr | None:
 
 
 def _is_for_merge(module: Module, node: ast.Attribute) -> bool:
-    """Tells whether a shape is unpacked for the merge of its two leading axes alone."""
+    """Returns whether a shape is unpacked for the merge of its two leading axes alone."""
     parent, around = module.parent(node), module.functions_around(node)
     return isinstance(parent, ast.Assign) and any(
         isinstance(part, ast.Call) and splits.unpacked_shape(module, part) is parent

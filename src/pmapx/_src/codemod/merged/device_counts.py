@@ -16,7 +16,7 @@ MOST_STEPS = 8
 
 
 def is_count(flow: BatchFlow, module: Module, node: ast.expr, steps: int = 0) -> bool:
-    """Tells whether an expression is the number of devices on every path to it."""
+    """Returns whether an expression is the number of devices on every path to it."""
     if steps > MOST_STEPS:
         return False
     if isinstance(node, ast.IfExp):
@@ -37,7 +37,7 @@ def is_count(flow: BatchFlow, module: Module, node: ast.expr, steps: int = 0) ->
 
 
 def _is_bound(flow: BatchFlow, definition: Definition, steps: int) -> bool:
-    """Tells whether a binding is to the number of devices."""
+    """Returns whether a binding is to the number of devices."""
     node, module = definition.node, definition.module
     if isinstance(node, ast.arg):
         function = module.parent(module.parent(node))

@@ -79,7 +79,7 @@ def _without_comment(change: Change) -> Change:
 
 
 def _is_bare(change: Change) -> bool:
-    """Tells whether nothing is left of a call but the name of its argument."""
+    """Returns whether nothing is left of a call but the name of its argument."""
     return isinstance(change.kept, ast.Name) and not any(edit.text for edit in change.edits)
 
 
@@ -108,7 +108,7 @@ def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | N
 
 
 def _is_count_for(module: Module, node: ast.stmt, gone: set[ast.AST]) -> bool:
-    """Tells whether a statement names the number of devices, for what is gone alone."""
+    """Returns whether a statement names the number of devices, for what is gone alone."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False
     target = node.targets[0]

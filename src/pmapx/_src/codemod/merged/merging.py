@@ -40,7 +40,7 @@ class Unread:
         self._texts: list[bytes] | None = None
 
     def has(self, module: Module, function: str) -> bool:
-        """Tells whether a file names a function, and the module that it is of."""
+        """Returns whether a file names a function, and the module that it is of."""
         if self._texts is None:
             read = [files.read_bytes(path) for path in self._paths]
             self._texts = [data for data in read if isinstance(data, bytes)]
@@ -120,7 +120,7 @@ def _reason(
 def _passes(
     flow: BatchFlow, module: Module, function: ast.AST, group: list[Element], unread: Unread
 ) -> bool:
-    """Tells whether a function takes or gives a value of a group, perhaps in an unread file."""
+    """Returns whether a function takes or gives a value of a group, perhaps in an unread file."""
     if not isinstance(function, ast.FunctionDef) or not unread.has(module, function.name):
         return False
     held = [value for value, _ in flow.returned(module, function)]
@@ -141,7 +141,7 @@ def _obstacle(site: Map) -> str:
 
 
 def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
-    """Tells whether batches are made of values that nothing else holds."""
+    """Returns whether batches are made of values that nothing else holds."""
     made = [change for each in group if each.is_made for change in each.changes.values()]
     return all(isinstance(change.kept, ast.Call) or change.kept is change.node for change in made)
 

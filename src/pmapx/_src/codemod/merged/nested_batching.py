@@ -96,7 +96,7 @@ def _written(flow: BatchFlow, module: Module, node: ast.expr, steps: int) -> Siz
 
 
 def _is_only_for_batching(flow: BatchFlow, module: Module, name: str) -> bool:
-    """Tells whether all that a file does with sizes gives the same for their product."""
+    """Returns whether all that a file does with sizes gives the same for their product."""
     passed = {arg for sent in flow.passed.values() for _, arg in sent}
     for part in module.nodes:
         if not isinstance(part, ast.Name) or part.id != name or not isinstance(part.ctx, ast.Load):

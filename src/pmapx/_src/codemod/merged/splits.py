@@ -148,7 +148,7 @@ def _is_unpacking(node: ast.Assign, names: list[str], of: ast.expr) -> bool:
 
 
 def keeps_order(node: ast.Call, called: frozenset[str]) -> bool:
-    """Tells whether a reshape gives the same for ``(n, b, ...)`` and for ``(n * b, ...)``.
+    """Returns whether a reshape gives the same for ``(n, b, ...)`` and for ``(n * b, ...)``.
 
     It does if its shape does not depend on the shape of what is reshaped.
     """
@@ -187,7 +187,7 @@ def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
 
 
 def _is_array(module: Module, node: ast.expr, is_view: bool) -> bool:
-    """Tells whether an expression is surely an array on the host, and a new one unless a view."""
+    """Returns whether an expression is surely an array on the host, and a new one unless a view."""
     called = names_called(module, node)
     return bool(called) and all(
         name.startswith("numpy.") or (is_view and name == "jax.device_get") for name in called
@@ -313,13 +313,13 @@ def _split_shape(
 
 
 def _is_of_shape(node: ast.expr) -> bool:
-    """Tells whether dimensions are of an array's shape, so that none is -1."""
+    """Returns whether dimensions are of an array's shape, so that none is -1."""
     inner = node.value if isinstance(node, ast.Subscript) else node
     return isinstance(inner, ast.Attribute) and inner.attr == "shape"
 
 
 def _is_shape(node: ast.expr, of: ast.expr, part: str) -> bool:
-    """Tells whether dimensions are ``of.shape[part]``."""
+    """Returns whether dimensions are ``of.shape[part]``."""
     if not isinstance(node, ast.Subscript) or ast.unparse(node.slice) != part:
         return False
     inner = node.value
@@ -331,7 +331,7 @@ def _is_shape(node: ast.expr, of: ast.expr, part: str) -> bool:
 
 
 def _is_product_of_two(node: ast.expr, of: ast.expr) -> bool:
-    """Tells whether a dimension is ``of.shape[0] * of.shape[1]``."""
+    """Returns whether a dimension is ``of.shape[0] * of.shape[1]``."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
     return _is_shape(node.left, of, "0") and _is_shape(node.right, of, "1")

@@ -66,7 +66,7 @@ def _is_put(module: Module, call: ast.Call) -> bool:
 
 
 def _is_restored(module: Module, call: ast.Call, depth: int = 0) -> bool:
-    """Tells whether a call restores a checkpoint, by its name or by what it returns."""
+    """Returns whether a call restores a checkpoint, by its name or by what it returns."""
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if "restore" in name.lower():

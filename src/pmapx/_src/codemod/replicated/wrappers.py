@@ -48,7 +48,7 @@ class Wrapper:
         return ""
 
     def lacks(self, name: str) -> bool:
-        """Tells whether an option needs a parameter of its own."""
+        """Returns whether an option needs a parameter of its own."""
         return not self._hands_on() and name not in self._parameters()
 
     def _parameters(self) -> set[str]:
@@ -57,7 +57,7 @@ class Wrapper:
         return {each.arg for each in every}
 
     def _hands_on(self) -> bool:
-        """Tells whether its ``**options`` go to pmap, and nowhere else."""
+        """Returns whether its ``**options`` go to pmap, and nowhere else."""
         options = self.definition.args.kwarg
         unpacked = [k.value for k in self.call.keywords if k.arg is None]
         if options is None or len(unpacked) != 1:

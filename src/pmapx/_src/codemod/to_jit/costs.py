@@ -84,7 +84,7 @@ def in_words(jit: Mapping[str, Any], shard_map: Mapping[str, Any]) -> tuple[str,
     >>> cost = {"collectives": {"all-reduce": 2}, "sent": 100, "memory": 4000, "compiles": 1,
     ...         "seconds": None}
     >>> in_words(cost, {**cost, "sent": 50})
-    ('cost of a call: jax.jit 2 all-reduce, 100 B sent, 3.91 KiB a device, 1 compile; ...
+    ('cost of a call: jax.jit 2 all-reduce, 100 B sent, 3.91 KiB per device, 1 compile; ...
     """
     here = _compared("", jit, shard_map)
     if "there" not in jit or "there" not in shard_map:
@@ -123,7 +123,7 @@ def _shown(cost: Mapping[str, Any]) -> str:
     kinds = [f"{count} {kind}" for kind, count in sorted(cost["collectives"].items())]
     parts = [", ".join(kinds) or "no collectives", f"{in_bytes(cost['sent'])} sent"]
     if cost["memory"] is not None:
-        parts.append(f"{in_bytes(cost['memory'])} a device")
+        parts.append(f"{in_bytes(cost['memory'])} per device")
     if cost["seconds"] is not None:
         parts.append(f"{in_seconds(cost['seconds'])} in collectives")
     compiles = cost.get("compiles")

@@ -126,7 +126,7 @@ def call(
 
 
 def _is_norm(leaf: str) -> bool:
-    """Tells whether a layer uses the axis only to reduce over it."""
+    """Returns whether a layer uses the axis only to reduce over it."""
     return "Norm" in leaf or "ExponentialMovingAverage" in leaf
 
 
@@ -194,7 +194,7 @@ def _reduced(
 
 
 def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
-    """Tells whether a reduction is over the mapped axis."""
+    """Returns whether a reduction is over the mapped axis."""
     if axis is None or reader.axis is None:
         return False
     if isinstance(axis, Items) and axis.cause is None and not axis.is_open:

@@ -172,7 +172,7 @@ class Scope:
 
 
 def _is_transparent(decorator: ast.expr) -> bool:
-    """Tells whether what a decorator returns gives the results of its function."""
+    """Returns whether what a decorator returns gives the results of its function."""
     if isinstance(decorator, ast.Call):
         name = _leaf(decorator.func)
         if name == "partial" and decorator.args:

@@ -105,7 +105,7 @@ def inserted(source: Source, line: int, text: str) -> Edit:
 
 
 def stands_alone(source: Source, statement: ast.stmt) -> bool:
-    """Tells whether a statement's lines have nothing else on them but a comment."""
+    """Returns whether a statement's lines have nothing else on them but a comment."""
     place = source.place(statement)
     before = source.line(place.line)[: place.column]
     after = source.line(place.end_line)[place.end_column :].strip()

@@ -139,7 +139,7 @@ def _objects(was: dict[str, Any], now: dict[str, Any]) -> Agreement:
 
 
 def _is_scalar_of(scalar: str, dtype: str) -> bool:
-    """Tells whether a Python number may be an array of this dtype in the other version."""
+    """Returns whether a Python number may be an array of this dtype in the other version."""
     kinds = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
     return any(
         dtype.startswith(kinds[kind]) or dtype == "bfloat16" for kind in _SCALARS.get(scalar, "")

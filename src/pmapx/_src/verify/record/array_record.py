@@ -65,7 +65,7 @@ def note_object(x: object) -> Noted:
 
 
 def shards_are_equal(x: Array) -> bool:
-    """Tells whether x has several shards along its leading axis, all equal to the bit."""
+    """Returns whether x has several shards along its leading axis, all equal to the bit."""
     if x.ndim == 0 or len(x) < 2 or x.nbytes == 0:
         return False
     shards = x.reshape(len(x), -1).view(np.uint8)

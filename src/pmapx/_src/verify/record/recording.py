@@ -80,7 +80,7 @@ class Group:
     seen_inside: set[int] = dataclasses.field(default_factory=set)
 
     def donates(self, which: int | str) -> bool:
-        """Tells whether an argument, by its position or name, is donated."""
+        """Returns whether an argument, by its position or name, is donated."""
         names = self.parameters
         if isinstance(which, str):
             is_named = which in self.donated_names
@@ -279,7 +279,7 @@ def _real_path(start: str, file: str) -> str:
 
 
 def _is_below(file: str, folders: list[str]) -> bool:
-    """Tells whether a file is one of another version, and not of an environment in there."""
+    """Returns whether a file is one of another version, and not of an environment in there."""
     real = os.path.realpath(file)
     environments = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix)]
     return (
@@ -317,7 +317,7 @@ def _has_tracer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _is_on_mesh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tells whether an argument is on several devices."""
+    """Returns whether an argument is on several devices."""
     arrays = (leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.Array))
     return any(not leaf.is_deleted() and leaf.sharding.num_devices > 1 for leaf in arrays)
 

@@ -128,7 +128,7 @@ def _is_waited_on(module: Module, call: ast.Call) -> bool:
 
 
 def _is_only_compared(module: Module, bound: ast.Assign) -> bool:
-    """Tells whether a count is checked, as in ``if x[0] != n: raise``, and that is all."""
+    """Returns whether a count is checked, as in ``if x[0] != n: raise``, and that is all."""
     if len(bound.targets) != 1 or not isinstance(bound.targets[0], ast.Name):
         return False
     name = bound.targets[0].id

@@ -175,7 +175,7 @@ def _cast(module: Module, reference: Reference) -> Fix | None:
 
 
 def _is_entered(module: Module, reference: Reference) -> bool:
-    """Tells whether a mesh is only used as a context: ``set_mesh`` alone sets it for good."""
+    """Returns whether a mesh is only used as a context: ``set_mesh`` alone sets it for good."""
     node = reference.node
     bound = node.asname or node.name if isinstance(node, ast.alias) else None
     calls = [
@@ -191,7 +191,7 @@ def _is_entered(module: Module, reference: Reference) -> bool:
 
 
 def _is_annotation(module: Module, node: ast.AST) -> bool:
-    """Tells whether a name is in an annotation of a variable, a parameter or a result."""
+    """Returns whether a name is in an annotation of a variable, a parameter or a result."""
     parent = module.parent(node)
     while isinstance(parent, ast.expr) and not isinstance(parent, ast.Call):
         node, parent = parent, module.parent(parent)
