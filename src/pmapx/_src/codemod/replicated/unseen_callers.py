@@ -107,7 +107,9 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     for module in flow.modules:
         for function in module.nodes:
             is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-            if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
+            if not is_function or not flow.maps.connected.has(module, function):
+                continue
+            if flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
             for held, statement in flow.returned(module, function):
                 if function in flow.called or statement.value is None:
@@ -125,6 +127,9 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         for node in module.nodes if by_name else ():
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name not in by_name or node in flow.resolved or _is_bound_here(node):
+                continue
+            if not flow.maps.connected.has(module, node):
+                # Another function of that name.
                 continue
             parent = module.parent(node)
             is_call = isinstance(parent, ast.Call) and parent.func is node
@@ -148,7 +153,7 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST) -> bool:
         for home in flow.modules
         for node in home.nodes
         if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
-        and not _is_bound_here(node)
+        and not _is_bound_here(node) and flow.maps.connected.has(home, node)
     ]  # fmt: skip
     return bool(uses) and all(
         node in flow.resolved
