@@ -33,8 +33,32 @@ GONE = {
         "f()\n# One shard per device.\nn = jax.device_count()\ng()\n",
         "f()\ng()\n",
     ),
+    "a name that is assigned to itself": (
+        "def f(s):\n    s = first(s)  # unreplicate\n    return s\n",
+        "def f(s):\n    s = s  # unreplicate\n    return s\n",
+        "def f(s):\n    return s\n",
+    ),
+    "a sentence about devices": (
+        "# Train.\n# Takes the first copy\n# of all.\ns = first(s)\nf(s)\n",
+        "# Train.\n# Takes the first copy\n# of all.\ns = s\nf(s)\n",
+        "# Train.\nf(s)\n",
+    ),
+    "no comment about something else": (
+        "# Now train.\ns = first(s)\nf(s)\n",
+        "# Now train.\ns = s\nf(s)\n",
+        "# Now train.\nf(s)\n",
+    ),
 }
 KEPT = {
+    "assigned to itself before": ("s = s\nf(s, n)\n", "s = s\nf(s)\n"),
+    "assigned to itself, alone in its block": (
+        "if x:\n    s = first(s)\nf(s)\n",
+        "if x:\n    s = s\nf(s)\n",
+    ),
+    "assigned to itself in a class": (
+        "class A:\n    s = first(s)\nf(s)\n",
+        "class A:\n    s = s\nf(s)\n",
+    ),
     "unused before": ("n = 1\nf()\n", "n = 1\ng()\n"),
     "another effect": ("n = load()\nf(n)\n", "n = load()\nf()\n"),
     "used in another function": (

@@ -1,6 +1,7 @@
 """Names that the rewrite leaves unused: their assignments, functions and imports are removed.
 
-Only what the file used before counts; what was unused then is left to a linter.
+So do assignments of a name to itself, as ``state = unreplicate(state)`` becomes. Only what the file
+used before counts; what was unused then is left to a linter.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import ast
 import collections
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 
+from pmapx._src.analysis.syntax import walk
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
@@ -29,7 +31,9 @@ _PURE_CALLS = frozenset(
 )
 _READ_BY_NAME = frozenset({"locals", "globals", "vars", "eval", "exec"})
 # A comment above what goes that is about it.
-_ABOUT_DEVICES = re.compile(r"\s*#.*(?:shard|split|reshap|replicat|device)", re.IGNORECASE)
+_ABOUT_DEVICES = re.compile(
+    r"\s*#.*(?:shard|split|reshap|replica|device|stack|\bcop(?:y|ies)\b)", re.IGNORECASE
+)
 MOST_PASSES = 8
 _Scope = tuple[str, int]
 
@@ -41,36 +45,52 @@ def without_unused(
 
     ``is_used_elsewhere`` is for names at the top level: whether another file may take one.
     """
-    original = files.parse(path, before)
-    if isinstance(original, Unreadable):
+    original, source = files.parse(path, before), files.parse(path, after)
+    if isinstance(original, Unreadable) or isinstance(source, Unreadable):
         return after
-    used = {scope: _reads(node) for scope, node in _scopes(original.tree)}
+    same = _definitions(original).keys() & _definitions(source).keys()
+    used = {scope: _reads(node) for scope, node in _scopes(original, same)}
+    kept = {scope: _assigned_to_themselves(node) for scope, node in _scopes(original, same)}
     for _ in range(MOST_PASSES):
-        source = files.parse(path, after)
-        if isinstance(source, Unreadable):
-            return after
-        edits = [edit for found in _unused(source, used, is_used_elsewhere) for edit in found]
+        found = [*_unused(source, used, same, is_used_elsewhere), *_idle(source, kept, same)]
+        edits = list(dict.fromkeys(edit for several in found for edit in several))
         shorter = notebook_edits.applied(source, after, edits) if edits else after
-        if not edits or isinstance(files.parse(path, shorter), Unreadable):
+        parsed = files.parse(path, shorter) if edits else source
+        if not edits or isinstance(parsed, Unreadable):
             return after
-        after = shorter
+        after, source = shorter, parsed
     return after
 
 
-def _scopes(tree: ast.Module) -> Iterator[tuple[_Scope, ast.AST]]:
-    """Gives a file and its functions, each by its qualified name and its number among those."""
+def _definitions(source: Source) -> dict[str, ast.stmt]:
+    """Returns the functions and classes of the top level by their text."""
+    return {
+        "\n".join(source.lines[node.lineno - 1 : node.end_lineno]): node
+        for node in source.tree.body
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef))
+    }
+
+
+def _scopes(source: Source, same: Set[str]) -> Iterator[tuple[_Scope, ast.AST]]:
+    """Gives a file and its functions, each by its qualified name and its number among those.
+
+    Definitions with the same text before and after are left out.
+    """
     seen: collections.Counter[str] = collections.Counter()
-    for name, node in _named_scopes(tree, ""):
+    left_out = {node for text, node in _definitions(source).items() if text in same}
+    for name, node in _named_scopes(source.tree, "", left_out):
         yield (name, seen[name]), node
         seen[name] += 1
 
 
-def _named_scopes(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+def _named_scopes(
+    tree: ast.AST, name: str, left_out: Set[ast.AST]
+) -> Iterator[tuple[str, ast.AST]]:
     if not isinstance(tree, ast.ClassDef):
         yield name, tree
     for node in _inside(tree, (*_FUNCTIONS, ast.ClassDef)):
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            yield from _named_scopes(node, f"{name}.{node.name}")
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and node not in left_out:
+            yield from _named_scopes(node, f"{name}.{node.name}", left_out)
 
 
 def _inside(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
@@ -84,21 +104,24 @@ def _inside(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> Iterator[ast.AST
 def _reads(tree: ast.AST) -> set[str]:
     return {
         node.id
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
     }
 
 
 def _unused(
-    source: Source, used: dict[_Scope, set[str]], is_used_elsewhere: Callable[[str], bool]
+    source: Source,
+    used: dict[_Scope, set[str]],
+    same: Set[str],
+    is_used_elsewhere: Callable[[str], bool],
 ) -> Iterator[list[Edit]]:
     strings = {
         node.value
-        for node in ast.walk(source.tree)
+        for node in walk(source.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     is_package = os.path.exists(os.path.join(os.path.dirname(source.path), "__init__.py"))
-    for scope, tree in _scopes(source.tree):
+    for scope, tree in _scopes(source, same):
         reads = _reads(tree)
         if reads & _READ_BY_NAME or scope not in used:
             continue
@@ -114,6 +137,27 @@ def _unused(
                     removed.setdefault(each, []).append(name)
         for (statement, around), names in removed.items():
             yield _removed(source, statement, around, names)
+
+
+def _assigned_to_themselves(scope: ast.AST) -> dict[str, list[tuple[ast.Assign, ast.AST]]]:
+    found: dict[str, list[tuple[ast.Assign, ast.AST]]] = {}
+    for name, bound in _bindings(scope).items():
+        for node, around in bound:
+            if isinstance(node, ast.Assign) and getattr(node.value, "id", "") == name:
+                found.setdefault(name, []).append((node, around))
+    return found
+
+
+def _idle(
+    source: Source, kept: Mapping[_Scope, Mapping[str, object]], same: Set[str]
+) -> Iterator[list[Edit]]:
+    """Gives the edits that drop assignments of a name to itself that the rewrite made."""
+    for scope, tree in _scopes(source, same):
+        found = _assigned_to_themselves(tree)
+        for name in found.keys() - kept.get(scope, found).keys():
+            for node, around in found[name]:
+                if _is_removable(source, node, around, is_public=False):
+                    yield _removed(source, node, around, [name])
 
 
 def _bindings(scope: ast.AST) -> dict[str, list[tuple[ast.AST, ast.AST]]]:
@@ -189,8 +233,7 @@ def _removed(source: Source, node: ast.AST, around: ast.AST, names: list[str]) -
         gone = [each for each in node.names if _bound_as(each) in names]
         return import_edits.without(source, node, gone, around)
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-    while _ABOUT_DEVICES.match(source.line(first - 1)):
-        first -= 1
+    first = _with_comments(source, first)
     above = source.line(first - 1).rstrip()
     while (
         (not above or above.endswith(":"))
@@ -199,3 +242,19 @@ def _removed(source: Source, node: ast.AST, around: ast.AST, names: list[str]) -
     ):
         last += 1
     return [between((first, 0), (last + 1, 0))]
+
+
+def _with_comments(source: Source, line: int) -> int:
+    """Returns where the comments above a line begin that are about its values, as sentences."""
+    first = at = line
+    is_about = False
+    while source.line(at - 1).lstrip().startswith("#"):
+        is_end = source.line(at - 1).rstrip().endswith((".", ":", "!", "?"))
+        if is_end and at < line:
+            # A sentence begins here.
+            if not is_about:
+                return first
+            first, is_about = at, False
+        at -= 1
+        is_about |= _ABOUT_DEVICES.match(source.line(at)) is not None
+    return at if is_about else first

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
+from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
 from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity
@@ -24,7 +27,7 @@ DEVICES = "its devices are chosen by a wrapper"
 SEVERAL = "several functions are mapped here"
 CLASS_BODY = "it is mapped in the body of a class"
 
-
+_FOLLOWED = known_names.FOLLOWED | known_names.SHARD
 _PLAIN_BASES = frozenset(
     {"object", "ABC", "NamedTuple", "Protocol", "Generic", "Enum", "TypedDict"}
 )
@@ -137,6 +140,17 @@ def _identity(mapped: Mapped) -> Identity:
 
 class Maps:
     """All pmaps of a program, by where they are applied."""
+
+    @functools.cached_property
+    def connected(self) -> ConnectedCode:
+        """The statements that values of the maps may reach."""
+        seeds = [
+            (module, reference.node.lineno)  # type: ignore[attr-defined]
+            for module in self.modules
+            for reference in module.facts.references.values()
+            if reference.name in _FOLLOWED and reference.by != "import"
+        ]
+        return ConnectedCode(self.modules, seeds)
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         self.evidence = evidence

@@ -71,6 +71,8 @@ class Flow(StackedCalls):
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
         # The bindings of each module outside of traced functions.
         self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
+        # The classes of each module with a base that is not read.
+        self._classes: dict[Module, list[ast.ClassDef]] = {}
         # What is assigned to state, and is an argument whose shards were equal in a run.
         self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
 
@@ -82,7 +84,7 @@ class Flow(StackedCalls):
             self._before, self._values, self.resolved = self._values, {}, set()
             self._parameters.clear()
             for module in self.modules:
-                self._statements(module, module.source.tree.body)
+                self._statements(module, self.maps.connected.of(module))
                 self._bindings(module)
                 self._tables(module)
             is_new = self._connect()
@@ -209,9 +211,10 @@ class Flow(StackedCalls):
 
         ``CHECKPOINT_ATTRS = {"_params": "params"}`` is for code that reads and sets them so.
         """
-        for cls in ast.walk(module.source.tree):
-            if not isinstance(cls, ast.ClassDef) or not self.maps.has_outside_base(cls):
-                continue
+        if module not in self._classes:
+            found = (node for node in module.nodes if isinstance(node, ast.ClassDef))
+            self._classes[module] = [cls for cls in found if self.maps.has_outside_base(cls)]
+        for cls in self._classes[module]:
             tables = [each for each in cls.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
             family = self.maps.family(module, cls)
             for part in (part for table in tables for part in ast.walk(table)):
@@ -225,7 +228,9 @@ class Flow(StackedCalls):
             self._bound[module] = [
                 (target, definition)
                 for target, definition in module.facts.definitions.assigned.items()
-                if not isinstance(target, ast.arg) and not self.is_traced(module, target)
+                if not isinstance(target, ast.arg)
+                and self.maps.connected.has(module, target)
+                and not self.is_traced(module, target)
             ]
         for target, definition in self._bound[module]:
             held = self.defined(definition)

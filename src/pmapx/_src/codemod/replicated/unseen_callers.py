@@ -112,7 +112,9 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     for module in flow.modules:
         for function in module.nodes:
             is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-            if not is_function or flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
+            if not is_function or not flow.maps.connected.has(module, function):
+                continue
+            if flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
             for held, statement in flow.returned(module, function):
                 if function in flow.called or statement.value is None:
@@ -130,6 +132,9 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
         for node in module.nodes if by_name else ():
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
             if name not in by_name or node in flow.resolved or _is_bound_here(node):
+                continue
+            if not flow.maps.connected.has(module, node):
+                # Another function of that name.
                 continue
             parent = module.parent(node)
             is_call = isinstance(parent, ast.Call) and parent.func is node
@@ -156,7 +161,7 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool =
         for home in flow.modules
         for node in home.nodes
         if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
-        and not _is_bound_here(node)
+        and not _is_bound_here(node) and flow.maps.connected.has(home, node)
     ]  # fmt: skip
     if is_table:
         uses = [(home, home.parent(node)) for home, node in uses]
