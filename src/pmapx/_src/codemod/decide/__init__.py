@@ -4,6 +4,6 @@
 inside which; ``repeated_maps`` whether a function is mapped again and again; ``map_calls`` which
 calls each map has; ``specs`` how its arguments and results are sharded; ``axis_names`` the name of
 the mesh axis; ``copies`` which calls stack copies of a tree, ``first_shards`` which take the first.
-``assigned_values`` has what a block assigns to a name, ``connected_code`` which statements the values
+``assigned_values`` has what a block assigns to a name, ``connected_code`` which statements values
 of the maps may reach.
 """
