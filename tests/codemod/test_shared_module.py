@@ -221,9 +221,8 @@ def fit(xs):
 
 
 @pytest.mark.slow
-def test_a_package_with_a_shared_module_gives_the_same_and_starts_nothing_at_import(
-    tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("to", ["shard_map", "jit"])
+def test_a_package_with_a_shared_module_gives_the_same_and_starts_nothing_at_import(tmp_path, to):
     files = {
         "lab/__init__.py": "",
         "lab/train.py": STEP.format(""),
@@ -238,11 +237,12 @@ def test_a_package_with_a_shared_module_gives_the_same_and_starts_nothing_at_imp
     environment = {**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu"}
     environment.pop("XLA_FLAGS", None)
     command = [sys.executable, "-m", "pmapx", "migrate", ".", "--helpers", "lab/sharding.py"]
-    command += ["--write", "--verify", "--", sys.executable, "main.py"]
+    command += ["--to", to, "--write", "--verify", "--", sys.executable, "main.py"]
     run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     done = subprocess.run(command, timeout=300, check=False, **run)
     assert "Verified: 3 verified, 0 different, 0 unverified." in done.stdout, done.stdout
     assert "def mesh" in (tmp_path / "lab/sharding.py").read_text()
+    assert ("jax.shard_map" in (tmp_path / "lab/train.py").read_text()) == (to == "shard_map")
     # JAX refuses the option once its backend is initialized.
     text = "import jax, lab.evaluate, lab.train; jax.config.update('jax_num_cpu_devices', 2)"
     done = subprocess.run([sys.executable, "-c", text], timeout=120, check=False, **run)
