@@ -221,7 +221,12 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
-    notes = (*costs.in_words(_cost(decision), decision.cost), *decision.notes)
+    unused = [
+        f"argument {position} is one value for each device, on which no result depends: the "
+        "first is used"
+        for position in sorted(decision.per_device)
+    ]
+    notes = (*unused, *costs.in_words(_cost(decision), decision.cost), *decision.notes)
     return Form(place, name, "", detail, tuple(replaced), notes)
 
 

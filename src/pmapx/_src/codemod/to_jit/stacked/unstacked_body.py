@@ -28,12 +28,14 @@ class UnstackedBody:
       arguments: shapes of its arguments.
       axes: for each leaf, its batch axis.
       stacked: positions of the arguments that have no device axis any more.
+      per_device: positions of those that are one value for each device, as a key.
     """
 
     fun: Callable[..., Any]
     arguments: tuple[Any, ...]
     axes: Any
     stacked: set[int]
+    per_device: set[int]
     _taken: Sequence[bool]
     _is_stacked_result: Callable[[Any], list[bool]]
     _results: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
@@ -111,11 +113,13 @@ def unstacked(
         for x, t in zip(leaves, taken, strict=True)
     ]
     by_argument = jax.tree.unflatten(tree, taken)
+    lone = jax.tree.unflatten(tree, [kind == PER_DEVICE for kind in kinds])
     return UnstackedBody(
         fun,
         jax.tree.unflatten(tree, shapes),
         jax.tree.unflatten(tree, kinds),
         {at for at, part in enumerate(by_argument) if any(jax.tree.leaves(part))},
+        {at for at, part in enumerate(lone) if any(jax.tree.leaves(part))},
         taken,
         is_stacked_result,
     )
