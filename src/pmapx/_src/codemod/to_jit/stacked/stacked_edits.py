@@ -85,7 +85,7 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
     both = decision.stacked & decision.per_device
     if both:
         return f"its argument {min(both)} has batches and one value for each device"
-    found = []
+    found: dict[ast.expr, str] = {}
     names = _parameters(candidate, body)
     if [each.arg for each in body.args.args] == [] and body.args.vararg is not None:
         names = [body.args.vararg.arg] * (max(decision.stacked, default=0) + 1)
@@ -96,16 +96,18 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
         taken = next(_taking(body, name), None)
         if taken is None:
             return f"its argument {position} has a leading device axis, which it uses itself"
-        found.append((taken, _MERGED))
+        found[taken] = _MERGED
     for value in _results(body):
         for position, kinds in decision.results.items():
-            if len(kinds) > 1:
-                return "some of its results are per example and others are not"
+            if len(kinds) > 1 or not kinds <= set(_STACKED):
+                return "its results are not all per example along the same axis"
             put = _at(value, position)
             if put is None or not _is_map(put, "None"):
                 return "a result has an axis for the devices, which has no global version"
-            found.append((put, _STACKED[next(iter(kinds))]))
-    return list(dict(found).items())
+            template = _STACKED[next(iter(kinds))]
+            if found.setdefault(put, template) != template:
+                return "its results are not all per example along the same axis"
+    return list(found.items())
 
 
 def _body(candidate: Candidate) -> _Body | None:

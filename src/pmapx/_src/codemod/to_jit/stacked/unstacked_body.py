@@ -16,8 +16,9 @@ from pmapx._src.batch_parallel.verdict import Output, Verdict
 
 WHOLE = -1
 """The position of a result that is no tuple."""
-COPIES, SPLIT = "copies", "split"
-"""A stacked result over the global batch: n equal copies of it, or its examples by device."""
+COPIES, SPLIT, OTHER = "copies", "split", "other"
+"""A stacked result over the global batch: n equal copies of it, its examples by device, or per
+example along another axis than the first."""
 
 
 @dataclasses.dataclass
@@ -84,7 +85,7 @@ class UnstackedBody:
         found = collections.defaultdict(set)
         for (position, drop), output in zip(self._results, outputs, strict=True):
             if drop:
-                found[position].add(COPIES if output.batch_axis is None else SPLIT)
+                found[position].add({None: COPIES, 0: SPLIT}.get(output.batch_axis, OTHER))
         return dict(found)
 
 
