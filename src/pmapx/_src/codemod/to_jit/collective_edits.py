@@ -23,6 +23,8 @@ _COMMENT = re.compile(
     r"|axis.?name",
     re.I,
 )
+_ACTING = (ast.Call, ast.NamedExpr, ast.Await)
+_TREE_MAP = re.compile(r"(^|\.)(tree_map|tree\.map)$")
 _PARAGRAPH = re.compile(r"\s*#(?!\s*(TODO|FIXME|NOTE|XXX|pylint|type:|fmt:|noqa|=|-|#))")
 
 
@@ -79,8 +81,7 @@ def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
     if not isinstance(function, ast.Lambda) or function.body is not node or not node.args:
         return None
     call = module.parent(function)
-    is_map = isinstance(call, ast.Call) and re.search(r"tree(_util)?\.(tree_)?map$|^tree_map$",
-                                                      ast.unparse(call.func))  # fmt: skip
+    is_map = isinstance(call, ast.Call) and _TREE_MAP.search(ast.unparse(call.func))
     if not isinstance(call, ast.Call) or not is_map or call.keywords or len(call.args) != 2:
         return None
     is_whole = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
@@ -181,8 +182,9 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
         return False
     if len(block) < 2:  # ``if axis_name is not None:`` has nothing else to do.
         is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
-        has_calls = is_alone and any(isinstance(n, ast.Call) for n in ast.walk(parent.test))  # type: ignore[attr-defined]
-        return is_alone and not has_calls and _drop(module, parent, editor)
+        if not is_alone or any(isinstance(n, _ACTING) for n in ast.walk(parent.test)):  # type: ignore[attr-defined]
+            return False
+        return _drop(module, parent, editor)
     line = _comment_above(module, place.line)
     editor.edits.append(between((line, 0), (place.end_line + 1, 0)))
     return True

@@ -233,8 +233,13 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         for _, each in sorted(decision.replaced.items())
         if each.meaning
     )
+    unused = [
+        f"argument {position} is one value for each device, on which no result depends: the "
+        "first is used"
+        for position in sorted(decision.per_device)
+    ]
     cost = decision.replicated or _cost(decision)
-    notes = (*costs.in_words(cost, decision.cost), *decision.notes)
+    notes = (*unused, *costs.in_words(cost, decision.cost), *decision.notes)
     return Form(place, name, "", detail, tuple(replaced), notes)
 
 

@@ -51,6 +51,7 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       stacked: positions of arguments with a leading device axis, as the body takes ``x[0]`` of.
+      per_device: positions of arguments that have one value for each device, as a key.
       results: by position, what results with a leading device axis are over the global batch.
       elsewhere: positions of arguments that come with another sharding.
       jit_spans: where the jitted function around it is made.
@@ -70,6 +71,7 @@ class Decision:
     libraries: set[tuple[str, int, str]] = dataclasses.field(default_factory=set)
     reached: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     stacked: set[int] = dataclasses.field(default_factory=set)
+    per_device: set[int] = dataclasses.field(default_factory=set)
     results: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     elsewhere: set[int] = dataclasses.field(default_factory=set)
     jit_spans: set[Span] = dataclasses.field(default_factory=set)
@@ -135,6 +137,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
         if not decision.reasons:
             _read_collectives(decision, record, local)
         decision.stacked |= set(record["stacked"])
+        decision.per_device |= set(record["per_device"])
         for position, kinds in record["results"].items():
             decision.results.setdefault(int(position), set()).update(kinds)
         decision.reached |= {(local(path), first) for path, first in record["reached"]}

@@ -266,6 +266,7 @@ class _Map:
             "calls": [],
             "reached": [],
             "stacked": [],
+            "per_device": [],
             "results": {},
             "devices": 0,
             "axis": None,
@@ -342,7 +343,8 @@ class _Map:
         return [batch_axis(spec, axis) == 0 for spec in specs]
 
     def _note_device_axes(self, body: UnstackedBody, found: verdicts.Verdict) -> None:
-        self.record["stacked"] = sorted({*self.record["stacked"], *body.stacked})
+        for name, found_here in (("stacked", body.stacked), ("per_device", body.per_device)):
+            self.record[name] = sorted({*self.record[name], *found_here})
         for position, kinds in body.results(found.outputs).items():
             known = self.record["results"].setdefault(position, [])
             self.record["results"][position] = sorted({*known, *kinds})

@@ -104,7 +104,7 @@ class SiteEditor:
             used = len(f"{indent}{taken} = ")
             constraint = editor.folded_call(_CONSTRAINT, args, indent, used)
             lines.append(f"{indent}{taken} = {constraint}\n")
-        editor.insert(first.lineno, 0, "".join(lines))
+        editor.insert(editor.line_above(first), 0, "".join(lines))
 
     def finish(self) -> None:
         """Names the shardings below their meshes, and uses the names elsewhere."""

@@ -38,6 +38,8 @@ def edit(decision: Decision, editor: Editor) -> None:
     numpy = _numpy(candidate.module)
     for node, template in found:
         place = candidate.module.place(node)
+        if template == _MERGED and _split(decision, node, editor):
+            continue
         indent, used = editor.indent(place.line), place.column + len(editor.rest_of_line(place))
         is_constrained = decision.is_constrained and template != _MERGED
         deeper = indent + editor.hang * is_constrained
@@ -53,31 +55,59 @@ def edit(decision: Decision, editor: Editor) -> None:
         editor.replace(place, text)
 
 
+def _split(decision: Decision, node: ast.expr, editor: Editor) -> bool:
+    """Edits ``a, b = jax.tree.map(lambda x: x[0], (a, b))`` of which not all are batches."""
+    module = decision.candidate.module
+    statement, names = module.parent(node), _names(_operand(node))
+    body = _body(decision.candidate)
+    assert body is not None
+    own = _parameters(decision.candidate, body)
+    merged = [name for name in names if name in own and own.index(name) in decision.stacked]
+    if len(merged) == len(names) or not isinstance(statement, ast.Assign):
+        return False
+    place = module.place(statement)
+    indent, lines = editor.indent(place.line), []
+    for several, text in ((merged, _MERGED.format("x")), ([*set(names) - set(merged)], "x[0]")):
+        taken = ", ".join(sorted(several, key=names.index))
+        args = [f"lambda x: {text}", f"({taken})" if len(several) > 1 else taken]
+        used = len(f"{indent}{taken} = ")
+        lines.append(f"{taken} = {editor.folded_call('jax.tree.map', args, indent, used)}")
+    editor.replace(place, f"\n{indent}".join(lines))
+    return True
+
+
 def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
     """Returns ``x[0]`` and ``x[None]`` with what takes their place; or why they cannot change."""
     candidate = decision.candidate
     body = _body(candidate)
     if body is None:
         return "its arguments have a leading device axis, and its definition is not in this file"
-    found = []
+    both = decision.stacked & decision.per_device
+    if both:
+        return f"its argument {min(both)} has batches and one value for each device"
+    found: dict[ast.expr, str] = {}
     names = _parameters(candidate, body)
     if [each.arg for each in body.args.args] == [] and body.args.vararg is not None:
         names = [body.args.vararg.arg] * (max(decision.stacked, default=0) + 1)
+        if decision.stacked and decision.per_device:
+            return f"its argument {min(decision.per_device)} is one value for each device"
     for position in sorted(decision.stacked):
         name = names[position] if position < len(names) else ""
         taken = next(_taking(body, name), None)
         if taken is None:
             return f"its argument {position} has a leading device axis, which it uses itself"
-        found.append((taken, _MERGED))
+        found[taken] = _MERGED
     for value in _results(body):
         for position, kinds in decision.results.items():
-            if len(kinds) > 1:
-                return "some of its results are per example and others are not"
+            if len(kinds) > 1 or not kinds <= set(_STACKED):
+                return "its results are not all per example along the same axis"
             put = _at(value, position)
             if put is None or not _is_map(put, "None"):
                 return "a result has an axis for the devices, which has no global version"
-            found.append((put, _STACKED[next(iter(kinds))]))
-    return list(dict(found).items())
+            template = _STACKED[next(iter(kinds))]
+            if found.setdefault(put, template) != template:
+                return "its results are not all per example along the same axis"
+    return list(found.items())
 
 
 def _body(candidate: Candidate) -> _Body | None:

@@ -16,8 +16,9 @@ from pmapx._src.batch_parallel.verdict import Output, Verdict
 
 WHOLE = -1
 """The position of a result that is no tuple."""
-COPIES, SPLIT = "copies", "split"
-"""A stacked result over the global batch: n equal copies of it, or its examples by device."""
+COPIES, SPLIT, OTHER = "copies", "split", "other"
+"""A stacked result over the global batch: n equal copies of it, its examples by device, or per
+example along another axis than the first."""
 
 
 @dataclasses.dataclass
@@ -28,12 +29,14 @@ class UnstackedBody:
       arguments: shapes of its arguments.
       axes: for each leaf, its batch axis.
       stacked: positions of the arguments that have no device axis any more.
+      per_device: positions of those that are one value for each device, as a key.
     """
 
     fun: Callable[..., Any]
     arguments: tuple[Any, ...]
     axes: Any
     stacked: set[int]
+    per_device: set[int]
     _taken: Sequence[bool]
     _is_stacked_result: Callable[[Any], list[bool]]
     _results: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
@@ -82,7 +85,7 @@ class UnstackedBody:
         found = collections.defaultdict(set)
         for (position, drop), output in zip(self._results, outputs, strict=True):
             if drop:
-                found[position].add(COPIES if output.batch_axis is None else SPLIT)
+                found[position].add({None: COPIES, 0: SPLIT}.get(output.batch_axis, OTHER))
         return dict(found)
 
 
@@ -111,11 +114,13 @@ def unstacked(
         for x, t in zip(leaves, taken, strict=True)
     ]
     by_argument = jax.tree.unflatten(tree, taken)
+    lone = jax.tree.unflatten(tree, [kind == PER_DEVICE for kind in kinds])
     return UnstackedBody(
         fun,
         jax.tree.unflatten(tree, shapes),
         jax.tree.unflatten(tree, kinds),
         {at for at, part in enumerate(by_argument) if any(jax.tree.leaves(part))},
+        {at for at, part in enumerate(lone) if any(jax.tree.leaves(part))},
         taken,
         is_stacked_result,
     )
