@@ -25,3 +25,16 @@ def test_steps_of_a_library_become_jit(program, tmp_path, monkeypatch):
     assert {form.function: form.reason for form in done.forms} == dict.fromkeys(wanted, "")
     [file] = done.files
     assert not re.search(rb"pmap\(|shard_map\(|lax\.p(mean|sum)|axis_name", file.after)
+
+
+@pytest.mark.slow
+def test_the_state_of_optax_is_sharded(tmp_path, monkeypatch):
+    pytest.importorskip("equinox")
+    shutil.copy(PROGRAMS / "equinox_mlp.py", tmp_path / "train.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    done = pmapx.migrate(["."], to="jit", fsdp=True, command=[sys.executable, "train.py"])
+    [form] = done.forms
+    notes = "\n".join(form.notes)
+    assert re.search(r"^opt_state +\S+ \S+ +\S+ \S+$", notes, re.M), notes
+    assert "stays replicated" not in notes

@@ -23,7 +23,6 @@ from click.testing import CliRunner
 import pmapx
 from pmapx._src.cli import migrate as cli
 from pmapx._src.codemod.report import page
-from pmapx._src.codemod.to_jit.placement import fsdp_edits
 
 PROGRAMS = Path(__file__).parent / "fsdp_programs"
 # Runs the program, and prints what part of each array of its state a device holds.
@@ -130,30 +129,6 @@ def test_parameters_and_momentum_are_sharded_from_step_to_step(tmp_path, monkeyp
 @pytest.mark.parametrize("name", sorted({*os.listdir(PROGRAMS)} - {"momentum.py"}))
 def test_state_is_sharded_where_shapes_divide(name, tmp_path, monkeypatch):
     check_program(name, tmp_path, monkeypatch)
-
-
-@pytest.mark.slow
-def test_state_that_does_not_stay_sharded_is_left_replicated(tmp_path, monkeypatch):
-    # Without the constraint, XLA chooses how a step returns its state.
-    monkeypatch.setattr(fsdp_edits._Step, "edit_returns", lambda *_: None)
-    monkeypatch.setattr(fsdp_edits._Step, "edit_shardings", placed_only)
-    monkeypatch.chdir(tmp_path)
-    program = copied("adam.py", tmp_path)
-    done = pmapx.migrate(["."], to="jit", fsdp=True, command=[sys.executable, "train.py"])
-    [form], [file] = done.forms, done.files
-    assert not form.reason
-    assert any("its state stays replicated: train_step: " in note for note in form.notes)
-    assert b"fsdp_shardings" not in file.after
-    assert program.read_bytes() == file.before
-
-
-def placed_only(step, editor):
-    """Leaves the outputs replicated."""
-    step.facts = {**step.facts, "outputs": []}
-    original(step, editor)
-
-
-original = fsdp_edits._Step.edit_shardings
 
 
 PROCESSES = """\

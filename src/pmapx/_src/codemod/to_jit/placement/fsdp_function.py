@@ -12,13 +12,15 @@ from pmapx._src.source.files import Source
 
 _TEXT = '''\
 def {name}(tree):
-    """Shards each array over its largest dimension that the number of devices divides."""
+    """FSDP: shards each array along its largest divisible dimension."""
 {mesh}
     def sharding(x):
-        sizes = [size if size % {mesh_name}.size == 0 else 0 for size in jax.numpy.shape(x)]
-        if not any(sizes):
+        shape = jax.numpy.shape(x)
+        divisible = [size for size in shape if size and size % {mesh_name}.size == 0]
+        if not divisible:
             return jax.NamedSharding({mesh_name}, jax.P())
-        return jax.NamedSharding({mesh_name}, jax.P(*[None] * sizes.index(max(sizes)), {axis}))
+        dimension = shape.index(max(divisible))
+        return jax.NamedSharding({mesh_name}, jax.P(*[None] * dimension, {axis}))
 
     return jax.tree.map(sharding, tree)
 '''
@@ -74,7 +76,7 @@ class FsdpFunction:
         if made is not None:
             self._below(editor, made, text)
         else:
-            first = _first_definition(source.tree)
+            first = _below_imports(source.tree)
             editor.insert(editor.line_above(first), 0, f"{text}\n\n")
         for path, owner in self._others.items():
             if isinstance(owner, ast.ImportFrom):
@@ -146,10 +148,13 @@ def _is_sharding(node: ast.stmt) -> bool:
     return is_call and ast.unparse(value.func).endswith("NamedSharding")  # type: ignore[union-attr]
 
 
-def _first_definition(tree: ast.Module) -> ast.stmt:
-    """Returns the first statement below the imports that defines something or runs."""
+def _below_imports(tree: ast.Module) -> ast.stmt:
+    """Returns the first function or class, or what follows the imports of a file without one."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return next(node for node in tree.body if isinstance(node, kinds))
+    others = (ast.Import, ast.ImportFrom, ast.Expr)
+    found: list[ast.stmt] = [node for node in tree.body if isinstance(node, kinds)]
+    found += [node for node in tree.body if not isinstance(node, others)]
+    return [*found, tree.body[-1]][0]
 
 
 def _imported(source: Source, home: str) -> str | ast.ImportFrom | None:
