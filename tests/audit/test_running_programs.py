@@ -215,6 +215,12 @@ def test_a_traceback_of_an_audited_program_has_no_frame_of_pmapx(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("Next: fix the program's error")
 
 
+def test_a_program_that_is_killed_before_a_call_is_reported_with_the_signal(tmp_path):
+    done, _ = audit(tmp_path, "import jax, os\nos.kill(os.getpid(), 9)\n")
+
+    assert "was ended by SIGKILL before it called a mapped function" in done.stderr
+
+
 def test_a_program_without_anything_to_audit_exits_with_1(tmp_path):
     done, report = audit(tmp_path, "import jax\nprint(jax.device_count())\n")
 

@@ -63,7 +63,7 @@ LEFT = {
         "@jax.pmap\ndef outer(x):\n    return jax.grad(lambda v: jax.pmap(lambda y: v)(x))(x)\n",
         "pass them as arguments",
     ),
-    "axis_name no string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "no string"),
+    "axis_name not a string": ("f = jax.pmap(abs, axis_name=('a', 'b'))\n", "not a string"),
     "removed option": ("f = jax.pmap(abs, global_arg_shapes=None)\n", "global_arg_shapes"),
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
     "Python's own name taken": ("len = round\nf = jax.pmap(abs)\n", "the name len"),

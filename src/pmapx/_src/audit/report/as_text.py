@@ -49,7 +49,8 @@ def _nothing(report: AuditReport) -> str:
     if report.status:
         how = f"failed with status {report.status}"
         if report.status < 0:
-            how = f"was ended by {signal.Signals(-report.status).name}"
+            names = {each.value: each.name for each in signal.Signals}
+            how = f"was ended by {names.get(-report.status, f'signal {-report.status}')}"
         return f"{what} {how} before it called a mapped function."
     return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
 
