@@ -723,3 +723,21 @@ def test_arguments_stand_as_deep_as_in_other_calls_of_the_file(tmp_path):
     """
     after, _ = rewritten(tmp_path, text)
     assert b"\n      jax.jit(\n          jax.shard_map(\n              lambda *args:" in after
+
+
+@pytest.mark.parametrize("shards", ["np.split(x, len(chosen))", "[x] * len(chosen)"])
+def test_shards_that_are_arrays_are_stacked_without_a_tree_map(tmp_path, shards):
+    text = f"""\
+    import jax
+    import numpy as np
+
+
+    def put(tree, chosen):
+        return jax.tree.map(lambda x: jax.device_put_sharded({shards}, chosen), tree)
+
+
+    step = jax.pmap(abs, "i")
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert f"jax.numpy.stack({shards}),\n" in after.decode()
+    assert max(map(len, after.decode().splitlines())) <= 100

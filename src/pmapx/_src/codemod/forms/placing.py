@@ -20,6 +20,8 @@ STACKED = {
     "jax.device_put_sharded": "device_put_sharded",
 }
 
+_TREE_MAPS = ("jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map")
+
 
 def obstacle(module: Module, node: ast.AST, name: str) -> str:
     """Returns why a use of such a function is not a call that can be written out."""
@@ -64,6 +66,7 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     text = editor.text(arguments(editor.source, call)[0][1])
     numpy = jax_numpy(module)
     devices = some_devices(module, call)
+    are_arrays = _are_arrays(module, call.args[0])
     if STACKED[name] == "device_put_sharded":
         stacked = [f"lambda *x: {numpy}.stack(x)", f"*{_atom(text)}"]
     else:
@@ -71,8 +74,8 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
         count = f"len({devices})" if devices else count
         stacked = [f"lambda x: {numpy}.stack([x] * {count})", text]
     if mesh:
-        tree = f"jax.tree.map({', '.join(stacked)})"
-        _put(module, call, tree, f"jax.NamedSharding({mesh}, jax.P({axis}))", editor)
+        tree = f"{numpy}.stack({text})" if are_arrays else f"jax.tree.map({', '.join(stacked)})"
+        _put(module, call, tree, mesh, f"jax.P({axis})", editor)
         return
     place = module.place(call)
     used = place.column + len(editor.rest_of_line(place))
@@ -83,13 +86,47 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
 def write_replicated(module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:
     """Writes the call that replicates a tree over the mesh."""
     tree = editor.text(arguments(editor.source, call)[0][1])
-    _put(module, call, tree, f"jax.NamedSharding({mesh}, jax.P())", editor)
+    _put(module, call, tree, mesh, "jax.P()", editor)
 
 
-def _put(module: Module, call: ast.Call, tree: str, sharding: str, editor: Editor) -> None:
+def _are_arrays(module: Module, node: ast.expr) -> bool:
+    """Tells whether shards are arrays and no trees: parts of one, or copies of a tree's leaf."""
+    match node:
+        case ast.Call(func=function):
+            return bool(re.fullmatch(r"(np|numpy|jnp|jax\.numpy)\.split", ast.unparse(function)))
+        case ast.BinOp(left=ast.List(elts=[ast.Name() as leaf]), op=ast.Mult()):
+            pass
+        case ast.BinOp(right=ast.List(elts=[ast.Name() as leaf]), op=ast.Mult()):
+            pass
+        case _:
+            return False
+    around = module.functions_around(node)
+    mapping = module.parent(around[0]) if around and isinstance(around[0], ast.Lambda) else None
+    return (
+        isinstance(mapping, ast.Call)
+        and mapping.args[:1] == around[:1]
+        and leaf.id in {each.arg for each in around[0].args.args}  # type: ignore[attr-defined]
+        and bool(
+            re.fullmatch(
+                r"jax\.(tree\.map|tree_map|tree_util\.tree_map)", ast.unparse(mapping.func)
+            )
+        )
+    )
+
+
+def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor: Editor) -> None:
     place = module.place(call)
     used = place.column + len(editor.rest_of_line(place))
     indent = editor.indent(place.line)
+    sharding = f"jax.NamedSharding({mesh}, {spec})"
+    # In a lambda among other arguments, it may be one step deeper than this.
+    deeper = indent + editor.hang
+    made = ast.parse(mesh, mode="eval").body
+    if isinstance(made, ast.Call) and len(f"{deeper}{editor.hang}{sharding},") > editor.width:
+        parts = [ast.get_source_segment(mesh, part) or "" for part in (*made.args, *made.keywords)]
+        inner = deeper + editor.hang
+        mesh = editor.folded_call(ast.unparse(made.func), parts, inner, len(inner + editor.hang))
+        sharding = editor.call("jax.NamedSharding", [mesh, spec], deeper)
     editor.replace(place, editor.folded_call("jax.device_put", [tree, sharding], indent, used))
 
 
