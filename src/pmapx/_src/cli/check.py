@@ -169,11 +169,8 @@ def command(
         for file in changed:
             echo(colored_diff(diff(file)), color)
         # On standard error: the output is a patch.
-        step = (
-            "pass --fix to write these changes."
-            if changed
-            else "nothing to fix; pmapx check lists the findings."
-        )
+        is_any = "pass --fix to write these changes."
+        step = is_any if changed else "nothing to fix; pmapx check lists the findings."
         next_step(step, color, err=True)
         ctx.exit(1 if changed and not exit_zero else 0)
     if fixed:
