@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.map_calls import map_calls
 
 _OPTIONS = frozenset(
@@ -68,7 +69,9 @@ class Layout:
     @property
     def is_replicated(self) -> bool:
         """Whether all arguments and results are the same on all devices."""
-        return not any(isinstance(axis, int) for axis in _leaves((self.in_axes, self.out_axes)))
+        return not any(
+            isinstance(axis, (int, set)) for axis in _leaves((self.in_axes, self.out_axes))
+        )
 
     def in_specs(self, name: str, count: int | None) -> str:
         """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
@@ -201,7 +204,7 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _is_axis(axis: object) -> bool:
-    return axis is None or (type(axis) is int and axis >= 0)
+    return isinstance(axis, set) or axis is None or (type(axis) is int and axis >= 0)
 
 
 def _spec(axes: object, name: str) -> str:
@@ -220,6 +223,8 @@ def _spec(axes: object, name: str) -> str:
         return f"{{{', '.join(parts)}}}"
     if axes is None:
         return "jax.P()"
+    if isinstance(axes, set):
+        return fields.read(axes).specs
     assert isinstance(axes, int)
     return f"jax.P({', '.join([*['None'] * axes, name])})"
 

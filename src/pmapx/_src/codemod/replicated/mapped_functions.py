@@ -1,11 +1,12 @@
-"""The functions that a pmap maps: which these are, and how many results they give."""
+"""The functions that a pmap maps or that calls call: which these are, and what these pass them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from pmapx._src.analysis.values import Bound, Function, Partial, Value
+from pmapx._src.analysis.values import Bound, Class, Function, Partial, Value
 
 
 def functions(known: Value) -> list[tuple[Function, int]]:
@@ -61,3 +62,39 @@ def _arity(function: Function, depth: int) -> int:
         elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(part)
     return found.pop() if len(found) == 1 else -1
+
+
+def is_inside(callees: frozenset[Any]) -> bool:
+    return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
+
+
+def definition_of(callee: Function | Bound | Class) -> Function | None:
+    """Returns the function that a call of something runs, None of a class without ``__init__``."""
+    if isinstance(callee, Class):
+        return next((f for f in callee.body.get("__init__", ()) if isinstance(f, Function)), None)
+    return callee.function if isinstance(callee, Bound) else callee
+
+
+def given(
+    node: ast.Call, function: ast.FunctionDef, skipped: int
+) -> list[tuple[str | None, ast.expr]]:
+    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
+    arguments = function.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
+    given: list[tuple[str | None, ast.expr]] = [
+        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
+    ]
+    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
+
+
+def is_statement(node: ast.AST) -> bool:
+    return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
+
+
+def is_generator(function: ast.AST) -> bool:
+    known = vars(function)  # Asked for at every call.
+    if "is_generator" not in known:
+        yields = (ast.Yield, ast.YieldFrom)
+        known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
+    return bool(known["is_generator"])

@@ -53,6 +53,7 @@ class Map:
     # The function of the user's that it is mapped through, and where else that maps it just so.
     wrapper: Wrapper | None = None
     is_mergeable: bool = True
+    is_splittable: bool = False
     again: tuple[tuple[Module, ast.Call], ...] = ()
     # Calls whose keywords would become positions: how many positions they have, and the order.
     by_keyword: dict[ast.Call, tuple[Module, list[ast.keyword]]] = dataclasses.field(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Named
+from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Named
 from pmapx._src.codemod.decide import copies
+from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
     READING,
+    SPLIT,
     WHOLE,
     Abstract,
     Change,
@@ -25,6 +27,15 @@ from pmapx._src.codemod.replicated.groups import (
     refs,
 )
 from pmapx._src.codemod.replicated.keywords import keywords_in_order
+from pmapx._src.codemod.replicated.mapped_functions import (
+    definition_of,
+    is_generator,
+    is_inside,
+    is_statement,
+)
+from pmapx._src.codemod.replicated.mapped_functions import (
+    given as given_to,
+)
 from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
@@ -46,10 +57,16 @@ class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
     follows_generators = False
+    # Parameters that take stacked values: their functions stay as they are.
+    cut: frozenset[ast.arg] = frozenset()
+    # Those of functions that kept the values of other functions from losing their axis.
+    refused: frozenset[ast.arg] = frozenset()
     not_made = "what is passed here was not made by replicate"
 
-    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
-        super().__init__(modules, maps)
+    def __init__(
+        self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
+    ) -> None:
+        super().__init__(modules, maps, stacked)
         # The callees of calls that are understood.
         self.resolved: set[ast.AST] = set()
         # The functions that calls of the program call, and what these pass to each parameter.
@@ -63,15 +80,15 @@ class StackedCalls(StackedValues):
 
     def _find_passed(self, module: Module, node: ast.Call) -> None:
         callees = self._callee(module, node)
-        if not callees or not _is_inside(callees) or self._one_liner(module, node) is not None:
+        if not callees or not is_inside(callees) or self._one_liner(module, node) is not None:
             return
         for callee in callees:
-            target = _target(callee)
+            target = definition_of(callee)
             function = self._followed(node, target) if target is not None else None
             if function is None:
                 continue
             self.called.add(function)
-            for name, arg in _given(node, function, int(not isinstance(callee, Function))):
+            for name, arg in given_to(node, function, int(not isinstance(callee, Function))):
                 if name is not None:
                     self.passed.setdefault((function, name), []).append((module, arg))
 
@@ -84,7 +101,7 @@ class StackedCalls(StackedValues):
             if isinstance(part, ast.Return) and part.value is not None:
                 found.append((self.value(module, part.value), part))
             elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                waiting += [each for each in ast.iter_child_nodes(part) if _is_statement(each)]
+                waiting += [each for each in ast.iter_child_nodes(part) if is_statement(each)]
         return found
 
     def _call(self, module: Module, node: ast.Call) -> Abstract:
@@ -101,7 +118,7 @@ class StackedCalls(StackedValues):
             found = [self.maps.get(fact) for fact in callee if isinstance(fact, Mapped)]
             if all(found):
                 return self._mapped(module, node, [each for each in found if each is not None])
-        if callee and _is_inside(callee):
+        if callee and is_inside(callee):
             return self._inside(module, node, list(callee))
         return self._lost(module, node)
 
@@ -143,12 +160,16 @@ class StackedCalls(StackedValues):
     ) -> Abstract:
         held = self._arguments(module, node)
         if function.attr in _OF_TREES and not held:
-            return Ref(base.element, base.is_leaf)
+            return base
         if function.attr in ("items", "values") and not held and not base.is_leaf:
+            by_field.alike(base, module, node)
             return Pairs(base) if function.attr == "items" else Parts((Ref(base.element),))
         if function.attr in ("keys", "is_deleted", "delete"):
             return OTHER
         if function.attr in ("replace", "_replace") and not base.is_leaf:
+            if not node.args and not base.is_field:
+                by_field.replace(self, module, node, base)
+                return base
             return self.graph.joined([base, *held], module.place(node)) or OTHER
         why = f"its {function.attr}(...) is called"
         # Another method may change its object, which a copy is not.
@@ -175,7 +196,9 @@ class StackedCalls(StackedValues):
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:
-                return Ref(base.element)
+                name = node.args[1]
+                written = name.value if isinstance(name, ast.Constant) else ""
+                return by_field.part_of(self, base, module, node, str(written))
             self.escape(base, module, only, "an attribute of it is read")
             return OTHER
         if called & copies.MAKERS and only is not None:
@@ -239,8 +262,12 @@ class StackedCalls(StackedValues):
             self.hand_over(module, tree, why, "what takes the first of each")
             return OTHER
         for ref in found:
-            ref.element.changes[node] = Change(module, "call", node, tree, around=around)
+            is_part = ref.is_field
+            change = Change(module, "call", node, tree, around=around, is_part=is_part)
+            ref.element.changes[node] = change
             self.graph.join(found[0].element, ref.element)
+        if not isinstance(held, Ref):
+            by_field.alike(held, module, node)
         return OTHER
 
     def _tree_map(self, module: Module, node: ast.Call) -> Abstract:
@@ -257,8 +284,10 @@ class StackedCalls(StackedValues):
                 self.hand_over(module, tree, why, "what is mapped over it")
             return OTHER
         assert isinstance(function, ast.Lambda)
+        for each in held:
+            by_field.alike(each, module, node)
         result = self.value(module, function.body)
-        return Ref(result.element) if isinstance(result, Ref) else OTHER
+        return Ref(result.element, is_part=result.is_part) if isinstance(result, Ref) else OTHER
 
     def _is_applied(self, module: Module, node: ast.Call) -> bool:
         """Tells whether a tree_map applies a lambda to the leaves of what is followed."""
@@ -278,7 +307,7 @@ class StackedCalls(StackedValues):
         if not is_tree_map or node not in trees or not self._is_applied(module, call):
             return OTHER
         tree = self.value(module, trees[node])
-        return Ref(tree.element, True) if isinstance(tree, Ref) else tree
+        return Ref(tree.element, True, tree.is_part) if isinstance(tree, Ref) else tree
 
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
         """A call of a pmapped function, or of one of several."""
@@ -331,6 +360,11 @@ class StackedCalls(StackedValues):
         place = module.place(arg)
         found = list(refs(held))
         for ref in found:
+            if not isinstance(held, Ref):
+                ref.element.is_part |= self.graph.is_by_field and not ref.is_part
+            element.is_part |= ref.is_field
+            if element.is_part != ref.is_field:
+                element.unsplit[place] = SPLIT
             self.graph.join(element, ref.element)
         if not found or has_other(held):
             self._not_made(module, each, position, held, arg)
@@ -372,23 +406,29 @@ class StackedCalls(StackedValues):
         return self._merged((self._from(module, node, each) for each in callees), module, node)
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
-        target = _target(callee)
+        target = definition_of(callee)
         if target is None:
             return self._container(module, node)
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
-        for name, arg in _given(node, function, int(not isinstance(callee, Function))):
+        given = given_to(node, function, int(not isinstance(callee, Function)))
+        for name, arg in given:
             held = self.value(module, arg)
             if name is None:
                 self.escape(held, module, arg, "it is passed on among other arguments")
+            elif self.cut and any(
+                p.arg == name for p in self.cut.intersection(ast.walk(function.args))
+            ):
+                self.hand_over(module, arg, f"{function.name} takes it stacked", function.name)
         if isinstance(callee, Class):
             return OTHER
         home = target.module
-        return self._once(
+        held = self._once(
             (function, "returns"),
             lambda: self._merged((h for h, _ in self.returned(home, function)), home, function),
         )
+        return by_field.as_passed(self, module, dict(given), function, held)
 
     def _followed(self, node: ast.Call, function: Function) -> ast.FunctionDef | None:
         """Returns the definition that a call goes to, None if it cannot be followed there."""
@@ -399,7 +439,7 @@ class StackedCalls(StackedValues):
         if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
             return None
         if definition not in self._generators:
-            self._generators[definition] = _is_generator(definition)
+            self._generators[definition] = is_generator(definition)
         is_lost = self._generators[definition] and not self.follows_generators
         return None if is_lost else definition
 
@@ -408,39 +448,3 @@ class StackedCalls(StackedValues):
         held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
         held += [self.value(module, keyword.value) for keyword in node.keywords]
         return self.graph.joined(held, module.place(node)) or OTHER
-
-
-def _is_inside(callees: frozenset[Any]) -> bool:
-    return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
-
-
-def _target(callee: Function | Bound | Class) -> Function | None:
-    """Returns the function that a call of something runs, None of a class without ``__init__``."""
-    if isinstance(callee, Class):
-        return next((f for f in callee.body.get("__init__", ()) if isinstance(f, Function)), None)
-    return callee.function if isinstance(callee, Bound) else callee
-
-
-def _given(
-    node: ast.Call, function: ast.FunctionDef, skipped: int
-) -> list[tuple[str | None, ast.expr]]:
-    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
-    arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
-    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
-    given: list[tuple[str | None, ast.expr]] = [
-        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
-    ]
-    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
-
-
-def _is_statement(node: ast.AST) -> bool:
-    return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
-
-
-def _is_generator(function: ast.AST) -> bool:
-    known = vars(function)  # Asked for at every call.
-    if "is_generator" not in known:
-        yields = (ast.Yield, ast.YieldFrom)
-        known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
-    return bool(known["is_generator"])
