@@ -51,7 +51,7 @@ class Differing:
         for path in project.paths.values() if project is not None else ():
             data = files.read_bytes(path) if path not in read and path.endswith(".py") else None
             is_telling = isinstance(data, bytes) and _PATTERN.search(data)
-            if is_telling or (isinstance(data, bytes) and _OPTIMIZER.encode() in data):
+            if isinstance(data, bytes) and (is_telling or _OPTIMIZER.encode() in data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
                     (trees if is_telling else optimizers).append((source.tree, None))
