@@ -451,3 +451,92 @@ def main():
 STATE, RESULT = main()
 """,
 }
+
+# Fields of a state that differ between devices; a text that only what stays stacked has.
+BY_FIELD = {
+    "statistics_that_differ": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    stats: dict
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    mean = 0.5 * state.stats["mean"] + 0.5 * batch.mean()
+    new = state.replace(params=params, stats={"mean": mean})
+    return new, loss
+def evaluate(state, batch):
+    return lax.psum(((batch - state.stats["mean"]) * state.params["w"]).sum(), "batch")
+average = jax.pmap(lambda x: lax.pmean(x, "batch"), axis_name="batch")
+def synced(state):
+    return state.replace(stats=average(state.stats))
+def main():
+    state = State(INIT, {"mean": np.float32(0)})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    step = jax.pmap(train, axis_name="batch", donate_argnums=0)
+    p_evaluate = jax.pmap(evaluate, axis_name="batch")
+    results = []
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        results.append((float(loss[0]), np.asarray(state.stats["mean"])))
+    state = synced(state)
+    results.append(float(p_evaluate(state, ROWS[0])[0]))
+    return state, (results, first(state).params, first(state).stats)
+STATE, RESULT = main()
+""",
+        "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats))",
+    ),
+    "a_named_tuple": (
+        """
+from typing import NamedTuple
+class State(NamedTuple):
+    params: dict
+    noise: object
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    return State(params, state.noise + batch.sum()), loss
+def saved(state):
+    return repr(jax.tree.map(np.shape, state))
+def main():
+    state = State(INIT, np.float32(0))
+    state = jax.device_put_replicated(state, jax.local_devices())
+    step = jax.pmap(train, axis_name="batch")
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        float(loss[0])
+    return state, (saved(state), state.noise)
+STATE, RESULT = main()
+""",
+        "state._replace(noise=jax.tree.map(lambda x: x[0], state.noise))",
+    ),
+    "a_field_of_a_function_in_another_place": (
+        """
+import types, dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    seen: object
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    return state.replace(params=params, seen=state.seen + lax.axis_index("batch")), loss
+def main():
+    state = State(INIT, np.int32(0))
+    state = jax.device_put_replicated(state, jax.local_devices())
+    step = jax.pmap(train, axis_name="batch")
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        float(loss[0])
+    kept = jax.tree.map(lambda x: x, state)
+    return state, (first(kept).params, kept.seen)
+STATE, RESULT = main()
+""",
+        "",
+    ),
+}

@@ -5,14 +5,14 @@ import pytest
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from running import Runs
-from state_programs import BOUNDARIES, HEAD, REPLICATED, RUN, STACKED
+from state_programs import BOUNDARIES, BY_FIELD, HEAD, REPLICATED, RUN, STACKED
 
 from pmapx._src.codemod.migration import migrate
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
+    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES, **BY_FIELD}.items()}
     texts = {**REPLICATED, **RUN, **others}
     texts = {name: HEAD + text for name, text in texts.items()}
     return Runs(tmp_path_factory.mktemp("replicated"), texts)
@@ -24,7 +24,7 @@ OTHER_RESULT = {("source", "never_reached")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES, *RUN])
+@pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES, *RUN, *BY_FIELD])
 def test_a_program_gives_the_same_to_the_bit(runs, name, version):
     if (version, name) not in OTHER_RESULT:
         assert runs.differences(version, name) == []
@@ -51,6 +51,19 @@ def test_a_run_shows_what_the_source_does_not(runs, name):
 @pytest.mark.parametrize("name", BOUNDARIES)
 def test_what_is_not_followed_gets_a_stacked_copy(runs, name):
     assert BOUNDARIES[name][1] in runs.text("source", name)
+
+
+@pytest.mark.parametrize("name", BY_FIELD)
+def test_a_field_that_differs_keeps_its_axis_and_the_others_lose_it(runs, name):
+    before, after = runs.state("old", name), runs.state("source", name)
+    text = BY_FIELD[name][1]
+    if not text:
+        assert [shape for shape, _, _ in after] == [shape for shape, _, _ in before]
+        return
+    *params, field = [(shape[1:], 8, True) for shape, _, _ in before]
+    assert after[:-1] == params, runs.done["source", name].stays
+    assert after[-1][0] == (8, *field[0])
+    assert text in runs.text("source", name)
 
 
 @pytest.mark.parametrize("name", REPLICATED)

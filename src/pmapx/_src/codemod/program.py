@@ -369,6 +369,14 @@ class Program:
             if each.takes_merged
             for place in each.use.site.places
         }
+        # Specs of fields are names, of the function that the map is made in.
+        splittable = {
+            place
+            for several in self.plans.values()
+            for each in several
+            if to != "pmapx" and each.takes_merged and not each.use.is_made_again
+            for place in each.use.site.places
+        }
         restyled = replicated.restyle(
             modules,
             evidence,
@@ -376,6 +384,7 @@ class Program:
             left,
             merge=merging.merge if is_merging else None,
             mergeable=mergeable,
+            splittable=splittable,
             has_helper_function=to == "pmapx",
             in_processes=lambda module: self._around(module).in_processes,
         )

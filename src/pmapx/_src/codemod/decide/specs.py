@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.map_calls import map_calls
 
 _OPTIONS = frozenset(
@@ -70,7 +71,7 @@ class Layout:
     def is_replicated(self) -> bool:
         """Whether all arguments and results are the same on all devices."""
         return not any(
-            isinstance(axis, (int, str)) for axis in _leaves((self.in_axes, self.out_axes))
+            isinstance(axis, (int, str, set)) for axis in _leaves((self.in_axes, self.out_axes))
         )
 
     def in_specs(self, name: str, count: int | None) -> str:
@@ -204,7 +205,7 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _is_axis(axis: object) -> bool:
-    return axis is None or (type(axis) is int and axis >= 0)
+    return isinstance(axis, set) or axis is None or (type(axis) is int and axis >= 0)
 
 
 def _spec(axes: object, name: str) -> str:
@@ -225,6 +226,8 @@ def _spec(axes: object, name: str) -> str:
         return "jax.P()"
     if isinstance(axes, str):
         return f"jax.P({axes})"
+    if isinstance(axes, set):
+        return fields.read(axes).specs
     assert isinstance(axes, int)
     return f"jax.P({', '.join([*['None'] * axes, name])})"
 

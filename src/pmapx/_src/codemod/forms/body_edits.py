@@ -172,6 +172,8 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
                 ),
             )
             return
+    elif isinstance(axis, set) and isinstance(node, (ast.Name, ast.Attribute)):
+        before, after = "", put(text, axis, use.axis).removeprefix(text)
     else:
         whole = put("(out)", axis, use.axis).replace("(out)", "out")
         before, after = f"(lambda out: {whole})(", ")"

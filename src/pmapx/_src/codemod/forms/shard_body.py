@@ -7,9 +7,11 @@ and put on in the function itself, if nothing else calls it, or in a lambda arou
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
@@ -134,6 +136,9 @@ def put(text: str, axis: object, quoted: str, *, is_array: bool = False) -> str:
 def _changed(text: str, axis: object, quoted: str, at: str, *, is_array: bool) -> str:
     if axis is None:
         return text
+    if isinstance(axis, set):
+        without = functools.partial(_changed, axis=0, quoted=quoted, at=at, is_array=False)
+        return fields.read(axis).with_each(text, without)
     if isinstance(axis, (tuple, list)):
         parts = [
             _changed(f"{text}[{i}]", each, quoted, at, is_array=False)

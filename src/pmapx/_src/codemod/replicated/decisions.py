@@ -16,13 +16,15 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.copies import before_host
+from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
-from pmapx._src.codemod.varying.proof import Results, SourceProof
+from pmapx._src.codemod.varying.proof import Argument, Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause, Value
 
+BY_FIELD = "{} of it would differ between devices, and its specs are not seen where it is mapped"
 RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it"
@@ -48,6 +50,10 @@ class Decisions:
     results: dict[SiteKey, set[int]] = dataclasses.field(default_factory=dict)
     changes: list[tuple[Change, bool]] = dataclasses.field(default_factory=list)
     stays: list[Stay] = dataclasses.field(default_factory=list)
+    # States of which some fields stay stacked; and results that would be such, in another reading.
+    fields: dict[Position, Fields] = dataclasses.field(default_factory=dict)
+    assigned: dict[SiteKey, ast.Assign] = dataclasses.field(default_factory=dict)
+    wanted: Wanted = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,18 +70,26 @@ class Merging:
     stays: list[Stay] = dataclasses.field(default_factory=list)
 
 
+# Of results: the method that replaces fields, and the fields that differ between devices.
+Wanted = dict[Position, tuple[str, frozenset[str]]]
 Positions = Mapping[SiteKey, Collection[int]]
 # Returns what is merged, of a program whose replicated arguments and results are known.
 Merge = Callable[[Sequence[Module], Maps, Positions, Positions], Merging]
 
 
-def decide(flow: Flow, named: Set[Position]) -> Decisions:
-    """Returns the changes of all groups that have a proof, or that the user named."""
-    judge = _Judge(flow, named)
+def decide(flow: Flow, named: Set[Position], wanted: Wanted | None = None) -> Decisions:
+    """Returns the changes of all groups that have a proof, or that the user named.
+
+    ``wanted`` are results with fields that differ, as a first reading found them.
+    """
+    judge = _Judge(flow, named, wanted or {})
     groups = [group for group in flow.graph.groups() if any(each.position for each in group)]
     open_groups, refused = [], []
     for group in groups:
-        reason = judge.first_reason(group)
+        reason = judge.first_reason(group) or judge.not_by_field(group)
+        if reason and not flow.stacked:
+            # Its fields may go other ways, if some of them differ.
+            judge.look_for_fields(group)
         refused.append((group, reason)) if reason else open_groups.append(group)
     while True:
         converted = {
@@ -88,7 +102,14 @@ def decide(flow: Flow, named: Set[Position]) -> Decisions:
         if len(kept) == len(open_groups):
             break
         open_groups = kept
-    decisions = Decisions()
+    flow.refused = frozenset(
+        each.key[0]
+        for group, _ in refused
+        for each in group
+        if each.is_parameter and (each.changes or each.reasons or each.boundaries)
+        and isinstance(each.key, tuple) and isinstance(each.key[0], ast.arg)
+    )  # fmt: skip
+    decisions = Decisions(fields=judge.fields, assigned=judge.assigned, wanted=judge.wanted)
     for group in open_groups:
         _convert(flow, group, decisions)
     decisions.stays = list(_stays(flow, judge, refused, decisions))
@@ -99,8 +120,11 @@ Reason = tuple[Place, str]
 
 
 class _Judge:
-    def __init__(self, flow: Flow, named: Set[Position]) -> None:
+    def __init__(self, flow: Flow, named: Set[Position], wanted: Wanted) -> None:
         self.flow = flow
+        self.wanted = dict(wanted)
+        self.fields: dict[Position, Fields] = {}
+        self.assigned: dict[SiteKey, ast.Assign] = {}
         self.named = named
         self.passed_on = passed_on(flow)
         self._proof = SourceProof(flow.modules)
@@ -116,6 +140,50 @@ class _Judge:
         found += [self.passed_on[each] for each in group if each in self.passed_on]
         found.sort(key=lambda item: (item[0].path, item[0].line, item[0].column))
         return found[0] if found else None
+
+    def look_for_fields(self, group: list[Element]) -> None:
+        """Notes the fields of states that would differ, whatever else stops them."""
+        positions = {each.position for each in group if each.position is not None}
+        taken = {position.site for position in positions if not position.is_output}
+        for position in positions:
+            each = self.flow.maps.by_key(position.site)
+            if position.is_output and position.site in taken and each.record is None:
+                self._unproven_by_source(each, position, positions, position)
+
+    def not_by_field(self, group: list[Element]) -> Reason | None:
+        """Returns why a state with fields that differ stays; notes the fields of one that may."""
+        found = [self.wanted[each.position] for each in group
+                 if each.position in self.wanted and not each.is_part]  # fmt: skip
+        names = tuple(sorted({name for _, several in found for name in several}))
+        read = {name: place for each in group for name, place in each.fields.items()}
+        for name, place in read.items():
+            if name not in names:
+                return place, f"its {name} would differ between devices elsewhere"
+        if not found:
+            return None
+        states = [each for each in group if not each.is_part]
+        reasons = [reason for each in states for reason in each.unsplit.items()]
+        reasons += [
+            (change.module.place(change.node), "not all of its fields lose their axis")
+            for each in states
+            for change in (*each.changes.values(), *(c for c, _, _ in each.boundaries.values()))
+            if not change.is_part
+            and (change.kind not in ("call", "place", "stack") or not is_simple(change))
+        ]
+        methods = {method for method, _ in found}
+        for position in (each.position for each in states if each.position is not None):
+            site = self.flow.maps.by_key(position.site)
+            assigned = self.flow.assigned_before(site, group)
+            state = assigned.targets[0].id if assigned is not None else ""  # type: ignore[attr-defined]
+            fields = Fields(names, next(iter(methods)), state)
+            is_free = site.module.env.find(fields.specs) is None
+            is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
+            if assigned is None or not is_free or not is_known:
+                reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
+            else:
+                self.fields[position] = fields
+                self.assigned[site.key] = assigned
+        return reasons[0] if reasons else None
 
     def _may_stack_again(self, group: list[Element]) -> bool:
         """Tells whether uses that are not followed get a stacked copy, of state and of no more."""
@@ -214,17 +282,31 @@ class _Judge:
             self._results[each.key, taken] = self._read_source(each, taken)
         results = self._results[each.key, taken]
         reason = results.reason(position.index)
+        differing = results.fields(position.index) if reason else None
+        if differing is not None:
+            method, names = self.wanted.get(position, differing)
+            self.wanted[position] = (method, names | differing[1])
+        if position in self.fields:
+            # What it gives is a state again, with no more fields that differ.
+            found = results.fields(position.index)
+            is_same = found is not None and found[1] <= {*self.fields[position].names}
+            return "" if is_same else reason or BY_FIELD.format("others")
         if reason and results.refused is not None:
             reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
         return reason
 
     def _read_source(self, each: Map, taken: Set[int]) -> Results:
         names = each.parameters
-        arguments = []
+        arguments: list[Argument] = []
         for index in range(max(each.counts, default=len(names))):
             name = names[index] if index < len(names) else f"argument {index}"
             is_equal = index in taken or index in each.static or each.in_axis(index) is None
-            arguments.append(None if is_equal else Cause(f"`{name}`"))
+            position = Position.of(each.made_at, index, is_output=False)
+            if index in taken and position in self.fields:
+                names_of = self.fields[position].names
+                arguments.append({field: Cause(f"`{name}.{field}`") for field in names_of})
+            else:
+                arguments.append(None if is_equal else Cause(f"`{name}`"))
         rest = Value() if each.static else None
         if each.has_keywords:
             rest = Value(Cause("an argument that is passed by keyword"))
@@ -263,6 +345,12 @@ def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]
     return found
 
 
+def is_simple(change: Change) -> bool:
+    """Tells whether the value that changes is a name, so that its fields can be written."""
+    value = change.node if change.kept is None else change.kept
+    return isinstance(value, (ast.Name, ast.Attribute)) and change.maker is None
+
+
 def _described(text: str | None, before: str) -> str:
     return f"{before}{text}" if text else ""
 
@@ -286,10 +374,17 @@ def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
             into = decisions.results if each.position.is_output else decisions.arguments
             into.setdefault(site.key, set()).add(each.position.index)
             is_donated |= not each.position.is_output and each.position.index in site.donated
+    fields = next((decisions.fields[each.position] for each in group
+                   if each.position in decisions.fields), None)  # fmt: skip
     seen: dict[ast.AST, Change] = {}
     for each in group:
-        seen.update(each.changes)
-    seen.update({node: change for node, (change, _, _) in boundaries(group).items()})
+        whole = fields if not each.is_part else None
+        seen.update({
+            node: change if change.is_part else dataclasses.replace(change, fields=whole)
+            for node, change in each.changes.items()
+        })  # fmt: skip
+    for node, (change, _, _) in boundaries(group).items():
+        seen[node] = change if change.is_part else dataclasses.replace(change, fields=fields)
     decisions.changes += [(change, is_donated) for change in seen.values()]
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names, copies
+from pmapx._src.codemod.decide.array_twins import may_have_twins
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_used_after
+from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
-from pmapx._src.codemod.replicated.array_twins import may_have_twins
 from pmapx._src.codemod.replicated.decisions import Decisions
-from pmapx._src.codemod.replicated.groups import WHOLE, Change
+from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import imports as pmapx_imports
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 
 HELPER = "on_every_device"
@@ -63,7 +65,8 @@ def edits(
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
-        if change.kept is not change.node and change.kind not in ("stack", "unstack"):
+        is_gone = change.kept is not change.node and change.fields is None
+        if is_gone and change.kind not in ("stack", "unstack"):
             gone.setdefault(change.module, set()).add(change.node)
         if change.kind in ("place", "unstack"):
             placing.add(change.module)
@@ -77,7 +80,11 @@ def edits(
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
-        texts = _options(each, taken, given)
+        texts = _options(each, taken, given, decisions.fields)
+        of_file = found.setdefault(each.module, [])
+        if any(isinstance(axis, set) for axis in _axes_of(each, taken, given, decisions.fields)):
+            specs = _specs(each, decisions)
+            of_file += [specs] if specs not in of_file else []
         for module, call in ((each.module, each.node), *each.again):
             assert isinstance(call, ast.Call)
             found.setdefault(module, []).extend(_with_options(module, call, texts))
@@ -113,21 +120,52 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         return _around(change, f"{HELPER}(jax.tree.map(lambda x: x[0], ", "))", comment)
     assert change.kept is not None
     kept = module.place(change.kept)
+    text = (
+        ""
+        if change.fields is None
+        else change.fields.with_each("", _called_with(change), _text(module, change.kept))
+    )
     if change.kind == "place":
-        before, after = f"{HELPER}(", ")"
+        before, after = f"{HELPER}(", ""
         is_shared = _is_used_again(module, node, change.kept) or may_have_twins(module, change.kept)
         if is_donated and not has_copies and is_shared:
             # A step that reuses the memory of its state must not take it from another array.
-            before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", "))"
+            before, after = f"{HELPER}(jax.tree.map({jax_numpy(module)}.copy, ", ")"
         if change.devices is not None:
-            after = f"{after[:-1]}, {_text(module, change.devices)})"
+            after += f", {_text(module, change.devices)}"
+        after += f"){text}"
         return [*keeping(whole, kept, before, after)]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
     elif is_donated and _is_kept(module, node, change.kept):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
-    return [*keeping(whole, kept, before, after)]
+    return [*keeping(whole, kept, before, after + text)]
+
+
+def _called_with(change: Change) -> Callable[[str], str]:
+    """Returns what writes a call as it was, with a field in the place of the state."""
+    module, whole = change.module, change.module.place(change.node)
+    assert change.kept is not None
+    kept, text = change.module.place(change.kept), module.source.segment(whole)
+    before = module.source.segment(Place(whole.path, *starts(whole), *starts(kept)))
+    after = module.source.segment(Place(whole.path, *ends(kept), *ends(whole)))
+    assert len(before) + len(after) < len(text)
+    return lambda field: f"{before}{field}{after}"
+
+
+def _specs(each: Map, decisions: Decisions) -> Edit:
+    """Writes the specs of a state with fields that differ, below where it is assigned."""
+    module, statement = each.module, decisions.assigned[each.key]
+    fields = next(f for p, f in decisions.fields.items() if p.site == each.key)
+    editor, place = Editor(module.source), module.place(statement)
+    quote = '"' if module.source.text.count('"') > module.source.text.count("'") else "'"
+    parts = [f"{name}=jax.P({quote}{each.axis}{quote})" for name in fields.names]
+    head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
+    indent = editor.indent(place.line)
+    text = editor.folded_call(head, parts, indent, len(indent))
+    line = place.end_line + 1
+    return between((line, 0), (line, 0), f"{indent}{text}\n")
 
 
 def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
@@ -160,6 +198,8 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
         "jax.tree.map", [stack, value], editor.indent(whole.line), whole.column + behind
     )
     before, _, after = call.rpartition(value)
+    if change.fields is not None:
+        after += change.fields.with_each("", str, value)
     comment = f"With a leading device axis, as {change.around} takes it."
     return _around(change, before, after, comment)
 
@@ -242,31 +282,51 @@ def _is_only_result(block: ast.AST, name: str) -> bool:
     return is_known and all(isinstance(value, ast.Call) for value in values)
 
 
-def _options(each: Map, taken: set[int], given: set[int]) -> dict[str, str]:
+def _axes_of(
+    each: Map, taken: set[int], given: set[int], fields: Mapping[Position, Fields]
+) -> list[object]:
+    """Returns the axes of what is replicated: None, or fields that are not."""
+    positions = [
+        Position.of(each.made_at, index, is_output=kind)
+        for kind, several in ((False, taken), (True, given))
+        for index in several
+    ]
+    return [fields[position].axes if position in fields else None for position in positions]
+
+
+def _options(
+    each: Map, taken: set[int], given: set[int], fields: Mapping[Position, Fields]
+) -> dict[str, str]:
     """Returns ``in_axes`` and ``out_axes`` with None for what is replicated."""
     call = each.node
     assert isinstance(call, ast.Call)
     texts: dict[str, str] = {}
+    in_axes = dict(zip(taken, _axes_of(each, taken, set(), fields), strict=True))
+    out_axes = dict(zip(given, _axes_of(each, set(), given, fields), strict=True))
     if taken:
         count = next(iter(each.counts))
         axes = [
-            None if index in taken or index in each.static else each.in_axis(index)
+            in_axes.get(index) if index in taken or index in each.static else each.in_axis(index)
             for index in range(count)
         ]
         texts["in_axes"] = repr(tuple(axes))
         given_already = {keyword.arg for keyword in call.keywords}
-        if set(axes) == {None} and not each.has_keywords and "axis_size" not in given_already:
+        if (
+            axes.count(None) == len(axes)
+            and not each.has_keywords
+            and "axis_size" not in given_already
+        ):
             # No argument is left that has the size of the mapped axis.
             devices = next((k.value for k in call.keywords if k.arg == "devices"), None)
             texts["axis_size"] = (
                 "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
             )
     if WHOLE in given:
-        texts["out_axes"] = "None"
+        texts["out_axes"] = repr(out_axes[WHOLE])
     elif given:
         results = range(each.arity or 0)
-        axes = [None if index in given else each.out_axis(index) for index in results]
-        texts["out_axes"] = "None" if set(axes) == {None} else repr(tuple(axes))
+        axes = [out_axes[index] if index in given else each.out_axis(index) for index in results]
+        texts["out_axes"] = "None" if axes.count(None) == len(axes) else repr(tuple(axes))
     return texts
 
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.values import Function, Place
+from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.source.rewriting.edits import Edit
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class Change:
     # Of a call of a small function that does no more than make such a value: that function.
     maker: Function | None = None
     edits: tuple[Edit, ...] = ()
+    # Of a state by field: the fields of its value that keep their axis.
+    fields: Fields | None = None
+    is_part: bool = False
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -92,6 +96,12 @@ class Element:
     is_parameter: bool = False
     # Whether parts of it go their own ways, as of a tuple that is unpacked.
     is_taken_apart: bool = False
+    is_joined: bool = False
+    # Whether it is the value of a field of another. Fields that were read or set, by name, and uses
+    # that are understood only if all fields are alike.
+    is_part: bool = False
+    fields: dict[str, Place] = dataclasses.field(default_factory=dict)
+    unsplit: dict[Place, str] = dataclasses.field(default_factory=dict)
 
     @property
     def matters(self) -> bool:
@@ -114,11 +124,17 @@ class Element:
 class Ref:
     """A value that is of a group: stacked now, without the axis if the group loses it.
 
-    ``is_leaf`` if it is surely an array, so that an index takes a shard.
+    ``is_leaf`` if it is surely an array, so that an index takes a shard. ``is_part`` if it is the
+    value of a field.
     """
 
     element: Element
     is_leaf: bool = False
+    is_part: bool = False
+
+    @property
+    def is_field(self) -> bool:
+        return self.is_part or self.element.is_part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,6 +166,7 @@ class Mixed:
 Abstract = Ref | Parts | Pairs | Other | Mixed
 OTHER = Other()
 NOTHING = Other(is_nothing=True)
+SPLIT = "it is a state here, and a field of one elsewhere"
 MIXED = "it has a leading device axis on some paths to here, and not on others"
 
 
@@ -158,6 +175,7 @@ class Graph:
 
     def __init__(self) -> None:
         self._elements: dict[Hashable, Element] = {}
+        self.is_by_field = False
 
     def element(self, key: Hashable, position: Position | None = None) -> Element:
         """Returns the element of a key, made when it is first asked for."""
@@ -171,11 +189,14 @@ class Graph:
             element.reasons.clear()
             element.changes.clear()
             element.boundaries.clear()
+            element.fields.clear()
+            element.unsplit.clear()
             element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
         one, other = first.root, second.root
         if one is not other:
+            first.is_joined = second.is_joined = one.is_joined = other.is_joined = True
             other.above = one
 
     def groups(self) -> list[list[Element]]:
@@ -195,8 +216,13 @@ class Graph:
         if isinstance(first, Mixed) or isinstance(second, Mixed):
             return Mixed(frozenset([*refs(first), *refs(second)]))
         if isinstance(first, Ref) and isinstance(second, Ref):
+            if first.is_field != second.is_field:
+                first.element.unsplit[place] = SPLIT
+            is_part = first.is_field or second.is_field
             self.join(first.element, second.element)
-            return Ref(first.element.root, first.is_leaf and second.is_leaf)
+            # Of a group by field, the root may be a field.
+            element = first.element if self.is_by_field else first.element.root
+            return Ref(element, first.is_leaf and second.is_leaf, is_part)
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)
@@ -212,11 +238,13 @@ class Graph:
         all_refs = [ref for each in found for ref in refs(each)]
         if not all_refs:
             return None
-        for ref in all_refs[1:]:
+        for ref in all_refs:
+            # Its fields are deeper in there.
+            ref.element.is_part |= self.is_by_field and not ref.is_part
             self.join(all_refs[0].element, ref.element)
         if any(has_other(each) for each in found):
             all_refs[0].element.reasons.setdefault(place, MIXED)
-        return Ref(all_refs[0].element.root)
+        return Ref(all_refs[0].element.root, is_part=self.is_by_field)
 
 
 def refs(held: Abstract) -> Iterator[Ref]:

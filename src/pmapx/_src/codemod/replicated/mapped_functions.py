@@ -1,11 +1,16 @@
-"""The functions that a pmap maps: which these are, and how many results they give."""
+"""The functions that a pmap maps or that calls call: which these are, and what these pass them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from pmapx._src.analysis.values import Bound, Function, Partial, Value
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Bound, Class, Function, Partial, Value
+from pmapx._src.codemod.decide import copies
+
+_OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 
 
 def functions(known: Value) -> list[tuple[Function, int]]:
@@ -72,6 +77,17 @@ def is_generator(function: ast.AST) -> bool:
     return bool(known["is_generator"])
 
 
+def is_inside(callees: frozenset[Any]) -> bool:
+    return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
+
+
+def definition_of(callee: Function | Bound | Class) -> Function | None:
+    """Returns the function that a call of something runs, None of a class without ``__init__``."""
+    if isinstance(callee, Class):
+        return next((f for f in callee.body.get("__init__", ()) if isinstance(f, Function)), None)
+    return callee.function if isinstance(callee, Bound) else callee
+
+
 def given_arguments(
     node: ast.Call, function: ast.FunctionDef, skipped: int
 ) -> list[tuple[str | None, ast.expr]]:
@@ -83,3 +99,26 @@ def given_arguments(
         (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
     ]
     return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
+
+
+def is_statement(node: ast.AST) -> bool:
+    return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
+
+
+def differs_by_process(
+    definitions_of: Callable[[Module, ast.Name], Iterable[Any]], module: Module, node: ast.expr
+) -> bool:
+    """Tells whether the index of the process is part of what a value is computed from."""
+    seen: set[ast.AST] = set()
+    waiting = [(module, node)]
+    while waiting:
+        home, each = waiting.pop()
+        for part in ast.walk(each):
+            if copies.names_called(home, part) & _OF_PROCESS:
+                return True
+            if isinstance(part, ast.Name):
+                sources = [(d.module, d.source) for d in definitions_of(home, part)]
+                new = [(m, s) for m, s in sources if s is not None and s not in seen]
+                seen.update(source for _, source in new)
+                waiting += new
+    return False

@@ -56,6 +56,7 @@ class Map:
     # The function of the user's that it is mapped through, and where else that maps it just so.
     wrapper: Wrapper | None = None
     is_mergeable: bool = True
+    is_splittable: bool = False
     again: tuple[tuple[Module, ast.Call], ...] = ()
     # Calls whose keywords would become positions: how many positions they have, and the order.
     by_keyword: dict[ast.Call, tuple[Module, list[ast.keyword]]] = dataclasses.field(
@@ -76,6 +77,14 @@ class Map:
         if isinstance(first, (ast.Name, ast.Attribute)):
             return first.id if isinstance(first, ast.Name) else first.attr
         return "a pmapped function"
+
+    def is_set_when_made(self, name: str) -> bool:
+        """Tells whether ``self.name = jax.pmap(self.name)`` stands in ``__init__`` itself."""
+        assigned = self.module.parent(self.node)
+        above = self.module.parent(assigned)
+        is_first = isinstance(above, ast.FunctionDef) and above.name == "__init__"
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else []
+        return is_first and any(isinstance(t, ast.Attribute) and t.attr == name for t in targets)
 
     @property
     def parameters(self) -> list[str]:

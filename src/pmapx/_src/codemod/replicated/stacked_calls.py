@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Class, Function, Instance, Mapped, Method, Named
+from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
+from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
     READING,
+    SPLIT,
     WHOLE,
     Abstract,
     Change,
@@ -25,7 +27,14 @@ from pmapx._src.codemod.replicated.groups import (
     refs,
 )
 from pmapx._src.codemod.replicated.keywords import keywords_in_order, unpacked_count
-from pmapx._src.codemod.replicated.mapped_functions import given_arguments, is_generator
+from pmapx._src.codemod.replicated.mapped_functions import (
+    definition_of,
+    differs_by_process,
+    given_arguments,
+    is_generator,
+    is_inside,
+    is_statement,
+)
 from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
@@ -34,7 +43,6 @@ from pmapx._src.codemod.replicated.stacked_values import StackedValues
 _SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST
 # Orbax's conversion of stacked copies into one replicated array.
 _TO_GLOBAL = "fully_replicated_host_local_array_to_global_array"
-_OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
@@ -48,10 +56,16 @@ class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
     follows_generators = False
+    # Parameters that take stacked values: their functions stay as they are.
+    cut: frozenset[ast.arg] = frozenset()
+    # Those of functions that kept the values of other functions from losing their axis.
+    refused: frozenset[ast.arg] = frozenset()
     not_made = "what is passed here was not made by replicate"
 
-    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
-        super().__init__(modules, maps)
+    def __init__(
+        self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
+    ) -> None:
+        super().__init__(modules, maps, stacked)
         # The callees of calls that are understood.
         self.resolved: set[ast.AST] = set()
         # The functions that calls of the program call, and what these pass to each parameter.
@@ -65,10 +79,10 @@ class StackedCalls(StackedValues):
 
     def _find_passed(self, module: Module, node: ast.Call) -> None:
         callees = self._callee(module, node)
-        if not callees or not _is_inside(callees) or self._one_liner(module, node) is not None:
+        if not callees or not is_inside(callees) or self._one_liner(module, node) is not None:
             return
         for callee in callees:
-            target = _target(callee)
+            target = definition_of(callee)
             function = self._followed(node, target) if target is not None else None
             if function is None:
                 continue
@@ -86,7 +100,7 @@ class StackedCalls(StackedValues):
             if isinstance(part, ast.Return) and part.value is not None:
                 found.append((self.value(module, part.value), part))
             elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                waiting += [each for each in ast.iter_child_nodes(part) if _is_statement(each)]
+                waiting += [each for each in ast.iter_child_nodes(part) if is_statement(each)]
         return found
 
     def _call(self, module: Module, node: ast.Call) -> Abstract:
@@ -109,7 +123,7 @@ class StackedCalls(StackedValues):
             # The arguments that it is lowered for are those of a call.
             self._mapped(module, node, [each for each in sites if each is not None])
             return OTHER
-        if callee and _is_inside(callee):
+        if callee and is_inside(callee):
             return self._inside(module, node, list(callee))
         return self._lost(module, node)
 
@@ -118,25 +132,12 @@ class StackedCalls(StackedValues):
         callee = module.facts.callees.get(node, frozenset())
         maps = [fact for fact in callee if isinstance(fact, Mapped)]
         if maps and isinstance(node.func, ast.Attribute) and len(maps) < len(callee):
-            own = {each for fact in maps if self._is_set_when_made(fact, node.func.attr)
-                   for each in fact.function}  # fmt: skip
+            made = {fact: self.maps.get(fact) for fact in maps}
+            own = {each for fact, site in made.items() for each in fact.function
+                   if site is not None and site.is_set_when_made(node.func.attr)}  # fmt: skip
             if all(fact in own for fact in callee if not isinstance(fact, Mapped)):
                 return frozenset(maps)
         return callee
-
-    def _is_set_when_made(self, mapped: Mapped, name: str) -> bool:
-        """Tells whether ``self.name = jax.pmap(self.name)`` stands in ``__init__`` itself."""
-        site = self.maps.get(mapped)
-        if site is None:
-            return False
-        assigned = site.module.parent(site.node)
-        above = site.module.parent(assigned)
-        return (
-            isinstance(assigned, ast.Assign)
-            and isinstance(above, ast.FunctionDef)
-            and above.name == "__init__"
-            and any(isinstance(t, ast.Attribute) and t.attr == name for t in assigned.targets)
-        )
 
     def _lost(self, module: Module, node: ast.Call) -> Abstract:
         """Reads a call of something that is not known."""
@@ -151,12 +152,16 @@ class StackedCalls(StackedValues):
     ) -> Abstract:
         held = self._arguments(module, node)
         if function.attr in _OF_TREES and not held:
-            return Ref(base.element, base.is_leaf)
+            return base
         if function.attr in ("items", "values") and not held and not base.is_leaf:
+            by_field.alike(base, module, node)
             return Pairs(base) if function.attr == "items" else Parts((Ref(base.element),))
         if function.attr in ("keys", "is_deleted", "delete"):
             return OTHER
         if function.attr in ("replace", "_replace") and not base.is_leaf:
+            if not node.args and not base.is_field:
+                by_field.replace(self, module, node, base)
+                return base
             return self.graph.joined([base, *held], module.place(node)) or OTHER
         why = f"its {function.attr}(...) is called"
         # Another method may change its object, which a copy is not.
@@ -183,7 +188,9 @@ class StackedCalls(StackedValues):
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:
-                return Ref(base.element)
+                name = node.args[1]
+                written = name.value if isinstance(name, ast.Constant) else ""
+                return by_field.part_of(self, base, module, node, str(written))
             self.escape(base, module, only, "an attribute of it is read")
             return OTHER
         if called & copies.MAKERS and only is not None:
@@ -216,27 +223,11 @@ class StackedCalls(StackedValues):
         self.escape(self.value(module, tree), module, node, why)
         element = self.graph.element(node)
         element.is_made = True
-        if self._differs_by_process(module, tree):
+        if differs_by_process(self.definitions_of, module, tree):
             element.reasons.setdefault(module.place(node), "it differs between processes")
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
         return Ref(element)
-
-    def _differs_by_process(self, module: Module, node: ast.expr) -> bool:
-        """Tells whether the index of the process is part of what a value is computed from."""
-        seen: set[ast.AST] = set()
-        waiting = [(module, node)]
-        while waiting:
-            home, each = waiting.pop()
-            for part in ast.walk(each):
-                if copies.names_called(home, part) & _OF_PROCESS:
-                    return True
-                if isinstance(part, ast.Name):
-                    sources = [(d.module, d.source) for d in self.definitions_of(home, part)]
-                    new = [(m, s) for m, s in sources if s is not None and s not in seen]
-                    seen.update(source for _, source in new)
-                    waiting += new
-        return False
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -247,8 +238,12 @@ class StackedCalls(StackedValues):
             self.hand_over(module, tree, why, "what takes the first of each")
             return OTHER
         for ref in found:
-            ref.element.changes[node] = Change(module, "call", node, tree, around=around)
+            is_part = ref.is_field
+            change = Change(module, "call", node, tree, around=around, is_part=is_part)
+            ref.element.changes[node] = change
             self.graph.join(found[0].element, ref.element)
+        if not isinstance(held, Ref):
+            by_field.alike(held, module, node)
         return OTHER
 
     def _tree_map(self, module: Module, node: ast.Call) -> Abstract:
@@ -265,8 +260,10 @@ class StackedCalls(StackedValues):
                 self.hand_over(module, tree, why, "what is mapped over it")
             return OTHER
         assert isinstance(function, ast.Lambda)
+        for each in held:
+            by_field.alike(each, module, node)
         result = self.value(module, function.body)
-        return Ref(result.element) if isinstance(result, Ref) else OTHER
+        return Ref(result.element, is_part=result.is_part) if isinstance(result, Ref) else OTHER
 
     def _is_applied(self, module: Module, node: ast.Call) -> bool:
         """Tells whether a tree_map applies a lambda to the leaves of what is followed."""
@@ -286,7 +283,7 @@ class StackedCalls(StackedValues):
         if not is_tree_map or node not in trees or not self._is_applied(module, call):
             return OTHER
         tree = self.value(module, trees[node])
-        return Ref(tree.element, True) if isinstance(tree, Ref) else tree
+        return Ref(tree.element, True, tree.is_part) if isinstance(tree, Ref) else tree
 
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
         """A call of a pmapped function, or of one of several."""
@@ -326,7 +323,7 @@ class StackedCalls(StackedValues):
         if isinstance(held, Parts) and len(held.items) == count:
             return held.items
         if isinstance(held, Ref) and not held.is_leaf and count:
-            return [self._part_of(held)] * count
+            return [by_field.part_of(self, held, module, arg)] * count
         self.escape(held, module, arg, "it is unpacked into arguments")
         return [OTHER] * count
 
@@ -355,6 +352,11 @@ class StackedCalls(StackedValues):
         place = module.place(arg)
         found = list(refs(held))
         for ref in found:
+            if not isinstance(held, Ref):
+                ref.element.is_part |= self.graph.is_by_field and not ref.is_part
+            element.is_part |= ref.is_field
+            if element.is_part != ref.is_field:
+                element.unsplit[place] = SPLIT
             self.graph.join(element, ref.element)
         if not found or has_other(held):
             self._not_made(module, each, position, held, arg)
@@ -396,23 +398,29 @@ class StackedCalls(StackedValues):
         return self._merged((self._from(module, node, each) for each in callees), module, node)
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
-        target = _target(callee)
+        target = definition_of(callee)
         if target is None:
             return self._container(module, node)
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
-        for name, arg in given_arguments(node, function, int(not isinstance(callee, Function))):
+        given = given_arguments(node, function, int(not isinstance(callee, Function)))
+        for name, arg in given:
             held = self.value(module, arg)
             if name is None:
                 self.escape(held, module, arg, "it is passed on among other arguments")
+            elif self.cut and any(
+                p.arg == name for p in self.cut.intersection(ast.walk(function.args))
+            ):
+                self.hand_over(module, arg, f"{function.name} takes it stacked", function.name)
         if isinstance(callee, Class):
             return OTHER
         home = target.module
-        return self._once(
+        held = self._once(
             (function, "returns"),
             lambda: self._merged((h for h, _ in self.returned(home, function)), home, function),
         )
+        return by_field.as_passed(self, module, dict(given), function, held)
 
     def _followed(self, node: ast.Call, function: Function) -> ast.FunctionDef | None:
         """Returns the definition that a call goes to, None if it cannot be followed there."""
@@ -432,18 +440,3 @@ class StackedCalls(StackedValues):
         held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
         held += [self.value(module, keyword.value) for keyword in node.keywords]
         return self.graph.joined(held, module.place(node)) or OTHER
-
-
-def _is_inside(callees: frozenset[Any]) -> bool:
-    return all(isinstance(fact, (Function, Bound, Class)) for fact in callees)
-
-
-def _target(callee: Function | Bound | Class) -> Function | None:
-    """Returns the function that a call of something runs, None of a class without ``__init__``."""
-    if isinstance(callee, Class):
-        return next((f for f in callee.body.get("__init__", ()) if isinstance(f, Function)), None)
-    return callee.function if isinstance(callee, Bound) else callee
-
-
-def _is_statement(node: ast.AST) -> bool:
-    return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))

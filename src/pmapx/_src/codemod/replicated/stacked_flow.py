@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pmapx._src.analysis.definitions import Definition
@@ -14,6 +14,7 @@ from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
     OTHER,
+    SPLIT,
     Abstract,
     Change,
     Element,
@@ -65,8 +66,10 @@ class Flow(StackedCalls):
 
     is_settled = False
 
-    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
-        super().__init__(modules, maps)
+    def __init__(
+        self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
+    ) -> None:
+        super().__init__(modules, maps, stacked)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
         # The bindings of each module outside of traced functions.
@@ -97,7 +100,7 @@ class Flow(StackedCalls):
         if isinstance(function, ast.Lambda):
             return self._leaf(module, node, function)
         sent = self.passed.get((function, node.arg))
-        if not sent:
+        if not sent or node in self.cut:
             return OTHER
         held = [self.value(home, arg) for home, arg in sent]
         if not any(list(refs(each)) for each in held):
@@ -126,6 +129,9 @@ class Flow(StackedCalls):
             return OTHER
         element = self.graph.element(key)
         element.is_parameter = True
+        element.is_part |= all(ref.is_field for ref in found)
+        if any(ref.is_field != element.is_part for ref in found):
+            element.unsplit[place] = SPLIT
         self._parameters[element] = (found, any(map(has_other, given)), place)
         return Ref(element, all(isinstance(each, Ref) and each.is_leaf for each in given))
 
@@ -179,7 +185,41 @@ class Flow(StackedCalls):
         for element, (_, is_mixed, place) in self._parameters.items():
             if is_mixed and element.root in mattering:
                 element.reasons.setdefault(place, MIXED)
+        self._spread_fields()
         return is_new
+
+    def _spread_fields(self) -> None:
+        """Notes what functions read of the fields of their arguments, which need not join them."""
+        is_more = bool(self.stacked)
+        while is_more:
+            is_more = False
+            for element, (found, _, _) in self._parameters.items():
+                for ref in found if element.fields and not element.is_part else ():
+                    is_more |= not element.fields.keys() <= ref.element.fields.keys()
+                    ref.element.fields.update(element.fields)
+
+    def assigned_before(self, each: Map, group: Collection[Element]) -> ast.Assign | None:
+        """Returns the assignment of a state of a group that each way to a map goes through."""
+        module, node = each.module, each.node
+        while not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)) or (
+            node is not each.node and each.node in getattr(node, "decorator_list", ())
+        ):
+            above = module.parent(node)
+            blocks = [b for b in above.__dict__.values() if isinstance(b, list) and node in b]
+            bound: set[str] = set()
+            for statement in reversed([s for b in blocks for s in b[: b.index(node)]]):
+                stored = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)
+                          and not isinstance(part.ctx, ast.Load)}  # fmt: skip
+                if isinstance(statement, ast.Assign) and len(stored - bound) == 1:
+                    (target,) = statement.targets[:1]
+                    held = self.value(module, statement.value)
+                    is_state = isinstance(held, Ref) and not held.is_field
+                    if is_state and isinstance(target, ast.Name) and target.id not in bound:  # noqa: SIM102
+                        if held.element.root is next(iter(group)).root:  # type: ignore[union-attr]
+                            return statement
+                bound |= stored
+            node = above
+        return None
 
     def _statements(self, module: Module, parts: Sequence[ast.AST]) -> None:
         for part in parts:
@@ -266,7 +306,7 @@ def _shape(held: Abstract) -> Any:
         return tuple(_shape(item) for item in held.items)
     if isinstance(held, (Ref, Pairs)):
         ref = held if isinstance(held, Ref) else held.ref
-        return type(held).__name__, id(ref.element.root), ref.is_leaf
+        return type(held).__name__, id(ref.element.root), ref.is_leaf, ref.is_field
     if isinstance(held, Mixed):
         return frozenset(id(ref.element.root) for ref in held.found)
     return held.is_nothing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from pmapx._src.analysis import known_names, syntax
@@ -17,6 +17,7 @@ from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, take
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Instance, Named, Place
 from pmapx._src.codemod.decide.copies import before_host
+from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -45,10 +46,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 class StackedValues(abc.ABC):
     """Expressions other than calls, which a subclass adds."""
 
-    def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
+    def __init__(self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()):
+        """``stacked`` are the names of fields that keep their axis: what they hold stays."""
         self.modules = modules
         self.maps = maps
+        self.stacked = stacked
         self.graph = Graph()
+        self.graph.is_by_field = bool(stacked)
         projects = [module.project for module in modules[:1]]
         self._traced = {node for each in projects for node in (*each.mapped, *each.jitted)}
         self._values: dict[object, Abstract] = {}
@@ -124,7 +128,8 @@ class StackedValues(abc.ABC):
         return True
 
     def _boundary(self, module: Module, node: ast.expr, held: Ref, why: str, taker: str) -> None:
-        change = Change(module, "stack", before_host(module, node), around=taker)
+        shown = before_host(module, node)
+        change = Change(module, "stack", shown, around=taker, is_part=held.is_field)
         held.element.boundaries[node] = (change, module.place(node), why)
 
     def use_all(self, module: Module, node: ast.AST) -> Abstract:
@@ -176,7 +181,7 @@ class StackedValues(abc.ABC):
         if isinstance(held, Ref) and held.is_leaf:
             self.escape(held, module, target, "its shards are unpacked")
         elif isinstance(held, Ref):
-            return self._part_of(held)
+            return by_field.part_of(self, held, module, target)
         return held
 
     def _element(self, module: Module, iterated: Abstract, node: ast.expr) -> Abstract:
@@ -207,11 +212,6 @@ class StackedValues(abc.ABC):
             return self.defined(found[0])
         ordered = sorted(found, key=lambda each: (each.module.path, *_position(each.node)))
         return self._merged((self.defined(each) for each in ordered), module, node)
-
-    def _part_of(self, whole: Ref) -> Ref:
-        """Returns a part of a tree, which holds together with all others."""
-        whole.element.is_taken_apart = True
-        return Ref(whole.element)
 
     def definitions_of(self, module: Module, node: ast.Name) -> Iterable[Definition]:
         """Returns the bindings that a name may have its value from."""
@@ -291,7 +291,7 @@ class StackedValues(abc.ABC):
             if node.attr in _HARMLESS:
                 return OTHER
             if node.attr not in _OF_ARRAYS:
-                return self._part_of(base)
+                return by_field.part_of(self, base, module, node, node.attr)
         at = node if node.attr in PLACED else node.value
         self.escape(base, module, at, f"its {node.attr} is read")
         return OTHER if isinstance(base, Ref) else self._of_object(module, node)
@@ -329,7 +329,7 @@ class StackedValues(abc.ABC):
         elif not isinstance(base, Ref):
             why = "it is indexed"
         elif isinstance(chosen, str) and not base.is_leaf:
-            return self._part_of(base)
+            return by_field.part_of(self, base, module, node, chosen)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
         elif not base.is_leaf and not self.maps.takes_shard(module, node):
@@ -337,7 +337,7 @@ class StackedValues(abc.ABC):
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:
-            base.element.changes[node] = Change(module, "index", node)
+            base.element.changes[node] = Change(module, "index", node, is_part=base.is_field)
             return OTHER
         self.escape(base, module, node.value, why)
         return OTHER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import re
@@ -24,6 +25,8 @@ __all__ = ["Gain", "NamingError", "Restyled", "Stay", "restyle"]
 
 # A value is followed through calls and bindings in one go, however many these are.
 DEEPEST = 8000
+# Fields of a state that differ may show that others do.
+MOST_READINGS = 3
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
@@ -72,6 +75,7 @@ def restyle(
     *,
     merge: Merge | None = None,
     mergeable: Collection[Place] | None = None,
+    splittable: Collection[Place] = (),
     has_helper_function: bool = True,
     in_processes: Callable[[Module], bool] = lambda module: False,
 ) -> Restyled:
@@ -85,6 +89,7 @@ def restyle(
       merge: ``merging.merge``, if batches that are split over the devices are merged as well. The
         program is right again only after its maps take them so.
       mergeable: the uses of pmap that can take them so, by their places; None for all.
+      splittable: the uses of pmap whose specs can be by field, by their places.
       has_helper_function: whether a function of the file puts state on all devices.
       in_processes: whether the program of a module is one of several processes.
 
@@ -96,6 +101,8 @@ def restyle(
     try:
         maps = Maps(modules, evidence)
         maps.in_processes = in_processes
+        for each in maps:
+            each.is_splittable = each.wrapper is None and each.site in splittable
         if mergeable is not None:
             for each in maps:
                 each.is_mergeable = each.wrapper is None and each.site in mergeable
@@ -123,9 +130,7 @@ def _restyle(
         if not each.obstacle and _is_taken(each.module):
             each.obstacle = TAKEN
     positions = _named(maps, named)
-    flow = Flow(modules, maps)
-    flow.follow()
-    decided = decisions.decide(flow, positions)
+    flow, decided = _decided(modules, maps, positions)
     decided.changes += [(change, False) for change in restored.changes(flow)]
     merged = Merging()
     if merge is not None:
@@ -149,6 +154,39 @@ def _restyle(
         tuple(merged.prefetched),
         tuple(_in_order(merged.stays)),
     )
+
+
+def _decided(
+    modules: Sequence[Module], maps: Maps, positions: frozenset[Position]
+) -> tuple[Flow, decisions.Decisions]:
+    """Reads the program; again where a state has fields that differ, which keep their axis."""
+    flow = Flow(modules, maps)
+    flow.follow()
+    decided = decisions.decide(flow, positions)
+    names: frozenset[str] = frozenset()
+    wanted, last = decided.wanted, flow
+    for _ in range(MOST_READINGS if wanted and not maps.evidence.has_run else 0):
+        before, cut = names, last.cut | (last.refused if names else frozenset())
+        names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
+        if names == before and cut == last.cut:
+            break
+        chosen = {at: each for at, each in wanted.items() if each[1] <= names}
+        last = Flow(modules, maps, names)
+        last.cut = cut
+        last.follow()
+        found = decisions.decide(last, positions, chosen)
+        wanted = found.wanted
+        if _count(found) > _count(decided):
+            flow, decided = last, found
+    if flow is not last:
+        # The maps keep what the last reading showed of their calls.
+        flow.follow()
+    return flow, decided
+
+
+def _count(decided: decisions.Decisions) -> int:
+    tables = (*decided.arguments.values(), *decided.results.values())
+    return sum(len(table) for table in tables)
 
 
 def _broken(module: Module, edits: Sequence[Edit]) -> str:

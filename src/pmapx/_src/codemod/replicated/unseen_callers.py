@@ -138,6 +138,10 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 continue
             parent = module.parent(node)
             is_call = isinstance(parent, ast.Call) and parent.func is node
+            if _is_variable(flow, module, node) or (
+                isinstance(parent, ast.Attribute) and isinstance(node, ast.Name)
+            ):
+                continue
             if isinstance(node, ast.Attribute) and is_call:
                 # What goes into such a call is followed there.
                 continue
@@ -145,6 +149,12 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 continue
             for element in by_name[name]:
                 yield element, (module.place(node), f"{name} is used in a way that is not followed")
+
+
+def _is_variable(flow: Flow, module: Module, node: ast.AST) -> bool:
+    """Tells whether a name is that of a parameter or variable, which no function has here."""
+    found = flow.definitions_of(module, node) if isinstance(node, ast.Name) else ()
+    return bool(found) and all(isinstance(each.node, (ast.arg, ast.Name)) for each in found)
 
 
 def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool = False) -> bool:

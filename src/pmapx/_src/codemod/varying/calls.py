@@ -136,7 +136,7 @@ class Calls(Expressions):
                 return found
         elif name in ("replace", "_replace") and keywords and not args and rest is None:
             # A tree with other items in the place of some.
-            return Table(base.cause, (), dict(keywords), base)
+            return Table(base.cause, (), dict(keywords), base, method=name)
         is_discarded = isinstance(frame.scope.module.parent(node), ast.Expr)
         found_cause = cause_of(*given) or self.control
         if (is_discarded or is_mutating(name)) and given:
@@ -146,7 +146,7 @@ class Calls(Expressions):
                 held = [*base.items, *given]
                 base.items[:] = [Value(cause_of(*held), tuple(held))]
                 base.is_open = True
-        return self.unknown(frame, name, [base, *given], node)
+        return self.unknown(frame, name, [base, *given], node, is_method=True)
 
     def _of_mapping(
         self, base: Table, name: str, args: list[Value], keywords: Keywords, rest: Value | None
@@ -155,7 +155,7 @@ class Calls(Expressions):
         key = first.value if isinstance(first, Literal) else None
         if name in ("replace", "_replace") and not args and rest is None:
             changed = {**base.items, **keywords}
-            return Table(base.cause, base.sources, changed, base.rest, base.cls)
+            return Table(base.cause, base.sources, changed, base.rest, base.cls, name)
         if name in ("get", "pop") and isinstance(key, str) and key in base.items:
             return joined([within(base, base.items[key]), *args[1:]])
         if name == "copy" and not args:
@@ -207,10 +207,19 @@ class Calls(Expressions):
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else "a function"
         return self.unknown(frame, name, [function, *given], node)
 
-    def unknown(self, frame: Frame, name: str, given: Sequence[Value], node: ast.AST) -> Value:
+    def unknown(
+        self,
+        frame: Frame,
+        name: str,
+        given: Sequence[Value],
+        node: ast.AST,
+        *,
+        is_method: bool = False,
+    ) -> Value:
         """Returns what a function that is not followed gives: a function of what it is given."""
         line = getattr(node, "lineno", 0)
-        if self.differing.may_be(name.rpartition(".")[2]):
+        may_be = self.differing.may_be_method if is_method else self.differing.may_be
+        if may_be(name.rpartition(".")[2]):
             return Fresh(cause_of(*given) or Cause(f"{name}(...)", line))
         return self.outcome(frame, given, node)
 
@@ -352,11 +361,20 @@ class Calls(Expressions):
         is_plain = rest is None and len(args) <= len(fields) and not is_made
         is_plain = is_plain and not _inherits_fields(cls)
         if is_plain:
+            table.method = _replacing(cls)
             table.items = {**dict(zip(fields, args, strict=False)), **keywords}
             table.rest = Value()
             return table
         table.rest = Value(cause_of(*given), tuple(given))
         return table
+
+
+def _replacing(cls: facts.Class) -> str:
+    """Returns the method that gives an object of a class with other fields, "" if none is known."""
+    if any(ast.unparse(base).endswith("NamedTuple") for base in cls.node.bases):
+        return "_replace"
+    made = [ast.unparse(each) for each in cls.node.decorator_list]
+    return "replace" if any("struct.dataclass" in each or "chex" in each for each in made) else ""
 
 
 def _inherits_fields(cls: facts.Class) -> bool:

@@ -24,6 +24,9 @@ _WORDS = frozenset(
 )  # fmt: skip
 _PATTERN = re.compile("|".join(sorted(_WORDS)).encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# What an optimizer of Optax's is made of: two functions.
+_OPTIMIZER = "GradientTransformation"
+_OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
 # What these make of a function is followed where it is called.
 _TRANSFORMS = frozenset(
     {
@@ -44,17 +47,24 @@ class Differing:
         project = several[0].project if several else None
         mapped = set() if project is None else {getattr(n, "name", "") for n in project.mapped}
         read = {module.path for module in several}
+        optimizers: list[Tree] = []
         for path in project.paths.values() if project is not None else ():
             data = files.read_bytes(path) if path not in read and path.endswith(".py") else None
-            if isinstance(data, bytes) and _PATTERN.search(data):
+            is_telling = isinstance(data, bytes) and _PATTERN.search(data)
+            if isinstance(data, bytes) and (is_telling or _OPTIMIZER.encode() in data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
-                    trees.append((source.tree, None))
+                    (trees if is_telling else optimizers).append((source.tree, None))
         is_named = len(trees) > len(several) or any(
             _PATTERN.search(module.source.text.encode("utf-8", "replace")) for module in several
         )
         self._names = _reaching(trees, mapped) if is_named else set()
         self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if self._names)
+        self._methods = {
+            name
+            for tree, _ in (*trees, *optimizers)
+            for name in (_stored_as(tree, self._names) if self._names else ())
+        }
 
     @property
     def is_any(self) -> bool:
@@ -63,6 +73,29 @@ class Differing:
     def may_be(self, name: str) -> bool:
         """Tells whether a function that is not found may differ between devices, by its name."""
         return self._is_handed_around or name in self._names
+
+    def may_be_method(self, name: str) -> bool:
+        """Tells the same of a method of an object that is not known.
+
+        What dicts and optimizers have is theirs, unless the program stores such a function so.
+        """
+        if name in _OF_DICTS_AND_OPTIMIZERS:
+            return name in self._names or name in self._methods
+        return self.may_be(name)
+
+
+def _stored_as(tree: ast.AST, names: Set[str]) -> Iterator[str]:
+    """Returns the names that functions get as attributes, of those that may differ."""
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _name(node.value) in names:
+            yield from (each.attr for each in node.targets if isinstance(each, ast.Attribute))
+        elif isinstance(node, ast.keyword) and _name(node.value) in names and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Call) and _OPTIMIZER in _name(node.func):
+            given = {_name(arg) for arg in (*node.args, *(k.value for k in node.keywords))}
+            if not given <= defined - names:
+                yield from _OF_DICTS_AND_OPTIMIZERS
 
 
 def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
@@ -127,9 +160,25 @@ def _used_in(definition: ast.AST, module: Module | None) -> set[str | ast.AST]:
             found |= called
             waiting += [*node.args, *node.keywords]
             continue
-        found.add(_name(node))
+        if not _is_own_of_base(node, definition):
+            found.add(_name(node))
         waiting += _parts(node)
     return found - {""}
+
+
+def _is_own_of_base(node: ast.AST, definition: ast.AST) -> bool:
+    """Tells whether a name is that of ``super().__init__``, in the method that takes its place.
+
+    A class leads to what its bases lead to, and the method of the base has the same name.
+    """
+    is_super = (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Call)
+        and _name(node.value.func) == "super"
+    )
+    return is_super and (
+        isinstance(definition, ast.ClassDef) or _name(node) == definition.name  # type: ignore[attr-defined]
+    )
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.module import Module
@@ -16,11 +16,13 @@ from pmapx._src.codemod.varying.values import (
     Cause,
     Items,
     NotFollowedError,
+    Table,
     Value,
     cause_of,
     own_cause,
 )
 
+Argument = Cause | Mapping[str, Cause] | None
 # What one body stores in an object, another may read: they are read until nothing new varies.
 MOST_READINGS = 4
 
@@ -67,10 +69,12 @@ class SourceProof:
         module: Module,
         functions: Iterable[facts.Value],
         axis: object,
-        arguments: Sequence[Cause | None],
+        arguments: Sequence[Argument],
         rest: Value | None,
     ) -> Results:
         """Reads the functions that a pmap may map; ``arguments`` have why each varies, or None.
+
+        Of an object with fields that vary, an argument has why each of these does.
 
         ``axis`` is the name of the mapped axis, ... if it is not known. ``rest`` stands for
         what else they may be given, in the place of defaults.
@@ -89,7 +93,7 @@ class SourceProof:
         module: Module,
         function: facts.Value,
         axis: object,
-        arguments: Sequence[Cause | None],
+        arguments: Sequence[Argument],
         rest: Value | None,
     ) -> Value | Cause:
         reader = Calls(
@@ -104,7 +108,7 @@ class SourceProof:
         try:
             for _ in range(MOST_READINGS):
                 before = [cause_of(each) is None for each in reader.outside.held]
-                args = [Value(cause) for cause in arguments]
+                args = [_argument(each) for each in arguments]
                 more = None if rest is None else Value(rest.cause)
                 held = reader.call(frame, callee, args, {}, more, node)
                 now = [cause_of(each) is None for each in reader.outside.held]
@@ -128,6 +132,23 @@ class Results:
     def add(self, held: Value, module: Module) -> None:
         self._held.append((held, module))
 
+    def fields(self, index: int) -> tuple[str, frozenset[str]] | None:
+        """Returns the fields of a result that vary, if no more does, and what replaces fields."""
+        found: set[str] = set()
+        methods: set[str] = set()
+        for whole, _ in self._held if self.refused is None else ():
+            held = whole
+            if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
+                held = held.items[index] if index < len(held.items) else held
+            is_object = isinstance(held, Table) and held.method and not own_cause(held)
+            if not is_object or cause_of(held.rest) is not None:  # type: ignore[attr-defined]
+                return None
+            assert isinstance(held, Table)
+            methods.add(held.method)
+            found |= {name for name, each in held.items.items() if cause_of(each) is not None}
+        is_known = len(methods) == 1 and all(map(str.isidentifier, found))
+        return (methods.pop(), frozenset(found)) if is_known else None
+
     def reason(self, index: int) -> str:
         """Returns why a result varies, "" if it does not; -1 is all that is returned."""
         if self.refused is not None:
@@ -145,6 +166,12 @@ class Results:
             return ", and its pmap names no axis to reduce over"
         over = "the mapped axis" if self._axis is ... else repr(self._axis)
         return f" and is never reduced over {over}"
+
+
+def _argument(cause: Argument) -> Value:
+    if isinstance(cause, Mapping):
+        return Table(items={name: Value(each) for name, each in cause.items()}, rest=Value())
+    return Value(cause)
 
 
 def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]:

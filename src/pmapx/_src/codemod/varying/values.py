@@ -68,11 +68,15 @@ class Items(Value):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Table(Value):
-    """A dict or object by key or attribute; ``rest`` is all that is not among the items."""
+    """A dict or object by key or attribute; ``rest`` is all that is not among the items.
+
+    ``method`` is what gives such an object with other fields: ``replace``, ``_replace``, or none.
+    """
 
     items: dict[str, Value] = dataclasses.field(default_factory=dict)
     rest: Value | None = None
     cls: Class | None = None
+    method: str = ""
 
     def parts(self) -> Iterable[Value]:
         return [*self.items.values(), *([self.rest] if self.rest is not None else ())]
@@ -234,9 +238,9 @@ def join(first: Value, second: Value) -> Value:
             for key in keys
         }  # fmt: skip
         rest = join(first.rest, second.rest) if first.rest and second.rest else None
-        return Table(
-            own, (first, second), items_by_key, rest or first.rest or second.rest, first.cls
-        )
+        rest = rest or first.rest or second.rest
+        method = first.method if first.method == second.method else ""
+        return Table(own, (first, second), items_by_key, rest, first.cls, method)
     return Value(own, (first, second))
 
 

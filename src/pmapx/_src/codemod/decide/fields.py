@@ -1,0 +1,46 @@
+"""States of which some fields differ between devices: these alone keep their device axis.
+
+A map that takes such a state has ``jax.P()`` for it, and ``jax.P(axis)`` for these fields. Between
+the passes of the migration, it stands among the axes of the map as a set, which pmap never takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """``method`` gives the state with other fields; ``state`` is a variable that has such a state.
+
+    The specs of it get a variable of their own.
+    """
+
+    names: tuple[str, ...]
+    method: str
+    state: str = ""
+
+    @property
+    def specs(self) -> str:
+        return f"{self.state}_specs"
+
+    def with_each(self, state: str, text: Callable[[str], str], of: str = "") -> str:
+        """Returns the text of a state with other fields, each made of its text.
+
+        >>> Fields(("stats",), "replace").with_each("state", lambda field: f"first({field})")
+        'state.replace(stats=first(state.stats))'
+        """
+        parts = [f"{name}={text(f'{of or state}.{name}')}" for name in self.names]
+        return f"{state}.{self.method}({', '.join(parts)})"
+
+    @property
+    def axes(self) -> set[str]:
+        """How it stands among the axes of a map."""
+        return {"/".join((self.state, self.method, *self.names))}
+
+
+def read(axes: set[str]) -> Fields:
+    """Returns what stands among the axes of a map."""
+    state, method, *names = next(iter(axes)).split("/")
+    return Fields(tuple(names), method, state)
