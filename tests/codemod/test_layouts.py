@@ -38,11 +38,15 @@ TEXTS = {
         )
         step = jax.jit(
             jax.shard_map(
-                lambda arg0, arg1, arg2: (lambda a, b: (a, jax.tree.map(lambda x: x[None], b)))(*f(
-                        arg0,
-                        jax.tree.map(lambda x: x[:, 0], arg1),
-                        {'x': jax.tree.map(lambda x: x[0], arg2['x'])},
-                    )),
+                lambda arg0, arg1, arg2: (
+                    (lambda a, b: (a, jax.tree.map(lambda x: x[None], b)))(
+                        *f(
+                            arg0,
+                            jax.tree.map(lambda x: x[:, 0], arg1),
+                            {'x': jax.tree.map(lambda x: x[0], arg2['x'])},
+                        ),
+                    )
+                ),
                 mesh=mesh,
                 in_specs=(jax.P(), jax.P(None, 'b'), {'x': jax.P('b')}),
                 out_specs=(jax.P(), jax.P('b')),
@@ -175,7 +179,9 @@ TEXTS = {
         )
         step = jax.jit(
             jax.shard_map(
-                lambda x: jax.tree.map(lambda x: x[None], named(jax.tree.map(lambda x: x[0], x), 'a  # b')),
+                lambda x: jax.tree.map(
+                    lambda x: x[None], named(jax.tree.map(lambda x: x[0], x), 'a  # b')
+                ),
                 mesh=mesh,
                 in_specs=jax.P('devices'),
                 out_specs=jax.P('devices'),

@@ -254,11 +254,8 @@ def _conversion(
     function: str, tree: str, mesh: str, spec: str, editor: Editor, indent: str, used: int
 ) -> str:
     """Returns the text of a conversion, with a mesh that may have to be made there."""
-    node = ast.parse(mesh, mode="eval").body
     deeper = indent + editor.hang
-    if isinstance(node, ast.Call) and len(deeper) + len(mesh) >= editor.width:
-        parts = [ast.get_source_segment(mesh, part) or "" for part in (*node.args, *node.keywords)]
-        mesh = editor.folded_call(ast.unparse(node.func), parts, deeper, len(deeper) + 1)
+    mesh = editor.folded(mesh, deeper, len(deeper) + 1)
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
 
 

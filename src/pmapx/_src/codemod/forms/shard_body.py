@@ -176,7 +176,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     at_site = mapped.node if mapped is not None and isinstance(mapped.node, ast.Lambda) else None
     is_here = function != "function" and not use.takes_keywords
     if at_site is not None and not layout.static and is_here:
-        text = _inlined(use, editor, at_site)
+        text = _inlined(use, editor, at_site, indent)
         if text is not None:
             return text
     if re.match(r"\(*\s*lambda\b", function) and not function.startswith("("):
@@ -201,7 +201,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
         given = by_name(use, given)
     deeper = indent + editor.hang
     call = call_of(function, given, editor, deeper)
-    return f"lambda {head}{early}: {_result(use, call, editor, indent)}"
+    return editor.function(head + early, _result(use, call, editor, indent), indent)
 
 
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
@@ -250,7 +250,9 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
         results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
         parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
         inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
-        return f"(lambda {', '.join(results)}: ({inside}))(*{call})"
+        last = f"(lambda {', '.join(results)}: ({inside}))"
+        used = len(indent) + len("lambda *args: ,")
+        return editor.folded_call(last, [f"*{call}"], indent, used)
     if axes is None:
         return call
     return editor.folded_call(
@@ -286,7 +288,7 @@ def argument_names(use: Use) -> list[str]:
     return [f"{name}_" if name in used else name for name in use.names]
 
 
-def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
+def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | None:
     """Returns a lambda of the site with the axes taken off where it uses its arguments.
 
     None if it would be longer than a lambda around it: a tree that is used more than once.
@@ -334,7 +336,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda) -> str | None:
     if head.count("(") != head.count(")"):
         # A parenthesis around the body opens in the head.
         return None
-    return head + body
+    return head + editor.folded(body, indent, len(indent) + len(head) + 1)
 
 
 def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:

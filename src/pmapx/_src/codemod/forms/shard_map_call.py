@@ -60,7 +60,7 @@ def write(use: Use, editor: Editor) -> None:
     deeper = indent + editor.hang
     head, body = process_calls.at_site(use, editor, deeper)
     jitted = _jitted(use, editor, deeper, len(deeper) + 1)
-    args = [f"lambda jitted, {head}: {body}", jitted]
+    args = [editor.function(f"jitted, {head}", body, deeper), jitted]
     replace_call(use, editor, editor.call("functools.partial", args, indent))
 
 

@@ -139,7 +139,9 @@ class Editor:
         lines = [""]
         for arg in args:
             first = arg.partition("\n")[0]
-            is_full = len(step) + len(lines[-1]) + len(f" {first},") > self.width
+            # The last is followed by the parentheses that close the calls around it.
+            end = "))," if arg is args[-1] else ","
+            is_full = len(step) + len(lines[-1]) + len(f" {first}{end}") > self.width
             # What follows several lines begins a new one.
             if lines[-1] and (is_full or "\n" in lines[-1]):
                 lines.append("")
@@ -161,6 +163,36 @@ class Editor:
         if len(step) + len(inside) <= self.width and not self.is_filled:
             return f"{function}(\n{step}{inside}\n{indent})"
         return self.call(function, args, indent)
+
+    def function(self, head: str, body: str, indent: str) -> str:
+        """Returns a lambda; in parentheses if its body begins too far to the right."""
+        first, _, rest = body.partition("\n")
+        if (
+            not rest
+            or len(f"{indent}lambda {head}: {first}") <= self.width
+            or re.search(r"'''|\"\"\"", body)
+        ):
+            return f"lambda {head}: {body}"
+        deeper = indent + self.hang
+        if len(f"{indent}lambda {head}: (") > self.width:
+            before, _, last = head.rpartition(", ")
+            head = f"{before},\n{deeper}{last}"
+        inside = body.replace("\n", f"\n{self.hang}")
+        return f"lambda {head}: (\n{deeper}{inside}\n{indent})"
+
+    def folded(self, text: str, indent: str, used: int) -> str:
+        """Returns an expression as it is, or a call in lines that fit if it is too long for one."""
+        is_long = used + len(text) > self.width and "\n" not in text
+        try:
+            node = ast.parse(text, mode="eval").body if is_long else None
+        except SyntaxError:  # such as *args
+            node = None
+        if not isinstance(node, ast.Call):
+            return text
+        deeper, function = indent + self.hang, ast.get_source_segment(text, node.func) or ""
+        texts = [ast.get_source_segment(text, part) or "" for part in (*node.args, *node.keywords)]
+        parts = [self.folded(part, deeper, len(deeper) + 1) for part in texts]
+        return self.folded_call(function, parts, indent, used)
 
     def with_changes(self, place: Place, changes: Sequence[tuple[Place, str]]) -> str:
         """Returns the text at a place with other texts at places inside it, as edited so far."""
