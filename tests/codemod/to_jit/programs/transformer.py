@@ -1,5 +1,4 @@
-# jit: train_step
-# shard_map: predict: an axis for the devices
+# jit: train_step, predict
 # Attention, layer norm and Adam; the predictions are used by device, (n, b).
 import jax
 import jax.numpy as jnp
