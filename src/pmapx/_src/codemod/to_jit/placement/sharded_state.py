@@ -71,7 +71,8 @@ def _cost(compared: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Returns what a device holds and sends before and after, as ``audit --what-if fsdp`` does."""
     if "arguments" not in before or "arguments" not in after:
-        return []
+        why = after.get("problem") or before.get("problem", "it was not audited")
+        return [f"memory and collectives with FSDP are not known: {why}"]
     held, then = before["arguments"], after["arguments"]
     sharded = tuple(path for path, size in then.items() if size < held.get(path, 0))
     groups = groups_of(sharded)
