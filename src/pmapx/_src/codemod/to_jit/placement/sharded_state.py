@@ -10,7 +10,7 @@ from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
-from pmapx._src.codemod.to_jit.placement.version import Holds, Version
+from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Holds, Version
 
 
 def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Version:
@@ -28,7 +28,7 @@ def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Versi
             first, again = (_cost(of).get("compiles", 0) for of in (old, each.compared))
             if facts["held"] and again > first:
                 raise CannotShardError(f"{each.name} compiles {again} times, not {first}")
-    except CannotShardError as error:
+    except CannotEditError as error:
         for each, compared, facts in zip(chosen, before, found, strict=True):
             each.reasons, each.compared = [], compared
             if facts.get("held") or facts.get("has_state"):
