@@ -22,9 +22,11 @@ PYTHON = sys.executable
 PMAPX = (PYTHON, "-m", "pmapx")
 DEVICES = 8
 STEPS = ("--steps", "150", "--checkpoint", "checkpoint.pkl")
-# Several seconds, so that noise does not decide.
-TIMED = ("--steps", "1500", "--log_every", "10", "--checkpoint", "checkpoint.pkl")
-ROUNDS = 3  # of timed runs, in turns; the best of each counts
+# Several seconds, so that noise does not decide; --quick is for tests, whose figures no one reads.
+IS_QUICK = "--quick" in sys.argv[1:]
+TIMED_STEPS = "150" if IS_QUICK else "1500"
+TIMED = ("--steps", TIMED_STEPS, "--log_every", "10", "--checkpoint", "checkpoint.pkl")
+ROUNDS = 1 if IS_QUICK else 3  # of timed runs, in turns; the best of each counts
 # Forms that people choose, with the options of migrate that write them.
 FORMS = {"stacked": ("--style", "stacked"), "global": (), "jit": ("--to", "jit")}
 
@@ -80,7 +82,7 @@ def main() -> int:
 
     stage.chapter("The same program, side by side")
     table(rows)
-    say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED[1]} steps, in turns;")
+    say(f"\n  steps/s: the best and the slowest of {ROUNDS} runs of {TIMED_STEPS} steps, in turns;")
     say("  the loss is read every 10 steps. compiles: in one run. gathers: reads of x[0] of an")
     say("  array that is sharded over all devices, which today's JAX does with a collective;")
     say("  pmapx reads one shard, and so does a program with replicated state.")

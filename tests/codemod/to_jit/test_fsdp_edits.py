@@ -12,7 +12,8 @@ pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 from pmapx._src.codemod.to_jit.placement import fsdp_edits, process_batches
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
 from pmapx._src.codemod.to_jit.placement.step_state import StepState
-from pmapx._src.codemod.to_jit.placement.version import Version
+from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Version
+from pmapx._src.source.rewriting.edits import Edit
 
 MESH = """\
 mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -175,6 +176,15 @@ def test_another_file_calls_the_one_function(line, call):
 def test_state_stays_replicated_with_a_reason(files, why):
     with pytest.raises(CannotShardError, match=why):
         edited(files)
+
+
+def test_edits_that_do_not_fit_together_change_nothing():
+    text = program("return w, x", PLACED)
+    version = Version(Path("/root"), {"/root/train.py": text.encode()}, [])
+    with pytest.raises(CannotEditError, match=r"train\.py: two changes overlap"):
+        version.edited({"/root/train.py": [Edit(1, 0, 1, 6, "a"), Edit(1, 3, 1, 8, "b")]})
+    with pytest.raises(CannotEditError, match="would not parse"):
+        version.edited({"/root/train.py": [Edit(1, 0, 1, 6, "import import")]})
 
 
 needs_devices = pytest.mark.skipif(jax.device_count() < 2, reason="needs 2 devices")

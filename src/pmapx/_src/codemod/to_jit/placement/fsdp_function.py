@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.to_jit.placement.version import CannotEditError
 from pmapx._src.source.files import Source
 
 _TEXT = '''\
@@ -28,7 +29,7 @@ _MAKERS = ("jax.make_mesh", "jax.sharding.Mesh", "jax.Mesh")
 _NAMES = ("fsdp_shardings", "fsdp_sharding_tree", "state_shardings")
 
 
-class CannotShardError(Exception):
+class CannotShardError(CannotEditError):
     """Why the state stays replicated."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pmapx._src.codemod.text.call_tokens import comments
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.decisions import Decision
-from pmapx._src.codemod.to_jit.placement.version import Holds, Version
+from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Holds, Version
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit
 
@@ -28,7 +28,11 @@ def placed(version: Version, chosen: Sequence[Decision], holds: Holds) -> Versio
     edits = {path: found for path, found in edits.items() if found}
     if not edits:
         return version
-    before, new = [each.compared for each in chosen], version.edited(edits)
+    before = [each.compared for each in chosen]
+    try:
+        new = version.edited(edits)
+    except CannotEditError:
+        return version
     if holds(chosen, new):
         return new
     for each, compared in zip(chosen, before, strict=True):

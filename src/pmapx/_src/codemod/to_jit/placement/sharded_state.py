@@ -10,7 +10,7 @@ from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
-from pmapx._src.codemod.to_jit.placement.version import Holds, Version
+from pmapx._src.codemod.to_jit.placement.version import CannotEditError, Holds, Version
 
 
 def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Version:
@@ -28,7 +28,7 @@ def sharded(version: Version, chosen: Sequence[Decision], holds: Holds) -> Versi
             first, again = (_cost(of).get("compiles", 0) for of in (old, each.compared))
             if facts["held"] and again > first:
                 raise CannotShardError(f"{each.name} compiles {again} times, not {first}")
-    except CannotShardError as error:
+    except CannotEditError as error:
         for each, compared, facts in zip(chosen, before, found, strict=True):
             each.reasons, each.compared = [], compared
             if facts.get("held") or facts.get("has_state"):
@@ -71,7 +71,8 @@ def _cost(compared: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Returns what a device holds and sends before and after, as ``audit --what-if fsdp`` does."""
     if "arguments" not in before or "arguments" not in after:
-        return []
+        why = after.get("problem") or before.get("problem", "it was not audited")
+        return [f"memory and collectives with FSDP are not known: {why}"]
     held, then = before["arguments"], after["arguments"]
     sharded = tuple(path for path, size in then.items() if size < held.get(path, 0))
     groups = groups_of(sharded)

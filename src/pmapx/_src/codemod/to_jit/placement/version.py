@@ -16,6 +16,10 @@ from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit, Origins, applied, starts
 
 
+class CannotEditError(Exception):
+    """Why a version stays as it is."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Version:
     """The files by their real paths; the sites are those of `conversion`."""
@@ -42,11 +46,21 @@ class Version:
         return next(node for node in _jits(source.tree) if (node.lineno, node.end_lineno) == wanted)
 
     def edited(self, edits: Mapping[str, Sequence[Edit]]) -> Version:
-        """Returns the version with edits, in the files where there are some."""
+        """Returns the version with edits, in the files where there are some.
+
+        Raises:
+          CannotEditError: if the edits do not fit together.
+        """
         data = {**self.data}
         for path, here in edits.items():
-            data[path] = applied(self.data[path], here)
+            try:
+                data[path] = applied(self.data[path], here)
+            except ValueError as error:
+                raise CannotEditError(f"{os.path.basename(path)}: {error}") from None
         new = Version(self.root, data, ())
+        for path in edits:
+            if path not in new.sources:
+                raise CannotEditError(f"{os.path.basename(path)} would not parse")
         sites = [
             _moved(each, self, new, edits[self.path(each)]) if self.path(each) in edits else each
             for each in self.sites
@@ -126,10 +140,10 @@ def _moved(
     path = old.path(site)
     origins, source = Origins(old.data[path], edits), new.sources[path]
     wanted = starts(old.sources[path].place(old.jit(site)))
-    node = next(
-        node for node in _jits(source.tree) if starts(origins.place(source.place(node))) == wanted
-    )
-    return {**site, "line": node.lineno, "end_line": node.end_lineno}
+    for node in _jits(source.tree):
+        if starts(origins.place(source.place(node))) == wanted:
+            return {**site, "line": node.lineno, "end_line": node.end_lineno}
+    raise CannotEditError(f"the jitted function at {site['file']}:{site['line']} is not found")
 
 
 def _jits(tree: ast.Module) -> Iterator[ast.expr]:
