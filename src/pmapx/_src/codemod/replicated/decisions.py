@@ -87,7 +87,7 @@ def decide(flow: Flow, named: Set[Position], wanted: Wanted | None = None) -> De
     open_groups, refused = [], []
     for group in groups:
         reason = judge.first_reason(group) or judge.not_by_field(group)
-        if reason and not flow.stacked:
+        if reason and not flow.stacked and not flow.maps.in_processes:
             # Its fields may go other ways, if some of them differ.
             judge.look_for_fields(group)
         refused.append((group, reason)) if reason else open_groups.append(group)
