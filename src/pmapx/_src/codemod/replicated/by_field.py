@@ -67,3 +67,8 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
+
+
+def block_of(module: Module, node: ast.AST) -> set[ast.AST | None]:
+    """Returns the function that a node is in, or None."""
+    return {next(iter(module.functions_around(node)), None)}

@@ -161,8 +161,7 @@ def _decided(
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
     wanted, last = decided.wanted, flow
-    # Each call in a multi-process program has specs too, where the state may not be seen.
-    is_open = bool(wanted) and not maps.evidence.has_run and not maps.in_processes
+    is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut | (last.refused if names else frozenset())
         names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
