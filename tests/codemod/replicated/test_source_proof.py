@@ -11,7 +11,7 @@ pytest.importorskip("click", reason="needs pmapx[tools]")
 
 import bodies
 from example_programs import PROGRAMS
-from state_programs import BOUNDARIES, HEAD, REPLICATED, STACKED
+from state_programs import BOUNDARIES, BY_FIELD, HEAD, REPLICATED, STACKED
 from trainer_programs import HEAD as TRAINER_HEAD
 from trainer_programs import STAYS, TRAINERS
 
@@ -46,7 +46,7 @@ for name in sys.argv[1:]:
 
 
 def state_programs():
-    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES}.items()}
+    others = {name: text for name, (text, _) in {**STACKED, **BOUNDARIES, **BY_FIELD}.items()}
     texts = {**REPLICATED, **others}
     return {name: HEAD + text for name, text in texts.items()}
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
@@ -316,5 +317,7 @@ def _may_be_number(use: Use, position: int) -> bool:
 
 
 def _axis_spec(use: Use, axis: object) -> str:
+    if isinstance(axis, set):
+        return fields.read(axis).specs
     assert isinstance(axis, int)
     return f"jax.P({', '.join([*['None'] * axis, use.axis])})"

@@ -65,6 +65,10 @@ def as_passed(
     arguments = function.args
     for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         if held.element.key == (each,) and each.arg in given:
-            passed = values.value(module, given[each.arg])
-            return passed if isinstance(passed, Ref) and not held.is_part else held
+            return held if held.is_part else values.value(module, given[each.arg])
     return held
+
+
+def block_of(module: Module, node: ast.AST) -> set[ast.AST | None]:
+    """Returns the function that a node is in, or None."""
+    return {next(iter(module.functions_around(node)), None)}

@@ -165,7 +165,8 @@ def _decided(
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
     wanted, last = decided.wanted, flow
-    for _ in range(MOST_READINGS if wanted and not maps.evidence.has_run else 0):
+    is_open = bool(wanted) and not maps.evidence.has_run
+    for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut | (last.refused if names else frozenset())
         names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
         if names == before and cut == last.cut:

@@ -124,10 +124,10 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                     name = function.name  # type: ignore[attr-defined]
                     why = "it is returned to unknown code"
                     flow.hand_over(module, statement.value, why, f"what calls {name}")
-    by_name: dict[str, list[Element]] = {}
+    by_name: dict[str, list[tuple[ast.AST, list[Element]]]] = {}
     for function, elements in concerned.items():
         if elements:
-            by_name.setdefault(getattr(function, "name", ""), []).extend(elements)
+            by_name.setdefault(getattr(function, "name", ""), []).append((function, elements))
     for module in flow.modules:
         for node in module.nodes if by_name else ():
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
@@ -147,8 +147,23 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 continue
             if _is_renamed(flow, module, parent):
                 continue
-            for element in by_name[name]:
-                yield element, (module.place(node), f"{name} is used in a way that is not followed")
+            reason = (module.place(node), f"{name} is used in a way that is not followed")
+            for function, elements in by_name[name]:
+                for element in elements if _may_be(flow, module, node, function) else ():
+                    yield element, reason
+
+
+def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> bool:
+    """Tells whether a name may be that of this function, and not of another or of a setting."""
+    held = module.facts.holders.get(node, frozenset())
+    known = {fact.node for fact in held if isinstance(fact, Function)}
+    if known:
+        return function in known
+    is_of_module = function.col_offset == 0  # type: ignore[attr-defined]
+    base = node.value if isinstance(node, ast.Attribute) and is_of_module else None
+    # A module's function is no attribute of what a function is given.
+    found = flow.definitions_of(module, base) if isinstance(base, ast.Name) else ()
+    return not found or not all(isinstance(each.node, ast.arg) for each in found)
 
 
 def _is_variable(flow: Flow, module: Module, node: ast.AST) -> bool:
