@@ -181,7 +181,8 @@ class _Judge:
             is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
             # Each call in a multi-process program has the specs too.
             own = block_of_map(site.module, site.node)
-            is_known = is_known and (not self.flow.maps.in_processes or site.called_in <= own)
+            in_processes = self.flow.maps.in_processes(site.module)
+            is_known = is_known and (not in_processes or site.called_in <= own)
             if assigned is None or not is_free or not is_known:
                 reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
             else:
