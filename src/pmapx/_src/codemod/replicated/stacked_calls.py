@@ -323,7 +323,7 @@ class StackedCalls(StackedValues):
                 self.escape(given, module, arg, "it is unpacked into arguments")
         for each in maps:
             first = self._first_argument(module, each, node.func)
-            each.called_in |= by_field.block_of(module, node)
+            each.calls[node] = (module, node)
             each.counts.add(-1 if is_open or first is None else first + len(args))
             if keywords:
                 each.by_keyword[node] = (module, keywords)
