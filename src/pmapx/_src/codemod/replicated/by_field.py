@@ -9,6 +9,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.replicated.groups import MIXED, OTHER, Abstract, Parts, Ref, has_other, refs
 
 if TYPE_CHECKING:
+    from pmapx._src.codemod.replicated.maps import Map
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 ALIKE = "it is used here whatever its fields are"
@@ -69,6 +70,10 @@ def as_passed(
     return held
 
 
-def block_of(module: Module, node: ast.AST) -> set[ast.AST | None]:
-    """Returns the function that a node is in, or None."""
-    return {next(iter(module.functions_around(node)), None)}
+def is_in_reach(each: Map) -> bool:
+    """Tells whether all calls of a map are in the function that makes it, or in those inside."""
+    home = next(iter(each.module.functions_around(each.node)), None)
+    return all(
+        module is each.module and (home is None or home in module.functions_around(node))
+        for module, node in each.calls.values()
+    )

@@ -17,7 +17,7 @@ from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.decide.fields import Fields
-from pmapx._src.codemod.replicated.by_field import block_of as block_of_map
+from pmapx._src.codemod.replicated.by_field import is_in_reach
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -180,9 +180,9 @@ class _Judge:
             is_free = site.module.env.find(fields.specs) is None
             is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
             # Each call in a multi-process program has the specs too.
-            own = block_of_map(site.module, site.node)
-            in_processes = self.flow.maps.in_processes(site.module)
-            is_known = is_known and (not in_processes or site.called_in <= own)
+            is_known = is_known and (
+                not self.flow.maps.in_processes(site.module) or is_in_reach(site)
+            )
             if assigned is None or not is_free or not is_known:
                 reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
             else:

@@ -57,8 +57,7 @@ class Map:
     wrapper: Wrapper | None = None
     is_mergeable: bool = True
     is_splittable: bool = False
-    # The functions that it is called in, None for the module.
-    called_in: set[ast.AST | None] = dataclasses.field(default_factory=set)
+    calls: dict[ast.Call, tuple[Module, ast.Call]] = dataclasses.field(default_factory=dict)
     again: tuple[tuple[Module, ast.Call], ...] = ()
     # Calls whose keywords would become positions: how many positions they have, and the order.
     by_keyword: dict[ast.Call, tuple[Module, list[ast.keyword]]] = dataclasses.field(

@@ -301,7 +301,7 @@ class StackedCalls(StackedValues):
         held += [self.value(module, keyword.value) for keyword in keywords or ()]
         for each in maps:
             first = self._first_argument(module, each, node.func)
-            each.called_in |= by_field.block_of(module, node)
+            each.calls[node] = (module, node)
             each.counts.add(-1 if is_open or first is None else first + len(args))
             if keywords:
                 each.by_keyword[node] = (module, keywords)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -161,9 +162,21 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
         return function in known
     is_of_module = function.col_offset == 0  # type: ignore[attr-defined]
     base = node.value if isinstance(node, ast.Attribute) and is_of_module else None
+    facts = module.env.find(base.id) if isinstance(base, ast.Name) else None
+    if facts and all(isinstance(fact, Exported) for fact in facts):
+        homes = {_module_of(fact) for fact in facts if isinstance(fact, Exported)}
+        tops = [each.source.tree.body for each in flow.modules if each.path in homes]
+        return len(tops) < len(homes) or any(function in top for top in tops)
     # A module's function is no attribute of what a function is given.
     found = flow.definitions_of(module, base) if isinstance(base, ast.Name) else ()
     return not found or not all(isinstance(each.node, ast.arg) for each in found)
+
+
+def _module_of(fact: Exported) -> str:
+    """Returns the file of a module that is imported, itself or from its package."""
+    folder, name = os.path.split(fact.path)
+    is_below = fact.name and name == "__init__.py"
+    return os.path.join(folder, f"{fact.name}.py") if is_below else fact.path
 
 
 def _is_variable(flow: Flow, module: Module, node: ast.AST) -> bool:
