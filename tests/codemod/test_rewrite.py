@@ -308,6 +308,7 @@ def main(x):
         ("N = 2; x = x.reshape(N, M, -1)", False),
         ("x = x.reshape(N, M, -1)\n    if x.size: x = x[:2]", False),
         ("return f(x.reshape(N, M, -1))", False),
+        ("x = x.reshape(N, M, -1)\n    return [f(x) for x in x]", False),
     ],
 )
 def test_the_mesh_of_two_maps_has_a_name_where_the_sizes_are_seen(tmp_path, assigned, is_seen):

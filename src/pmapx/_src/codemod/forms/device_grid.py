@@ -14,6 +14,7 @@ from pmapx._src.analysis.definitions import bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.specs import Layout
@@ -199,6 +200,8 @@ def _shape(outer: Use, module: Module, call: ast.Call, position: int) -> str:
     statement: ast.AST = call
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
+        if isinstance(statement, (ast.Lambda, *LOOPS)):
+            return ""
     body = getattr(module.parent(statement), "body", [])
     if module is not outer.module or not isinstance(name, ast.Name) or statement not in body:
         return ""
