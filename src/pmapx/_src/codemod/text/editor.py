@@ -166,6 +166,7 @@ class Editor:
 
     def function(self, head: str, body: str, indent: str) -> str:
         """Returns a lambda; in parentheses if its body begins too far to the right."""
+        body = self.folded(body, indent, len(f"{indent}lambda {head}: ,"))
         first, _, rest = body.partition("\n")
         if (
             not rest
