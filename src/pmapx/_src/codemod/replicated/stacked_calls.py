@@ -238,8 +238,7 @@ class StackedCalls(StackedValues):
             self.hand_over(module, tree, why, "what takes the first of each")
             return OTHER
         for ref in found:
-            is_part = ref.is_field
-            change = Change(module, "call", node, tree, around=around, is_part=is_part)
+            change = Change(module, "call", node, tree, around=around, is_part=ref.is_field)
             ref.element.changes[node] = change
             self.graph.join(found[0].element, ref.element)
         if not isinstance(held, Ref):
