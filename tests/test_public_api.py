@@ -34,7 +34,7 @@ PUBLIC = {
     "stall_report=None)",
     "local_slice": "(x, i)",
     "migrate": "(paths, *, exclude=(), to='shard_map', style='global', evidence=None, named=(), "
-    "command=None, mesh='auto', fsdp=False, topology=None, progress=None)",
+    "command=None, mesh='auto', fsdp=False, helpers=None, topology=None, progress=None)",
     "pmap": "(fun, axis_name=None, *, in_axes=0, out_axes=0, static_broadcasted_argnums=(), "
     "devices=None, backend=None, axis_size=None, donate_argnums=(), reshard='allow', "
     "oversubscribe=False, compiler_options=None, view='local', check_replicas=False, "

@@ -198,7 +198,7 @@ def test_fsdp_is_of_the_jit_form(tmp_path):
     ("options", "why"),
     [
         (["--topology", "cpu:16"], "--topology needs --to jit"),
-        (["--to", "jit", "--topology", "v5z:9"], "is no kind of device known here"),
+        (["--to", "jit", "--topology", "v5z:9"], "is not a known device family"),
     ],
 )
 def test_a_topology_is_checked_before_the_program_runs(options, why, tmp_path):

@@ -52,9 +52,14 @@ def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> st
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     texts = []
     for part in sorted(parts, key=lambda part: part.col_offset):
-        if isinstance(part, ast.Call) and _is_broken(module, editor, part):
-            texts.append(_laid_out(module, editor, part, indent + editor.step))
+        value = part.value if isinstance(part, ast.keyword) else part
+        if isinstance(value, ast.Call) and _is_broken(module, editor, value):
+            name = f"{part.arg}=" if isinstance(part, ast.keyword) and part.arg else ""
+            stars = "**" if isinstance(part, ast.keyword) and not part.arg else ""
+            inner = _laid_out(module, editor, value, indent + editor.step)
+            texts.append(f"{name}{stars}{inner}")
         else:
-            text = editor.text(module.place(part))
-            texts.append(text.replace("\n", f"\n{editor.step}"))
+            # Its lines were made for the indentation of the line that the call is on.
+            deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.step
+            texts.append(editor.text(module.place(part)).replace("\n", f"\n{deeper}"))
     return editor.call(editor.text(module.place(call.func)), texts, indent)
