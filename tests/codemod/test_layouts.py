@@ -747,3 +747,18 @@ def test_shards_that_are_arrays_are_stacked_without_a_tree_map(tmp_path, shards)
     after, _ = rewritten(tmp_path, text)
     assert f"jax.numpy.stack({shards}),\n" in after.decode()
     assert max(map(len, after.decode().splitlines())) <= 100
+
+
+def test_a_call_around_a_map_in_a_file_of_two_spaces(tmp_path):
+    text = """\
+    import jax
+
+    def make(apply):
+      n = jax.local_device_count()
+      return timed(jax.pmap(apply, "i"), 2)
+    """
+    after, _ = rewritten(tmp_path, text)
+    lines = after.decode().splitlines()
+    start = lines.index("  return timed(")
+    assert lines[start + 1 : start + 3] == ["      jax.jit(", "          jax.shard_map("]
+    assert lines[-3:] == ["      ),", "      2,", "  )"]

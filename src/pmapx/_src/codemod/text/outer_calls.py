@@ -56,10 +56,10 @@ def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> st
         if isinstance(value, ast.Call) and _is_broken(module, editor, value):
             name = f"{part.arg}=" if isinstance(part, ast.keyword) and part.arg else ""
             stars = "**" if isinstance(part, ast.keyword) and not part.arg else ""
-            inner = _laid_out(module, editor, value, indent + editor.step)
+            inner = _laid_out(module, editor, value, indent + editor.hang)
             texts.append(f"{name}{stars}{inner}")
         else:
             # Its lines were made for the indentation of the line that the call is on.
-            deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.step
+            deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.hang
             texts.append(editor.text(module.place(part)).replace("\n", f"\n{deeper}"))
     return editor.call(editor.text(module.place(call.func)), texts, indent)
