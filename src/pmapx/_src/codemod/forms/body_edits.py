@@ -6,6 +6,7 @@ import ast
 import itertools
 import re
 
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
 from pmapx._src.codemod.forms.shard_body import (
     adding,
@@ -122,7 +123,7 @@ def _fold(
     ):
         elements = [element for element, _ in run]
         if key is None:
-            parts += [editor.text(use.module.place(element)) for element in elements]
+            parts += [_element(use, element, editor, deeper) for element in elements]
             continue
         texts = [editor.source.segment(use.module.place(element)) for element in elements]
         is_one = len(texts) == 1
@@ -130,6 +131,18 @@ def _fold(
         function = "jax.tree.map" if is_one else "*jax.tree.map"
         parts.append(editor.folded_call(function, args, deeper, len(deeper) + 1))
     editor.replace(place, editor.call("", parts, indent))
+
+
+def _element(use: Use, element: ast.expr, editor: Editor, indent: str) -> str:
+    """Returns an element of a tuple on a line of its own: a call that is too long, on several."""
+    text = editor.text(use.module.place(element))
+    if "\n" in text or len(f"{indent}{text},") <= editor.width or not isinstance(element, ast.Call):
+        return text
+    given: list[ast.expr | ast.keyword] = [*element.args, *element.keywords]
+    places = [use.module.place(part) for part in sorted(given, key=lambda part: part.col_offset)]
+    args = [editor.text(place) for place in places]
+    function = editor.text(use.module.place(element.func))
+    return editor.folded_call(function, args, indent, len(indent) + 1)
 
 
 def _shared_axis(use: Use, element: ast.expr, axis: object) -> int | None:
@@ -143,6 +156,16 @@ def _result_names(use: Use, count: int) -> list[str]:
     used = {part.id for part in ast.walk(mapped.node) if isinstance(part, ast.Name)}
     names = ["result", "other", "third"] if count <= 3 else [f"result{i}" for i in range(count)]
     return [f"{name}_" if name in used else name for name in names[:count]]
+
+
+def _replaced_fields(node: ast.expr, axis: set[str]) -> list[ast.expr]:
+    """Returns what ``state.replace(...)`` gives to the fields with an axis, none if not to all."""
+    known = fields.read(axis)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return []
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    is_all = node.func.attr == known.method and set(known.names) <= set(given)
+    return [given[name] for name in known.names] if is_all else []
 
 
 def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
@@ -172,6 +195,17 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
                 ),
             )
             return
+    elif isinstance(axis, set) and (values := _replaced_fields(node, axis)):
+        for value in values:
+            at = use.module.place(value)
+            before, after = f"jax.tree.map({adding(use, 0)}, ", ")"
+            if is_array_expression(use, value):
+                before, after = "(", ")[None]"
+            if isinstance(value, (ast.Name, ast.Attribute)) and after.endswith("]"):
+                before, after = "", "[None]"
+            edits = [between(starts(at), starts(at), before), between(ends(at), ends(at), after)]
+            editor.edits += edits
+        return
     elif isinstance(axis, set) and isinstance(node, (ast.Name, ast.Attribute)):
         before, after = "", put(text, axis, use.axis).removeprefix(text)
     else:

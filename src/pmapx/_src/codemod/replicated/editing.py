@@ -120,11 +120,12 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         return _around(change, f"{HELPER}(jax.tree.map(lambda x: x[0], ", "))", comment)
     assert change.kept is not None
     kept = module.place(change.kept)
-    text = (
-        ""
-        if change.fields is None
-        else change.fields.with_each("", _called_with(change), _text(module, change.kept))
-    )
+    text, above = "", module.parent(node)
+    is_other = isinstance(above, ast.Attribute) and above.attr not in (
+        *(change.fields.names if change.fields is not None else ()), "replace", "_replace",
+    )  # fmt: skip
+    if change.fields is not None and (change.kind == "place" or not is_other):
+        text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
     if change.kind == "place":
         before, after = f"{HELPER}(", ""
         is_shared = _is_used_again(module, node, change.kept) or may_have_twins(module, change.kept)

@@ -1,0 +1,55 @@
+"""A state that is replicated but for some fields: what is written for these."""
+
+from migrated import rewritten
+
+PROGRAM = """\
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    step: int
+    params: dict
+    stats: dict
+
+    def replace(self, **fields):
+        return dataclasses.replace(self, **fields)
+
+
+def train_step(state, batch):
+    stats = {"mean": batch.mean()}
+    grads = jax.lax.pmean(jax.grad(lambda p: jnp.mean(batch * p["w"]))(state.params), "batch")
+    params = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, grads)
+    return state.replace(step=state.step + 1, params=params, stats=stats)
+
+
+def main(batches):
+    state = State(0, {"w": jnp.ones(3)}, {"mean": jnp.zeros(())})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    p_step = jax.pmap(train_step, axis_name="batch")
+    for batch in batches:
+        state = p_step(state, batch)
+    first = jax.tree.map(lambda x: x[0], state).params["w"]
+    return first, jax.tree.map(lambda x: x[0], state).stats
+
+
+if __name__ == "__main__":
+    main([jnp.ones((jax.local_device_count(), 4, 3))] * 2)
+"""
+
+
+def test_the_fields_alone_get_their_axis_where_the_state_is_replaced(tmp_path):
+    after = rewritten(tmp_path, PROGRAM, style="global")[0].decode()
+    assert "    state = state.replace(stats=jax.tree.map(lambda x: x[0], state.stats))\n" in after
+    assert "stats=jax.tree.map(lambda x: x[None], stats))\n" in after
+    assert "lambda out:" not in after
+
+
+def test_what_is_read_of_the_other_fields_needs_no_first_shard(tmp_path):
+    after = rewritten(tmp_path, PROGRAM, style="global")[0].decode()
+    assert '    first = state.params["w"]\n' in after
+    assert "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats)).stats" in after
