@@ -142,6 +142,9 @@ def _element(use: Use, element: ast.expr, editor: Editor, indent: str) -> str:
     places = [use.module.place(part) for part in sorted(given, key=lambda part: part.col_offset)]
     args = [editor.text(place) for place in places]
     function = editor.text(use.module.place(element.func))
+    if function != editor.source.segment(use.module.place(element.func)):
+        # Something is written around the call.
+        return text
     return editor.folded_call(function, args, indent, len(indent) + 1)
 
 
