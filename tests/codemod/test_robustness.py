@@ -235,3 +235,29 @@ def test_a_file_that_is_no_notebook_is_survived(tmp_path, text):
 def test_a_noqa_in_a_cell_counts(tmp_path):
     (tmp_path / "n.ipynb").write_text(notebook("import jax\nf = jax.pmap(g)  # noqa: PMX501"))
     assert check_all(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_written_in_the_global_style_is_written_stacked(
+    tmp_path, monkeypatch
+):
+    from pmapx._src.codemod.forms import placing
+    from pmapx._src.codemod.migration import migrate
+
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import jax\nimport jax.numpy as jnp\n\n\n"
+        "def step(state, batch):\n"
+        "    return state - jax.lax.pmean(batch.mean() * state, 'i')\n\n\n"
+        "def main(batches):\n"
+        "    p_step = jax.pmap(step, 'i')\n"
+        "    state = jax.device_put_replicated(jnp.ones(3), jax.local_devices())\n"
+        "    for batch in batches:\n        state = p_step(state, batch)\n"
+        "    return state[0]\n"
+    )
+    assert b"jax.P()" in migrate([str(path)]).files[0].after
+    broken = lambda module, call, mesh, editor: editor.replace(module.place(call), "device_put(")
+    monkeypatch.setattr(placing, "write_replicated", broken)
+    (file,) = migrate([str(path)]).files
+    assert [outcome.reason for outcome in file.outcomes] == ["", ""]
+    assert b"on_every_device" not in file.after
+    assert b"jnp.stack([x] * mesh.size)" in file.after

@@ -125,7 +125,9 @@ def _migrated(
     if files is None:
         restyled = program.restyled(evidence, named, to, is_merging=False)
         files = program.rewritten_after(restyled, to)
-    return program.migration(files or [], restyled.gains, restyled.stays)
+    if files is None:
+        return program.migration(program.rewritten(to))
+    return program.migration(files, restyled.gains, restyled.stays)
 
 
 def _renamed(program: Program, done: Migration) -> Migration:

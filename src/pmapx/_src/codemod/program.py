@@ -24,7 +24,7 @@ from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.to_jit.conversion import Form
 from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.codemod.write.plans import Plan
-from pmapx._src.codemod.write.rewrite import Outcome, Rewriting, plan, rewrite
+from pmapx._src.codemod.write.rewrite import NOT_WRITTEN, Outcome, Rewriting, plan, rewrite
 from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.codemod.write.spelled_out import spelled_out
 from pmapx._src.source import files as sources
@@ -406,7 +406,7 @@ class Program:
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting] | None:
         """Returns each file rewritten after it was restyled, with places of the file as it was.
 
-        None if a map that takes merged batches cannot be written so after all.
+        None if a file, or a map that takes merged batches, cannot be written so after all.
         """
         if not restyled.edits:
             return self.rewritten(to)
@@ -422,8 +422,7 @@ class Program:
             # All of them: what was edited may not have a word of pmap any more.
             changed._texts[path] = after[path]
             changed.project.module(path, data=after[path])
-        changed.around, changed.shared = self.around, self.shared
-        changed._arounds = self._arounds
+        changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None
@@ -433,6 +432,8 @@ class Program:
                 dataclasses.replace(outcome, place=changed.original(outcome.place))
                 for outcome in file.outcomes
             )
+            if any(outcome.reason.startswith(NOT_WRITTEN) for outcome in outcomes):
+                return None
             before = self._texts[file.path]
             files.append(dataclasses.replace(file, before=before, outcomes=outcomes))
         for path in after:

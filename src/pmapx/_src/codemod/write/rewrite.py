@@ -46,6 +46,12 @@ TAKEN = "the name {} that its rewrite needs means something else in this file"
 # What the global style calls for state to be replicated, until its mesh has a name.
 REPLICATED = "on_every_device"
 _WITH_MESH = (shard_map_call, decorator_form)
+# Why a file stays as it is although its uses have a form.
+NOT_WRITTEN = (
+    "the file cannot be rewritten",
+    "the rewritten file would not parse",
+    "a rewritten cell would not parse",
+)
 JAX_TAKEN = "the name jax means something else in this file"
 WRAPPED = "__wrapped__ is used in this file, which is another function after the rewrite"
 
@@ -224,7 +230,7 @@ def _changed(
     try:
         after = notebook_edits.applied(module.source, data, edits)
     except (ValueError, RecursionError) as error:
-        return data, f"the file cannot be rewritten: {' '.join(str(error).split())[:120]}"
+        return data, f"{NOT_WRITTEN[0]}: {' '.join(str(error).split())[:120]}"
     problem = broken(module, after)
     return (data, problem) if problem else (after, "")
 
@@ -233,9 +239,9 @@ def broken(module: Module, after: bytes) -> str:
     """Returns what is wrong with a rewritten file, if anything is."""
     parsed = files.parse(module.path, after)
     if isinstance(parsed, Unreadable):
-        return f"the rewritten file would not parse: {parsed.reason}"
+        return f"{NOT_WRITTEN[1]}: {parsed.reason}"
     is_same = parsed.problems == module.source.problems
-    return "" if is_same else "a rewritten cell would not parse"
+    return "" if is_same else NOT_WRITTEN[2]
 
 
 def _inside_out(place: Place) -> tuple[int, int, int, int]:
