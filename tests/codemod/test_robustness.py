@@ -261,3 +261,12 @@ def test_a_file_that_cannot_be_written_in_the_global_style_is_written_stacked(
     assert [outcome.reason for outcome in file.outcomes] == ["", ""]
     assert b"on_every_device" not in file.after
     assert b"jnp.stack([x] * mesh.size)" in file.after
+
+
+def test_nested_maps_that_are_called_without_arguments_are_survived(tmp_path):
+    from pmapx._src.codemod.migration import migrate
+
+    path = tmp_path / "train.py"
+    path.write_text("import jax\nf = jax.pmap(jax.pmap(g, 'i'), 'j')\nf()\n")
+    (file,) = migrate([str(path)]).files
+    assert b"map_over_devices(" in file.after

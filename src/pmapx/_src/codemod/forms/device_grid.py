@@ -78,6 +78,8 @@ def _composed(
         return None
     layout = Layout(axes[0], "", given, results)
     sized = every.index(both)
+    if any(not call.args for _, call in map_calls(outer.module, outer.site)):
+        return None
     return Grid(outer.site, inner.site, layout, axes, sized, _sizes(outer, [sized]))
 
 
