@@ -270,3 +270,12 @@ def test_nested_maps_that_are_called_without_arguments_are_survived(tmp_path):
     path.write_text("import jax\nf = jax.pmap(jax.pmap(g, 'i'), 'j')\nf()\n")
     (file,) = migrate([str(path)]).files
     assert b"map_over_devices(" in file.after
+
+
+def test_a_function_that_maps_itself_is_survived(tmp_path):
+    from pmapx._src.codemod.migration import migrate
+
+    path = tmp_path / "train.py"
+    path.write_text("import jax\nN = jax.device_count()\ndef f(x):\n    return jax.pmap(f)(x)\n")
+    (file,) = migrate([str(path)]).files
+    assert len(file.outcomes) == 1

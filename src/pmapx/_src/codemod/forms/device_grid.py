@@ -29,7 +29,8 @@ def grids(uses: Sequence[Use], nestings: Set[Nesting]) -> Iterator[tuple[Grid, U
     for nesting in nestings:
         inner = [use for use in uses if nesting.inner in use.site.places]
         outer = [use for use in uses if nesting.outer in use.site.places]
-        if len(inner) != 1 or len(outer) != 1 or outer[0].around.in_processes:
+        # A function that maps itself is not two maps.
+        if len(inner) != 1 or len(outer) != 1 or inner == outer or outer[0].around.in_processes:
             continue
         if {*inner[0].nestings, *outer[0].nestings} == {nesting}:
             found = _grid(outer[0], inner[0])
