@@ -41,8 +41,8 @@ def sites(data, line):
 def edited(files, facts=STATE, line="p_step = jax.jit("):
     if isinstance(files, str):
         files = {"train.py": files}
-    data = {f"/root/{path}": text.encode() for path, text in files.items()}
-    version = Version(Path("/root"), data, sites(files, line))
+    data = {f"/project/{path}": text.encode() for path, text in files.items()}
+    version = Version(Path("/project"), data, sites(files, line))
     new = version.edited(fsdp_edits.edits(version, [facts], "batch")).without_unused(version)
     for path, text in new.data.items():
         compile(text, path, "exec")
@@ -50,7 +50,7 @@ def edited(files, facts=STATE, line="p_step = jax.jit("):
     assert "jax.jit" in new.data[new.path(new.sites[0])].decode().splitlines()[
         new.sites[0]["line"] - 1
     ]  # fmt: skip
-    return {path.removeprefix("/root/"): text.decode() for path, text in new.data.items()}
+    return {path.removeprefix("/project/"): text.decode() for path, text in new.data.items()}
 
 
 def program(body, after=""):
@@ -180,11 +180,11 @@ def test_state_stays_replicated_with_a_reason(files, why):
 
 def test_edits_that_do_not_fit_together_change_nothing():
     text = program("return w, x", PLACED)
-    version = Version(Path("/root"), {"/root/train.py": text.encode()}, [])
+    version = Version(Path("/project"), {"/project/train.py": text.encode()}, [])
     with pytest.raises(CannotEditError, match=r"train\.py: two changes overlap"):
-        version.edited({"/root/train.py": [Edit(1, 0, 1, 6, "a"), Edit(1, 3, 1, 8, "b")]})
+        version.edited({"/project/train.py": [Edit(1, 0, 1, 6, "a"), Edit(1, 3, 1, 8, "b")]})
     with pytest.raises(CannotEditError, match="would not parse"):
-        version.edited({"/root/train.py": [Edit(1, 0, 1, 6, "import import")]})
+        version.edited({"/project/train.py": [Edit(1, 0, 1, 6, "import import")]})
 
 
 needs_devices = pytest.mark.skipif(jax.device_count() < 2, reason="needs 2 devices")
@@ -240,7 +240,7 @@ def main():
             ),
         )
 """
-    version = Version(Path("/root"), {"/root/train.py": text.encode()}, [])
+    version = Version(Path("/project"), {"/project/train.py": text.encode()}, [])
     [after] = process_batches.placed(version, [], lambda chosen, new: True).data.values()
     assert after.decode() == """\
 import jax
