@@ -53,3 +53,46 @@ def test_what_is_read_of_the_other_fields_needs_no_first_shard(tmp_path):
     after = rewritten(tmp_path, PROGRAM, style="global")[0].decode()
     assert '    first = state.params["w"]\n' in after
     assert "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats)).stats" in after
+
+
+STORED = """\
+import collections
+
+import jax
+import jax.numpy as jnp
+
+Optimizer = collections.namedtuple("Optimizer", "init update")
+
+
+def noisy(grads):
+    return grads * jax.lax.axis_index("i")
+
+
+def plain(grads):
+    return grads * 0.1
+
+
+def make_step(optimizer):
+    def step(state, batch):
+        return state - optimizer.update(jax.lax.pmean(batch.mean() * state, "i"))
+
+    return step
+
+
+def main(batches, choice):
+    p_step = jax.pmap(make_step(optimizers[choice]), "i")
+    state = jax.device_put_replicated(jnp.ones(3), jax.local_devices())
+    for batch in batches:
+        state = p_step(state, batch)
+    return state[0]
+
+
+optimizers = {"used": Optimizer(None, update=USED)}
+"""
+
+
+def test_an_update_that_asks_for_the_device_is_seen_where_it_is_stored(tmp_path):
+    unequal = rewritten(tmp_path, STORED.replace("USED", "noisy"), style="global")[0].decode()
+    assert "out_specs=jax.P()" not in unequal
+    equal = rewritten(tmp_path, STORED.replace("USED", "plain"), style="global")[0].decode()
+    assert "out_specs=jax.P()" in equal
