@@ -178,12 +178,12 @@ def test_a_bar_is_shown_on_a_terminal_after_a_second_and_not_before(monkeypatch)
     from pmapx._src.cli import _terminal
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with _terminal.Bar("Checking") as bar:
-        bar.advance(1, 10)
-        assert bar._progress is None
-        bar._started = time.monotonic() - 2 * _terminal.PATIENCE
-        bar.advance(2, 10)
-        assert bar._progress is not None
+    with _terminal.Progress("Checking") as progress:
+        progress.advance(1, 10)
+        assert progress._bar is None
+        progress._started = time.monotonic() - 2 * _terminal.PATIENCE
+        progress.advance(2, 10)
+        assert progress._bar is not None
 
 
 def test_it_runs_as_a_program(program):

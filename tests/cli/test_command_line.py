@@ -176,3 +176,18 @@ def test_without_the_tools_there_is_info_and_a_line_for_all_else(args, monkeypat
         with pytest.raises(SystemExit) as ended:
             pmapx._src.cli.main()
         assert 'pip install "pmapx[tools]"' in ended.value.code
+
+
+def test_all_progress_on_a_terminal_is_one_bar_with_its_step_and_time(monkeypatch):
+    pytest.importorskip("rich")
+    from pmapx._src.cli import _terminal
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with _terminal.Progress("Running the program ({})") as progress:
+        progress.show("before", 0.1)
+        assert progress._bar is None
+        progress.show("before", 2 * _terminal.PATIENCE)
+        progress.show("after", 0.1)
+        (task,) = progress._bar.tasks
+    assert task.description == "Running the program (after)"
+    assert task.fields["state"] == "0 s"

@@ -199,8 +199,8 @@ def test_progress_goes_on_while_no_file_is_read(capsys, monkeypatch):
 
     monkeypatch.setattr(_terminal, "PATIENCE", 0.01)
     monkeypatch.setattr(_terminal, "PIPE_PATIENCE", 0.02)
-    with _terminal.Bar("Rewriting", is_ticking=True) as bar:
-        bar.advance(3, 3)
+    with _terminal.Progress("Rewriting", is_ticking=True) as progress:
+        progress.advance(3, 3)
         shown = threading.Event()
         for _ in range(500):
             if "Rewriting: 3 of 3" in capsys.readouterr().err:

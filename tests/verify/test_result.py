@@ -94,12 +94,12 @@ def test_the_last_line_is_the_verdict(found, verdict):
 
 
 def test_progress_in_a_pipe_is_a_line_now_and_then(capsys):
-    from pmapx._src.cli._terminal import Seconds
+    from pmapx._src.cli._terminal import Progress
 
-    with Seconds("Running the program ({})") as seconds:
+    with Progress("Running the program ({})") as progress:
         for step in ("before", "after"):
             for elapsed in range(200):
-                seconds.show(step, elapsed)
+                progress.show(step, elapsed)
     lines = capsys.readouterr().err.splitlines()
     assert lines[:3] == [
         f"pmapx: Running the program (before): {elapsed} s" for elapsed in (10, 20, 40)
@@ -112,10 +112,10 @@ def test_progress_of_files_in_a_pipe_is_a_line_now_and_then(capsys, monkeypatch)
 
     now = [0.0]
     monkeypatch.setattr(_terminal.time, "monotonic", lambda: now[0])
-    with _terminal.Bar("Reading") as bar:
+    with _terminal.Progress("Reading") as progress:
         for done in range(30):
             now[0] = float(done)
-            bar.advance(done, 1000)
+            progress.advance(done, 1000)
     assert capsys.readouterr().err.splitlines() == [
         "pmapx: Reading: 10 of 1,000, 10 s",
         "pmapx: Reading: 20 of 1,000, 20 s",

@@ -20,7 +20,7 @@ pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 from click.testing import CliRunner
 
 import pmapx
-from pmapx._src.cli import migrate as cli
+from pmapx._src.cli._group import group
 from pmapx._src.codemod.to_jit import collective_edits
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -137,7 +137,7 @@ def test_explicit_axes_are_refused_where_the_step_would_cost_more(tmp_path, monk
 
 def test_jit_needs_a_command(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
-    result = CliRunner().invoke(cli.command, [str(tmp_path), "--to", "jit"])
+    result = CliRunner().invoke(group, ["migrate", str(tmp_path), "--to", "jit"])
     assert result.exit_code == 2
     assert "--to jit -- python train.py" in result.output
     with pytest.raises(ValueError, match="needs a command"):
@@ -154,7 +154,7 @@ def test_a_program_prints_the_same_numbers_after(name, tmp_path, monkeypatch):
     before = numbers(tmp_path, *([] if "pmapx" in words else ["-m", "pmapx", "run"]), *words)
     options = ["--to", "jit", "--write", "--report", "report.html"]
     command = [*options, "--", sys.executable, *words]
-    result = CliRunner().invoke(cli.command, [".", *command])
+    result = CliRunner().invoke(group, ["migrate", ".", *command])
     assert result.exit_code in (0, 1), result.output
     after = program.read_text()
     for kind, names, reason in expected:

@@ -21,7 +21,7 @@ pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 from click.testing import CliRunner
 
 import pmapx
-from pmapx._src.cli import migrate as cli
+from pmapx._src.cli._group import group
 from pmapx._src.codemod.report import page
 
 PROGRAMS = Path(__file__).parent / "fsdp_programs"
@@ -108,8 +108,8 @@ def check_program(name, folder, monkeypatch, **options):
         return notes
     assert "stays replicated" not in notes
     assert "FSDP over" in page.render(page.report(done))
-    for group in words.split(", "):
-        [row] = re.findall(rf"^{re.escape(group)} .*$", notes, re.M)[:1]
+    for name in words.split(", "):
+        [row] = re.findall(rf"^{re.escape(name)} .*$", notes, re.M)[:1]
         assert re.search(r"\d+ K?i?B\s+\d+ K?i?B", row.replace(".", ""))
     assert all(part == (8 if any(n and n % 8 == 0 for n in shape) else 1) for shape, part in arrays)
     return notes
@@ -187,7 +187,7 @@ def test_state_is_sharded_over_processes_unless_one_fetches_it(end, why, tmp_pat
 
 def test_fsdp_is_of_the_jit_form(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
-    result = CliRunner().invoke(cli.command, [str(tmp_path), "--fsdp"])
+    result = CliRunner().invoke(group, ["migrate", str(tmp_path), "--fsdp"])
     assert result.exit_code == 2
     assert "add --to jit -- python train.py" in result.output
     with pytest.raises(ValueError, match="needs to='jit'"):
@@ -203,7 +203,8 @@ def test_fsdp_is_of_the_jit_form(tmp_path):
 )
 def test_a_topology_is_checked_before_the_program_runs(options, why, tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
-    result = CliRunner().invoke(cli.command, [str(tmp_path), *options, "--", "python", "train.py"])
+    command = ["migrate", str(tmp_path), *options, "--", "python", "train.py"]
+    result = CliRunner().invoke(group, command)
     assert result.exit_code == 2
     assert why in result.output
 
@@ -211,6 +212,7 @@ def test_a_topology_is_checked_before_the_program_runs(options, why, tmp_path):
 def test_fsdp_needs_axes_for_which_jax_chooses_shardings(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nstep = jax.pmap(abs)\n")
     options = ["--to", "jit", "--fsdp", "--mesh", "explicit"]
-    result = CliRunner().invoke(cli.command, [str(tmp_path), *options, "--", "python", "train.py"])
+    command = ["migrate", str(tmp_path), *options, "--", "python", "train.py"]
+    result = CliRunner().invoke(group, command)
     assert result.exit_code == 2
     assert "--fsdp needs --mesh auto" in result.output

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from pmapx._src.source.command_error import CommandError
 
-class CheckpointError(Exception):
+
+class CheckpointError(CommandError):
     """A checkpoint cannot be converted as asked; the message is one line for the user."""
 
 

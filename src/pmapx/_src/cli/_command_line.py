@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
 
 from pmapx._src import errors
 from pmapx._src.audit.topology import names
-from pmapx._src.cli._terminal import fail
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.limits import CALLS, TIMEOUT
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,20 +29,36 @@ class WithCommandLine(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND]"]
 
 
-def checked_topology(ctx: click.Context, name: str | None) -> str | None:
+def checked_topology(name: str | None) -> str | None:
     """Returns the canonical name of a target topology; fails if it cannot be compiled for."""
     if name is None:
         return None
-    try:
+    with _as_command_error():
         found = names.parse(name)
         # Libtpu knows more about shapes than their names show.
         if found.family != "cpu":
             from pmapx._src.audit.topology.devices import check  # Imports JAX.
 
             check(found.name)
-    except (errors.PmapxError, ValueError) as error:
-        fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
     return found.name
+
+
+def checked_topologies(listed: str) -> tuple[str, ...]:
+    """Returns the canonical names of the topologies of a scaling table, checked."""
+    with _as_command_error():
+        found = names.several(listed)
+    for name in found:
+        checked_topology(name)
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _as_command_error() -> Iterator[None]:
+    try:
+        yield
+    except (errors.PmapxError, ValueError) as error:
+        message = " ".join(str(error).partition("\n  code:")[0].split())
+        raise CommandError(message) from None
 
 
 def verify_options(function: F) -> F:

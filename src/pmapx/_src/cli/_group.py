@@ -16,6 +16,7 @@ import click
 
 import pmapx
 import pmapx._src.cli
+from pmapx._src.source.command_error import CommandError
 
 # In the order in which a newcomer needs them; other commands follow.
 _ORDER = (
@@ -90,6 +91,8 @@ class _CommandPerFile(click.Group):
             _end(f"{_sentence(error.format_message())} see {path} --help", error.exit_code)
         except click.ClickException as error:
             _end(error.format_message(), error.exit_code)
+        except CommandError as error:
+            _end(str(error), 2)
         except (click.Abort, KeyboardInterrupt):
             _end("interrupted", 130)
         except Exception as error:

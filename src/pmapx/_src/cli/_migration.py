@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from pmapx._src.cli._terminal import Seconds, fail
-from pmapx._src.source.rewriting import atomic_write
+from pmapx._src.cli._terminal import Progress
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.evidence.evidence import Evidence
@@ -57,7 +54,7 @@ def problem(
 
 
 def to_jit(
-    ctx: click.Context,
+    command: Sequence[str],
     paths: Sequence[str],
     limits: dict[str, Any],
     *,
@@ -66,43 +63,28 @@ def to_jit(
 ) -> Migration:
     """Runs the user's command on copies of the code in the global form and in the jit form."""
     from pmapx._src.codemod.evidence.evidence import Evidence
-    from pmapx._src.codemod.evidence.proof_run import ProofError
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.style import NamingError
     from pmapx._src.codemod.to_jit.runs import Command
-    from pmapx._src.verify.runs import CannotRunError, tree_around_paths
+    from pmapx._src.verify.runs import tree_around_paths
 
-    try:
-        with Seconds("Running the program ({})") as seconds:
-            root = tree_around_paths(paths)
-            running = Command(ctx.obj, root, progress=seconds.show, **limits)
-            return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
-    except (CannotRunError, NamingError, ProofError, atomic_write.UnwritableError) as error:
-        fail(ctx, str(error))
+    with Progress("Running the program ({})") as progress:
+        root = tree_around_paths(paths)
+        running = Command(command, root, progress=progress.show, **limits)
+        return migrate(paths, evidence=evidence or Evidence(), command=running, **options)
 
 
 def prove(
-    ctx: click.Context,
-    command_line: Sequence[str],
-    paths: Sequence[str],
-    devices: int | None,
-    timeout: float,
+    command: Sequence[str], paths: Sequence[str], devices: int | None, timeout: float
 ) -> Evidence:
     """Runs the user's command on a copy of the unchanged code."""
-    from pmapx._src.codemod.evidence.proof_run import ProofError
     from pmapx._src.codemod.evidence.proof_run import prove as proven_by
     from pmapx._src.verify.runs import default_devices
 
     wanted = devices if devices is not None else default_devices(os.environ)
-    try:
-        with Seconds("Running the command") as seconds:
-            show = functools.partial(seconds.show, "")
-            root = _tree(paths)
-            return proven_by(
-                command_line, devices=wanted, timeout=timeout, root=root, progress=show
-            )
-    except ProofError as error:
-        fail(ctx, str(error))
+    with Progress("Running the command") as progress:
+        show = functools.partial(progress.show, "")
+        root = _tree(paths)
+        return proven_by(command, devices=wanted, timeout=timeout, root=root, progress=show)
 
 
 def has_maps(paths: Sequence[str], exclude: Sequence[str]) -> bool:

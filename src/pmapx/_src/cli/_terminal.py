@@ -1,4 +1,4 @@
-"""Colors, one-line errors, next steps and progress on a terminal."""
+"""Colors, next steps and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+from pmapx._src.source.command_error import CommandError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 # Seconds before progress is shown on a terminal, and in a pipe or file before its first line.
 PATIENCE = 1.0
@@ -47,11 +52,11 @@ def next_step(text: str, color: bool | None = None, *, err: bool = False) -> Non
     echo(click.style(f"Next: {text}", dim=True), color, err=err)
 
 
-def check_paths(ctx: click.Context, paths: Sequence[str]) -> None:
+def check_paths(paths: Sequence[str]) -> None:
     """Ends the command if a path does not exist."""
     for path in paths:
         if not os.path.exists(path):
-            fail(ctx, f"no such file or directory: {path!r}")
+            raise CommandError(f"no such file or directory: {path!r}")
 
 
 def colored_diff(text: str) -> str:
@@ -68,40 +73,28 @@ def colored_diff(text: str) -> str:
     return "\n".join(lines)
 
 
-def fail(ctx: click.Context, message: str) -> NoReturn:
-    """Ends the command with a one-line error."""
-    click.echo(f"pmapx: {message}", err=True)
-    ctx.exit(2)
+class Progress:
+    """Progress on standard error of work that takes longer than a second.
 
-
-class _Lines:
-    """Progress in a pipe or file: a line now and then, more rarely as time passes."""
-
-    def __init__(self) -> None:
-        self._due = PIPE_PATIENCE
-
-    def show(self, text: str, elapsed: float) -> None:
-        if elapsed >= self._due:
-            self._due = elapsed + min(max(elapsed, PIPE_PATIENCE), _LONGEST_PAUSE)
-            click.echo(f"pmapx: {text}", err=True)
-
-
-class Bar:
-    """Progress on standard error, for work that takes longer than a second: a bar or lines."""
+    On a terminal it is a bar; in a pipe or file, a line now and then, more rarely as time passes.
+    """
 
     def __init__(self, label: str, *, is_ticking: bool = False) -> None:
-        """With ``is_ticking`` it goes on between updates; the work must not fork then."""
+        """``label`` may have a place for the current step.
+
+        With ``is_ticking`` the time goes on between updates; the work must not fork then.
+        """
         self._label = label
         self._started = time.monotonic()
-        self._lines = _Lines()
+        self._step = ""
+        self._next_line = PIPE_PATIENCE
         self._at = (0, 0)
         self._lock = threading.Lock()
         self._has_ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True) if is_ticking else None
-        self._show: Callable[[int, int], None] | None = None
-        self._progress: object = None
+        self._bar: RichProgress | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Progress:
         if self._ticker is not None:
             self._ticker.start()
         return self
@@ -110,67 +103,50 @@ class Bar:
         self._has_ended.set()
         if self._ticker is not None:
             self._ticker.join()
-        if self._progress is not None:
-            self._progress.stop()  # type: ignore[attr-defined]
+        if self._bar is not None:
+            self._bar.stop()
 
     def advance(self, done: int, total: int) -> None:
-        """Updates the bar."""
+        """Shows how much of the work is done."""
         with self._lock:
             self._at = (done, total)
-            self._advance(done, total)
+            self._show_count()
+
+    def show(self, step: str, elapsed: float) -> None:
+        """Shows the current step of work of unknown length, and its elapsed seconds."""
+        if step != self._step:
+            self._step, self._next_line = step, PIPE_PATIENCE
+        self._show(self._label.format(step), f"{elapsed:.0f} s", elapsed)
 
     def _tick(self) -> None:
         while not self._has_ended.wait(PATIENCE):
             with self._lock:
-                self._advance(*self._at)
+                self._show_count()
 
-    def _advance(self, done: int, total: int) -> None:
+    def _show_count(self) -> None:
+        done, total = self._at
         elapsed = time.monotonic() - self._started
+        self._show(self._label, f"{done:,} of {total:,}, {elapsed:.0f} s", elapsed, done, total)
+
+    def _show(
+        self, label: str, state: str, elapsed: float, done: int = 0, total: int | None = None
+    ) -> None:
         if not sys.stderr.isatty():
-            self._lines.show(f"{self._label}: {done:,} of {total:,}, {elapsed:.0f} s", elapsed)
-            return
-        if self._show is None:
-            if elapsed < PATIENCE:
-                return
-            self._open()
-        if self._show is not None:
-            self._show(done, total)
-
-    def _open(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        progress = Progress(console=Console(stderr=True), transient=True)
-        task = progress.add_task(self._label, total=None)
-        progress.start()
-        self._progress = progress
-        self._show = lambda done, total: progress.update(task, completed=done, total=total)
+            if elapsed >= self._next_line:
+                self._next_line = elapsed + min(max(elapsed, PIPE_PATIENCE), _LONGEST_PAUSE)
+                click.echo(f"pmapx: {label}: {state}", err=True)
+        elif self._bar is not None or elapsed >= PATIENCE:
+            bar = self._bar = self._bar or _opened_bar()
+            bar.update(bar.task_ids[0], description=label, completed=done, total=total, state=state)
 
 
-class Seconds:
-    """The elapsed seconds on standard error, for work of unknown length: one line, or lines."""
+def _opened_bar() -> RichProgress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    def __init__(self, label: str) -> None:
-        """``label`` is a format string for the current step."""
-        self._label = label
-        self._width = 0
-        self._step = ""
-        self._lines = _Lines()
-
-    def __enter__(self) -> Seconds:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
-
-    def show(self, step: str, elapsed: float) -> None:
-        """Shows the current step and its elapsed time."""
-        text = f"{self._label.format(step)}: {elapsed:.0f} s"
-        if not sys.stderr.isatty():
-            if step != self._step:
-                self._step, self._lines = step, _Lines()
-            self._lines.show(text, elapsed)
-        elif elapsed >= PATIENCE:
-            self._width = max(self._width, len(text))
-            click.echo(f"\r{text:<{self._width}}", nl=False, err=True)
+    description = TextColumn("{task.description}", markup=False)
+    state = TextColumn("{task.fields[state]}", markup=False)
+    bar = Progress(description, BarColumn(), state, console=Console(stderr=True), transient=True)
+    bar.add_task("", total=None, state="")
+    bar.start()
+    return bar

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from pmapx._src import errors
 from pmapx._src.audit.report import baseline
 from pmapx._src.audit.report.audit_report import AuditReport
 from pmapx._src.audit.report.baseline import TOLERANCE
@@ -18,9 +17,10 @@ from pmapx._src.audit.report.formatting import counted, is_part, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
-from pmapx._src.cli._command_line import checked_topology
-from pmapx._src.cli._terminal import fail, next_step
+from pmapx._src.cli._command_line import checked_topologies, checked_topology
+from pmapx._src.cli._terminal import next_step
 from pmapx._src.lint.formats.as_github import annotation
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import default_devices
 from pmapx._src.watch.command import INSTALL, run
@@ -145,16 +145,11 @@ def command(
       pmapx audit --save baseline.json train.py
       pmapx audit --compare baseline.json --scaling v5e:8,256 train.py
     """
-    request = _request(ctx, topology, scaling, fixed, scale, build, what_if)
+    request = _request(topology, scaling, fixed, scale, build, what_if)
     argv = _command_line(ctx, program, is_module, build)
-    try:
-        for path in filter(None, (json_path, html_path, save)):
-            atomic_write.check(path)
-        before = None if baseline_path is None else baseline.read(baseline_path)
-    except OSError as error:
-        fail(ctx, f"cannot read {baseline_path}: {error.strerror}")
-    except (atomic_write.UnwritableError, ValueError) as error:
-        fail(ctx, str(error))
+    for path in filter(None, (json_path, html_path, save)):
+        atomic_write.check(path)
+    before = None if baseline_path is None else _baseline(baseline_path)
     env = request.in_environment(os.environ)
     if devices is None:
         devices = default_devices(env)
@@ -162,18 +157,15 @@ def command(
         try:
             status = run(argv, () if build else _HOOKS, records, devices=devices, env=env)
         except (FileNotFoundError, PermissionError) as error:
-            fail(ctx, str(error))
+            raise CommandError(str(error)) from None
         report = merge_reports.of_records(records, " ".join(program) or build, status)
     compared = None if before is None else report.compare(before, tolerance)
-    try:
-        if json_path is not None:
-            report.to_json(json_path)
-        if save is not None:
-            baseline.write(report, save)
-        if html_path is not None:
-            report.to_html(html_path, compared)
-    except atomic_write.UnwritableError as error:
-        fail(ctx, str(error))
+    if json_path is not None:
+        report.to_json(json_path)
+    if save is not None:
+        baseline.write(report, save)
+    if html_path is not None:
+        report.to_html(html_path, compared)
     if not quiet:
         click.echo(f"\n{report}", err=True)
     if layout == "github":
@@ -213,8 +205,16 @@ def _after_report(report: AuditReport, save: str | None) -> str:
     return f"{'; '.join(steps)}."
 
 
+def _baseline(path: str) -> AuditReport:
+    try:
+        return baseline.read(path)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
 def _request(
-    ctx: click.Context,
     topology: str | None,
     scaling: str | None,
     fixed: Sequence[str],
@@ -229,14 +229,8 @@ def _request(
         if not argument or not dimension.isdecimal():
             raise click.BadParameter(f"{text!r} is not ARG=DIM", param_hint="--scale")
         scales[argument] = int(dimension)
-    try:
-        wanted = names.several(scaling or "")
-    except (errors.PmapxError, ValueError) as error:
-        fail(ctx, " ".join(str(error).partition("\n  code:")[0].split()))
-    for name in wanted:
-        checked_topology(ctx, name)
-    named = checked_topology(ctx, topology)
-    return Request(named, tuple(wanted), scales, build, what_if)
+    wanted = checked_topologies(scaling or "")
+    return Request(checked_topology(topology), wanted, scales, build, what_if)
 
 
 def _unknown_arguments(request: Request, report: AuditReport) -> list[str]:
@@ -264,6 +258,6 @@ def _command_line(
         raise click.NoSuchOption(first, ctx=ctx)
     is_package = os.path.exists(os.path.join(first, "__main__.py"))
     if first.endswith(".py") and not os.path.exists(first):
-        fail(ctx, f"no such file: {first}")
+        raise CommandError(f"no such file: {first}")
     is_script = first.endswith(".py") and os.path.isfile(first)
     return [sys.executable, *program] if is_script or is_package else list(program)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import click
 
 from pmapx._src.cli._terminal import (
-    Bar,
+    Progress,
     check_paths,
     color_option,
     colored_diff,
     echo,
     exclude_option,
-    fail,
     next_step,
 )
 from pmapx._src.lint import settings
 from pmapx._src.lint.check import Report, check, check_text
 from pmapx._src.lint.formats import FORMATS, render
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.location import Confidence
 from pmapx._src.source.rewriting import atomic_write
 
@@ -129,28 +129,26 @@ def command(
     is_fixed = fix or is_diff
     _refuse(ctx, paths, is_read, unsafe_fixes and not is_fixed)
     if write_baseline and (is_read or is_fixed):
-        fail(ctx, "--write-baseline does not go with --fix, --diff or standard input")
+        raise CommandError("--write-baseline does not go with --fix, --diff or standard input")
     # Freeing every tree when the process ends takes a third as long as the check.
     atexit.register(gc.freeze)
-    try:
-        wanted = settings.make(
-            settings.load([name] if is_read else paths),
-            select=select,
-            ignore=ignore,
-            exclude=exclude,
-            confidence=confidence,
-            target_jax=target_jax,
-            baseline=baseline,
-        )
-    except settings.SettingsError as error:
-        fail(ctx, str(error))
+    wanted = settings.make(
+        settings.load([name] if is_read else paths),
+        select=select,
+        ignore=ignore,
+        exclude=exclude,
+        confidence=confidence,
+        target_jax=target_jax,
+        baseline=baseline,
+    )
     source = sys.stdin.buffer.read() if is_read else b""
     checked = functools.partial(_checked, paths, wanted, jobs)
     report = check_text(name, source, wanted) if is_read else checked()
     is_wanted: Callable[[Finding], bool] = wanted.reports
     if write_baseline:
-        ctx.exit(_write_baseline(ctx, wanted, report))
-    known = _baseline(ctx, wanted)
+        _write_baseline(wanted, report)
+        return
+    known = _baseline(wanted)
     if known is not None:
         report = known.without_known(report, wanted.codes)
         is_wanted = functools.partial(_is_new, wanted, known)
@@ -176,12 +174,12 @@ def command(
     if fixed:
         report = check_text(name, fixed[0].after, wanted) if is_read else report
         if not is_read:
-            _write(ctx, fixed)
+            _write(fixed)
             report = checked()
         report = known.without_known(report, wanted.codes) if known is not None else report
     if is_read and fix:
         click.echo(fixed[0].after, nl=False)
-    _show(ctx, report, layout, output, color, is_error=is_read and fix)
+    _show(report, layout, output, color, is_error=is_read and fix)
     ctx.exit(1 if report.findings and not exit_zero else 0)
 
 
@@ -190,70 +188,61 @@ def _refuse(
 ) -> None:
     """Ends the command if its options do not go together."""
     if is_read and paths not in ((), ("-",)):
-        fail(ctx, "--stdin-filename reads standard input: pass no PATH, or -")
+        raise CommandError("--stdin-filename reads standard input: pass no PATH, or -")
     if not is_read:
         if not paths:
             raise click.MissingParameter(
                 ctx=ctx, param=next(p for p in ctx.command.params if p.name == "paths")
             )
-        check_paths(ctx, paths)
+        check_paths(paths)
     if is_unsafe_alone:
-        fail(ctx, "--unsafe-fixes needs --fix or --diff")
+        raise CommandError("--unsafe-fixes needs --fix or --diff")
 
 
 def _checked(paths: tuple[str, ...], wanted: settings.Settings, jobs: int | None) -> Report:
-    with Bar("Checking") as bar:
-        return check(paths, wanted, processes=jobs, progress=bar.advance)
+    with Progress("Checking") as progress:
+        return check(paths, wanted, processes=jobs, progress=progress.advance)
 
 
 def _is_new(wanted: settings.Settings, known: Baseline, finding: Finding) -> bool:
     return wanted.reports(finding) and not known.has(finding)
 
 
-def _baseline(ctx: click.Context, wanted: settings.Settings) -> Baseline | None:
+def _baseline(wanted: settings.Settings) -> Baseline | None:
     if wanted.baseline is None:
         return None
-    from pmapx._src.lint.baseline import Baseline, BaselineError
+    from pmapx._src.lint.baseline import Baseline
 
-    try:
-        return Baseline.read(wanted.baseline)
-    except BaselineError as error:
-        fail(ctx, str(error))
+    return Baseline.read(wanted.baseline)
 
 
-def _write_baseline(ctx: click.Context, wanted: settings.Settings, report: Report) -> int:
+def _write_baseline(wanted: settings.Settings, report: Report) -> None:
     """Writes the findings to the baseline; what that has of other files stays."""
     if wanted.baseline is None:
-        fail(ctx, "--write-baseline needs --baseline FILE")
+        raise CommandError("--write-baseline needs --baseline FILE")
     from pmapx._src.lint.baseline import Baseline
 
     there = os.path.exists(wanted.baseline)
-    known = _baseline(ctx, wanted) if there else None
-    try:
-        (known or Baseline(wanted.baseline)).write(report, wanted.codes)
-    except atomic_write.UnwritableError as error:
-        fail(ctx, str(error))
+    known = Baseline.read(wanted.baseline) if there else Baseline(wanted.baseline)
+    known.write(report, wanted.codes)
     findings = "finding" + "s" * (len(report.findings) != 1)
     click.echo(f"Wrote {len(report.findings):,} {findings} to {wanted.baseline}.", err=True)
     next_step("commit it, and pass --baseline in CI: only new findings are reported.", err=True)
-    return 0
 
 
-def _write(ctx: click.Context, fixed: list[FixedFile]) -> None:
-    from pmapx._src.source.rewriting import atomic_write
-
+def _write(fixed: list[FixedFile]) -> None:
     for file in fixed:
         try:
             atomic_write.write(file.path, file.after, expected=file.before)
         except OSError as error:
-            fail(ctx, f"cannot write {file.path}: {(error.strerror or str(error)).lower()}")
+            why = (error.strerror or str(error)).lower()
+            raise CommandError(f"cannot write {file.path}: {why}") from None
     count = sum(len(file.fixed) for file in fixed)
     findings, files = ("finding" + "s" * (count != 1), "file" + "s" * (len(fixed) != 1))
     click.echo(f"Fixed {count:,} {findings} in {len(fixed):,} {files}.", err=True)
 
 
 def _show(
-    ctx: click.Context,
     report: Report,
     layout: str,
     output: str | None,
@@ -263,9 +252,6 @@ def _show(
 ) -> None:
     rendered = render(report, layout)
     if output is not None:
-        try:
-            atomic_write.write_output(output, click.unstyle(rendered) + "\n")
-        except atomic_write.UnwritableError as error:
-            fail(ctx, str(error))
+        atomic_write.write_output(output, click.unstyle(rendered) + "\n")
     else:
         echo(rendered, color, err=is_error)

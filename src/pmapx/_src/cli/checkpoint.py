@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pmapx._src.cli._terminal import Bar, fail, next_step
+from pmapx._src.cli._terminal import Progress, next_step
+from pmapx._src.source.command_error import CommandError
 
 if TYPE_CHECKING:
     from pmapx._src.checkpoint.conversion import Conversion
@@ -130,7 +131,7 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     if options["trust_pickle"]:
         # As under python -m: the classes in a pickle are often in modules of the current folder.
         sys.path.append(os.getcwd())
-    from pmapx._src.checkpoint.base import CheckpointError, LeavesDifferError
+    from pmapx._src.checkpoint.base import LeavesDifferError
 
     convert: Any
     if operation == "stack":
@@ -140,8 +141,8 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     if os.path.isfile(old) and os.path.getsize(old) > _LARGE and sys.stderr.isatty():
         click.echo(f"Reading {old} ({_size(os.path.getsize(old))})", err=True)
     try:
-        with Bar(f"{operation.capitalize()}ing") as bar:
-            return convert(old, new, progress=bar.advance, **options)
+        with Progress(f"{operation.capitalize()}ing") as progress:
+            return convert(old, new, progress=progress.advance, **options)
     except LeavesDifferError as error:
         lines = [f"pmapx: {error.summary}; nothing is written:"]
         lines += [f"  {leaf}" for leaf in error.leaves[:_SHOWN]]
@@ -149,10 +150,8 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
             lines.append(f"  and {len(error.leaves) - _SHOWN} more")
         click.echo("\n".join([*lines, error.advice]), err=True)
         ctx.exit(1)
-    except CheckpointError as error:
-        fail(ctx, str(error))
     except OSError as error:
-        fail(ctx, f"cannot convert {old}: {error}")
+        raise CommandError(f"cannot convert {old}: {error}") from None
 
 
 def _show(done: Conversion, verb: str, how: str, is_dry: bool) -> None:

@@ -9,8 +9,9 @@ from click.shell_completion import CompletionItem
 
 from pmapx._src import errors
 from pmapx._src.audit.findings import all_findings
-from pmapx._src.cli._terminal import fail, next_step, resolve_color
+from pmapx._src.cli._terminal import next_step, resolve_color
 from pmapx._src.lint import rules
+from pmapx._src.source.command_error import CommandError
 
 # A code is PMX and three digits; less similar text is not a mistyped code.
 _MIN_SIMILARITY = 0.5
@@ -24,8 +25,7 @@ def _completions(ctx: click.Context, param: click.Parameter, text: str) -> list[
 
 @click.command("explain")
 @click.argument("code", required=False, shell_complete=_completions)
-@click.pass_context
-def command(ctx: click.Context, code: str | None) -> None:
+def command(code: str | None) -> None:
     """Explain the CODE of an error, warning, rule or finding, or list all codes.
 
     On a terminal the page is formatted; in a pipe it is plain text.
@@ -48,8 +48,8 @@ def command(ctx: click.Context, code: str | None) -> None:
         similarity = {known: _similarity(known, full) for known in sorted(pages)}
         closest = sorted(similarity, key=lambda known: -similarity[known])[:3]
         if similarity[closest[0]] < _MIN_SIMILARITY:
-            fail(ctx, f"no code {code!r}; pmapx explain lists all codes")
-        fail(ctx, f"no code {code!r}; the closest are {', '.join(closest)}")
+            raise CommandError(f"no code {code!r}; pmapx explain lists all codes")
+        raise CommandError(f"no code {code!r}; the closest are {', '.join(closest)}")
     color = resolve_color(None)
     if sys.stdout.isatty() if color is None else color:
         _print_formatted(pages[full])

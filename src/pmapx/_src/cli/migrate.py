@@ -13,17 +13,16 @@ import click
 from pmapx._src.cli import _migration
 from pmapx._src.cli._command_line import WithCommandLine, checked_topology, verify_options
 from pmapx._src.cli._terminal import (
-    Bar,
-    Seconds,
+    Progress,
     check_paths,
     color_option,
     colored_diff,
     echo,
     exclude_option,
-    fail,
     next_step,
 )
 from pmapx._src.lint import settings
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 
 if TYPE_CHECKING:
@@ -163,27 +162,24 @@ def command(
         ctx.obj, to, style, mesh, with_fsdp, topology, helpers, is_verified, bool(named), is_stacked
     )
     if problem:
-        fail(ctx, problem)
-    topology = checked_topology(ctx, topology)
-    check_paths(ctx, paths)
-    try:
-        if page is not None:
-            atomic_write.check(page)
-        if helpers is not None:
-            shared_module(helpers, paths)
-        excluded = settings.make(settings.load(paths), exclude=exclude).exclude
-    except (settings.SettingsError, atomic_write.UnwritableError) as error:
-        fail(ctx, str(error))
+        raise CommandError(problem)
+    topology = checked_topology(topology)
+    check_paths(paths)
+    if page is not None:
+        atomic_write.check(page)
+    if helpers is not None:
+        shared_module(helpers, paths)
+    excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     is_proven = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
-    evidence = _migration.prove(ctx, ctx.obj, paths, devices, timeout) if is_proven else None
+    evidence = _migration.prove(ctx.obj, paths, devices, timeout) if is_proven else None
     options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
     options["helpers"] = helpers
     if to == "jit":
         limits = {"devices": devices, "timeout": timeout, "topology": topology}
         options |= {"exclude": excluded, "mesh": mesh, "fsdp": with_fsdp}
-        done = _migration.to_jit(ctx, paths, limits, **options)
+        done = _migration.to_jit(ctx.obj, paths, limits, **options)
     else:
-        done = _migrate(ctx, paths, exclude=excluded, **options)
+        done = _migrate(paths, exclude=excluded, **options)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
             echo(colored_diff(diff(file)), color)
@@ -192,7 +188,7 @@ def command(
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
         # What is in the jit form was compared with the global form already.
         verdicts, code = _verify(
-            ctx, done.global_form or done, options, (rtol, atol), strict, color
+            ctx.obj, done.global_form or done, options, (rtol, atol), strict, color
         )
     elif is_verified:
         echo("Nothing to verify: no file would change.", color)
@@ -200,45 +196,21 @@ def command(
     failed = _write(done) if is_written else {}
     echo(_summary(done, is_written, failed), color)
     if page is not None:
-        _write_report(ctx, page, done, is_written=is_written, failed=failed, verdicts=verdicts)
+        _write_report(page, done, is_written=is_written, failed=failed, verdicts=verdicts)
     next_step(_next_step(done, is_written, is_verified, code), color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
 
 
-def _checked_jit_options(
-    ctx: click.Context, to: str, style: str, mesh: str, with_fsdp: bool, topology: str | None
-) -> str | None:
-    """Fails on options that do not fit the form; returns the name of the topology."""
-    if to == "jit" and not ctx.obj:
-        fail(ctx, "--to jit needs a command, which shows what each step computes: "
-             "--to jit -- python train.py --steps 3")  # fmt: skip
-    if to == "jit" and style != "global":
-        fail(ctx, "--to jit needs --style global, where batches are global arrays")
-    if to != "jit" and mesh != "auto":
-        fail(ctx, "--mesh needs --to jit")
-    if to != "jit" and with_fsdp:
-        fail(ctx, "--fsdp shards the state of jitted steps: add --to jit -- python train.py")
-    if with_fsdp and mesh == "explicit":
-        fail(ctx, "--fsdp needs --mesh auto: with Explicit axes JAX does not choose shardings")
-    if to != "jit" and topology is not None:
-        fail(ctx, "--topology needs --to jit; pmapx audit --topology audits a program as it is")
-    return checked_topology(ctx, topology)
-
-
-def _migrate(ctx: click.Context, paths: Sequence[str], **options: Any) -> Migration:
+def _migrate(paths: Sequence[str], **options: Any) -> Migration:
     from pmapx._src.codemod.migration import migrate
-    from pmapx._src.codemod.replicated.style import NamingError
 
-    try:
-        with Bar("Reading and rewriting", is_ticking=True) as bar:
-            return migrate(paths, progress=bar.advance, **options)
-    except (NamingError, atomic_write.UnwritableError) as error:
-        fail(ctx, str(error))
+    with Progress("Reading and rewriting", is_ticking=True) as progress:
+        return migrate(paths, progress=progress.advance, **options)
 
 
 def _verify(
-    ctx: click.Context,
+    command: Sequence[str],
     done: Migration,
     options: dict[str, Any],
     tolerance: tuple[float | None, float | None],
@@ -249,14 +221,10 @@ def _verify(
     from pmapx._src.cli._verification import as_text
     from pmapx._src.codemod.verified import verify_migration
     from pmapx._src.verify.compare.tolerance import Tolerance
-    from pmapx._src.verify.runs import CannotRunError
 
     options["tolerance"] = Tolerance(*tolerance)
-    try:
-        with Seconds("Running the program ({})") as seconds:
-            found, verdicts = verify_migration(done, ctx.obj, progress=seconds.show, **options)
-    except CannotRunError as error:
-        fail(ctx, str(error))
+    with Progress("Running the program ({})") as progress:
+        found, verdicts = verify_migration(done, command, progress=progress.show, **options)
     echo(as_text(found, is_strict=is_strict), color)
     code = found.exit_code(is_strict=is_strict)
     if code:
@@ -276,13 +244,10 @@ def _write(done: Migration) -> dict[str, str]:
     return failed
 
 
-def _write_report(ctx: click.Context, page: str, done: Migration, **outcome: Any) -> None:
+def _write_report(page: str, done: Migration, **outcome: Any) -> None:
     from pmapx._src.codemod.report import page as report
 
-    try:
-        atomic_write.write_output(page, report.render(report.report(done, **outcome)))
-    except atomic_write.UnwritableError as error:
-        fail(ctx, str(error))
+    atomic_write.write_output(page, report.render(report.report(done, **outcome)))
 
 
 def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:

@@ -8,17 +8,10 @@ import os
 import click
 
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
-from pmapx._src.cli._terminal import (
-    Seconds,
-    color_option,
-    echo,
-    exclude_option,
-    fail,
-    next_step,
-)
+from pmapx._src.cli._terminal import Progress, color_option, echo, exclude_option, next_step
 from pmapx._src.cli._verification import after_verification, as_text
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.compare.tolerance import Tolerance
-from pmapx._src.verify.runs import CannotRunError
 from pmapx._src.verify.verify import verify
 
 # Shells complete directories for it.
@@ -76,24 +69,21 @@ def command(
     """
     for directory in (before, after):
         if not os.path.isdir(directory):
-            fail(ctx, f"no such directory: {directory}")
+            raise CommandError(f"no such directory: {directory}")
     if not ctx.obj:
-        fail(ctx, "pass the command to run after --, as in: -- python train.py --steps 3")
-    try:
-        with Seconds("Running the program ({})") as seconds:
-            found = verify(
-                ctx.obj,
-                before,
-                after,
-                devices=devices,
-                calls=calls,
-                tolerance=Tolerance(rtol, atol),
-                timeout=timeout,
-                exclude=exclude,
-                progress=seconds.show,
-            )
-    except CannotRunError as error:
-        fail(ctx, str(error))
+        raise CommandError("pass the command to run after --, as in: -- python train.py --steps 3")
+    with Progress("Running the program ({})") as progress:
+        found = verify(
+            ctx.obj,
+            before,
+            after,
+            devices=devices,
+            calls=calls,
+            tolerance=Tolerance(rtol, atol),
+            timeout=timeout,
+            exclude=exclude,
+            progress=progress.show,
+        )
     if layout == "json":
         click.echo(json.dumps(found.as_json(), indent=2))
     else:

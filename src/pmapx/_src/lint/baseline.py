@@ -15,6 +15,7 @@ from typing import Any
 
 from pmapx._src.lint.check import Report
 from pmapx._src.lint.finding import Finding
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 
 VERSION = 1
@@ -22,7 +23,7 @@ VERSION = 1
 Key = tuple[str, str, str]
 
 
-class BaselineError(Exception):
+class BaselineError(CommandError):
     """A baseline that cannot be read; the message is one line."""
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pmapx._src.lint.finding import Finding, Release
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.discovery import is_excluded
 from pmapx._src.source.location import Confidence
 
 
-class SettingsError(Exception):
+class SettingsError(CommandError):
     """A setting that cannot be what the user means; the message is one line."""
 
 

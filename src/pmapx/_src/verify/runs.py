@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pmapx._src.distributed import launcher
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.limits import CALLS, DEVICES, TIMEOUT
 from pmapx._src.verify.record import reader
 from pmapx._src.watch import command as watched
@@ -22,7 +23,7 @@ _FORCED = "--xla_force_host_platform_device_count"
 Progress = Callable[[float], None]
 
 
-class CannotRunError(Exception):
+class CannotRunError(CommandError):
     """The command cannot be started; the message is one line."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.verify.compare.summary import last_line
 from pmapx._src.verify.tree_copies import copy_beside
 from pmapx._src.watch.command import INSTALL, run
@@ -17,7 +18,7 @@ from pmapx._src.watch.command import INSTALL, run
 HOOKS = (INSTALL, "pmapx._src.codemod.evidence.proof_listener:start")
 
 
-class ProofError(Exception):
+class ProofError(CommandError):
     """The command did not run to its end; the message is one line."""
 
 

@@ -18,6 +18,7 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.rewriting.edits import Edit, applied
 
@@ -30,7 +31,7 @@ MOST_READINGS = 3
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
-class NamingError(ValueError):
+class NamingError(CommandError, ValueError):
     """A name that leads to no pmapped function, argument or result."""
 
 

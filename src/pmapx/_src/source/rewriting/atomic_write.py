@@ -7,8 +7,10 @@ import os
 import stat
 import tempfile
 
+from pmapx._src.source.command_error import CommandError
 
-class UnwritableError(Exception):
+
+class UnwritableError(CommandError):
     """An output file cannot be written; the message is one line with the reason."""
 
 
