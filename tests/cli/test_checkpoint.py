@@ -44,7 +44,7 @@ def test_unstack_reports_leaves_sizes_and_what_to_do_next():
         "kept as they are: rng",
         "left alone, no device axis: step (int64[])",
         "1 leaf unstacked from 8 copies to one, 1 kept, 1 left alone; "
-        "arrays: 4.1 KiB before, 648 B after",
+        "arrays: 4.13 KiB before, 648 B after",
         "Wrote new.npz (.npz): restore it in place of old.npz, without unreplicate or x[0].",
         "Next: place it on all devices: jax.device_put(state, NamedSharding(mesh, P()))",
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pmapx._src.audit.report.formatting import counted
 from pmapx._src.cli._terminal import (
     Progress,
     check_paths,
@@ -225,8 +226,8 @@ def _write_baseline(wanted: settings.Settings, report: Report) -> None:
     there = os.path.exists(wanted.baseline)
     known = Baseline.read(wanted.baseline) if there else Baseline(wanted.baseline)
     known.write(report, wanted.codes)
-    findings = "finding" + "s" * (len(report.findings) != 1)
-    click.echo(f"Wrote {len(report.findings):,} {findings} to {wanted.baseline}.", err=True)
+    findings = counted(len(report.findings), "finding")
+    click.echo(f"Wrote {findings} to {wanted.baseline}.", err=True)
     next_step("commit it, and pass --baseline in CI: only new findings are reported.", err=True)
 
 
@@ -237,9 +238,8 @@ def _write(fixed: list[FixedFile]) -> None:
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise CommandError(f"cannot write {file.path}: {why}") from None
-    count = sum(len(file.fixed) for file in fixed)
-    findings, files = ("finding" + "s" * (count != 1), "file" + "s" * (len(fixed) != 1))
-    click.echo(f"Fixed {count:,} {findings} in {len(fixed):,} {files}.", err=True)
+    findings = counted(sum(len(file.fixed) for file in fixed), "finding")
+    click.echo(f"Fixed {findings} in {counted(len(fixed), 'file')}.", err=True)
 
 
 def _show(

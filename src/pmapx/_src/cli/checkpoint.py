@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pmapx._src.audit.report.formatting import in_bytes
 from pmapx._src.cli._terminal import Progress, next_step
 from pmapx._src.source.command_error import CommandError
 
@@ -139,7 +140,7 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     else:
         from pmapx._src.checkpoint.unstack import unstack as convert
     if os.path.isfile(old) and os.path.getsize(old) > _LARGE and sys.stderr.isatty():
-        click.echo(f"Reading {old} ({_size(os.path.getsize(old))})", err=True)
+        click.echo(f"Reading {old} ({in_bytes(os.path.getsize(old))})", err=True)
     try:
         with Progress(f"{operation.capitalize()}ing") as progress:
             return convert(old, new, progress=progress.advance, **options)
@@ -165,17 +166,9 @@ def _show(done: Conversion, verb: str, how: str, is_dry: bool) -> None:
             click.echo(label + ", ".join(leaves[:_SHOWN]) + more)
     would = "would be " if is_dry else ""
     count = f"{len(done.changed)} {'leaf' if len(done.changed) == 1 else 'leaves'}"
-    sizes = f"arrays: {_size(done.bytes_before)} before, {_size(done.bytes_after)} after"
+    sizes = f"arrays: {in_bytes(done.bytes_before)} before, {in_bytes(done.bytes_after)} after"
     click.echo(
         f"{count} {would}{verb} {how}, {len(done.kept)} kept, {len(done.left)} left alone; {sizes}"
     )
     if is_dry:
         next_step("run it again without --dry-run.")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.{0 if unit == 'B' else 1}f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

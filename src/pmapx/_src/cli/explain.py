@@ -45,11 +45,12 @@ def command(code: str | None) -> None:
         return
     full = f"PMX{code}" if code.isdigit() else code.upper()
     if full not in pages:
-        similarity = {known: _similarity(known, full) for known in sorted(pages)}
-        closest = sorted(similarity, key=lambda known: -similarity[known])[:3]
-        if similarity[closest[0]] < _MIN_SIMILARITY:
-            raise CommandError(f"no code {code!r}; pmapx explain lists all codes")
-        raise CommandError(f"no code {code!r}; the closest are {', '.join(closest)}")
+        likeness = {k: difflib.SequenceMatcher(None, k, full).ratio() for k in sorted(pages)}
+        closest = sorted(likeness, key=lambda known: -likeness[known])[:3]
+        is_mistyped = likeness[closest[0]] >= _MIN_SIMILARITY
+        listed = f"the closest are {', '.join(closest)}"
+        hint = listed if is_mistyped else "pmapx explain lists all codes"
+        raise CommandError(f"no code {code!r}; {hint}")
     color = resolve_color(None)
     if sys.stdout.isatty() if color is None else color:
         _print_formatted(pages[full])
@@ -78,7 +79,3 @@ def _pages() -> dict[str, str]:
     pages = {code: errors.explain(code) for code in errors.CODES}
     pages |= {code: rule.page() for code, rule in rules.all_rules().items()}
     return pages | {code: finding.page() for code, finding in all_findings().items()}
-
-
-def _similarity(known: str, code: str) -> float:
-    return difflib.SequenceMatcher(None, known, code).ratio()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pmapx._src.audit.report.formatting import counted
 from pmapx._src.cli import _migration
 from pmapx._src.cli._command_line import WithCommandLine, checked_topology, verify_options
 from pmapx._src.cli._terminal import (
@@ -267,11 +268,9 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
                 where = f"{file.path}:{each.where}"
                 lines.append(f"{where}: left: {each.what}: {each.reason}")
     for gain in done.gains:
-        where = f"{gain.place.path}:{gain.place.line}:{gain.place.column + 1}"
-        lines.append(f"{where}: replicated: {gain.what}")
+        lines.append(f"{gain.place}: replicated: {gain.what}")
     for stay in done.stays:
-        where = f"{stay.place.path}:{stay.place.line}:{stay.place.column + 1}"
-        lines.append(f"{where}: stays stacked: {stay.what}: {stay.reason}")
+        lines.append(f"{stay.place}: stays stacked: {stay.what}: {stay.reason}")
     lines += _forms(done)
     if done.gains or done.stays:
         stacked = len({stay.place for stay in done.stays})
@@ -279,15 +278,13 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
-    files = "file" + "s" * (done.read != 1)
     lines.append(
-        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {done.read} {files}, "
-        f"{total[True]} left"
+        f"{total[False]} {word} in {len(done.changed) - len(failed)} of "
+        f"{counted(done.read, 'file')}, {total[True]} left"
     )
     if done.renamed:
-        names = "name" + "s" * (done.renamed != 1)
         replaced = "replaced" if is_written else "to replace"
-        lines.append(f"{done.renamed} removed {names} {replaced}")
+        lines.append(f"{counted(done.renamed, 'removed name')} {replaced}")
     if done.changed:
         from pmapx._src.codemod.report import page
 
@@ -301,11 +298,10 @@ def _forms(done: Migration) -> list[str]:
     """Returns a line for each map that is a jitted function, or keeps shard_map."""
     lines = []
     for form in done.forms:
-        where = f"{form.place.path}:{form.place.line}:{form.place.column + 1}"
         if form.reason:
-            lines.append(f"{where}: keeps shard_map: {form.function}: {form.reason}")
+            lines.append(f"{form.place}: keeps shard_map: {form.function}: {form.reason}")
         else:
-            lines.append(f"{where}: jit: {form.function}: {form.detail}")
+            lines.append(f"{form.place}: jit: {form.function}: {form.detail}")
             lines += [f"  {each}" for each in (*form.replaced, *form.notes)]
     if done.forms:
         kept = sum(bool(form.reason) for form in done.forms)

@@ -29,6 +29,10 @@ class Place:
     end_line: int
     end_column: int
 
+    def __str__(self) -> str:
+        """Returns path, line and column from 1, as editors take them."""
+        return f"{self.path}:{self.line}:{self.column + 1}"
+
     def is_inside(self, around: Place) -> bool:
         """Returns whether another place of the same file has it in it."""
         return (

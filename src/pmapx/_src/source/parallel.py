@@ -9,7 +9,7 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -51,28 +51,24 @@ def each(
     """
     processes = min(processes, len(items))
     if processes <= 1:
-        return list(_here(work, items, advance))
+        return _counted(map(work, items), len(items), advance)
     if can_fork():
         return _in_copies(work, items, processes, advance, meanwhile)
     # These cost a command more to import than many a check takes.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    results = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for done, result in enumerate(pool.map(work, items), start=1):
-            results.append(result)
-            advance(done, len(items))
-    return results
+        return _counted(pool.map(work, items), len(items), advance)
 
 
-def _here(work: Callable[[Item], Result], items: Sequence[Item], advance: Progress) -> list[Result]:
-    results = []
-    for done, item in enumerate(items, start=1):
-        results.append(work(item))
-        advance(done, len(items))
-    return results
+def _counted(results: Iterable[Result], total: int, advance: Progress) -> list[Result]:
+    found = []
+    for done, result in enumerate(results, start=1):
+        found.append(result)
+        advance(done, total)
+    return found
 
 
 def _in_copies(

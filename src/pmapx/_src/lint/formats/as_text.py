@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections import Counter
 
@@ -10,6 +11,15 @@ from pmapx._src.lint.finding import Finding
 from pmapx._src.source.location import Confidence
 
 _WIDEST = 160
+
+
+def _styled(code: str, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if text else ""
+
+
+_bold, _dim, _red, _green, _blue = (
+    functools.partial(_styled, code) for code in ("1", "2", "1;31", "32", "36")
+)
 
 
 def render(report: Report) -> str:
@@ -112,27 +122,3 @@ def _summary(report: Report) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def _styled(code: str, text: str) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if text else ""
-
-
-def _bold(text: str) -> str:
-    return _styled("1", text)
-
-
-def _dim(text: str) -> str:
-    return _styled("2", text)
-
-
-def _red(text: str) -> str:
-    return _styled("1;31", text)
-
-
-def _green(text: str) -> str:
-    return _styled("32", text)
-
-
-def _blue(text: str) -> str:
-    return _styled("36", text)

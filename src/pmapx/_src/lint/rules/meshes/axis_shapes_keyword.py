@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix
@@ -45,7 +44,7 @@ class AxisShapesKeyword(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX563"
+    code = "PMX563"
     names = ("jax.make_mesh",)
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -45,7 +44,7 @@ class DefaultAxisTypes(Rule):
     **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves them out.
     """
 
-    code: ClassVar[str] = "PMX564"
+    code = "PMX564"
     names = ("jax.make_mesh",)
 
     def check(self, module: Module) -> Iterator[Finding]:

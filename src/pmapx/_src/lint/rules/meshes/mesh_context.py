@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.interpreter import lookup
@@ -61,7 +60,7 @@ class MeshContext(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX562"
+    code = "PMX562"
     # A mesh may come from anywhere, and is then known by what it is called.
     names = known_names.MESH | {_HELD, "mesh:", "mesh,"}
 

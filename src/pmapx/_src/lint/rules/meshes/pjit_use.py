@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -58,7 +57,7 @@ class PjitUse(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX561"
+    code = "PMX561"
     names = (_PJIT.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.facts import Invocation
@@ -53,7 +52,7 @@ class HandMadeBarrier(Rule):
     **Guide.** "``JaxRuntimeError: INTERNAL: Core halted unexpectedly``".
     """
 
-    code: ClassVar[str] = "PMX532"
+    code = "PMX532"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

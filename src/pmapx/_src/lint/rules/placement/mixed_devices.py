@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.interpreter import mixed_devices
@@ -54,7 +53,7 @@ class MixedDevices(Rule):
     **Guide.** "How can I fix my code for the new ``jax.pmap``?"
     """
 
-    code: ClassVar[str] = "PMX535"
+    code = "PMX535"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -44,7 +43,7 @@ class ReplicateCall(Rule):
     **Guide.** "Option 1: Prevent unintended sharding (recommended)".
     """
 
-    code: ClassVar[str] = "PMX533"
+    code = "PMX533"
     names = known_names.REPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:

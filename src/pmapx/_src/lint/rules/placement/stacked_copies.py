@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -49,7 +48,7 @@ class StackedCopies(Rule):
     **Guide.** "Option 1: Prevent unintended sharding (recommended)".
     """
 
-    code: ClassVar[str] = "PMX534"
+    code = "PMX534"
     names = known_names.DEVICE_COUNTS | known_names.DEVICES
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding, Fix
@@ -44,7 +43,7 @@ class ClipKeywords(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX510"
+    code = "PMX510"
     names = (_CLIP,)
 
     def check(self, module: Module) -> Iterator[Finding]:

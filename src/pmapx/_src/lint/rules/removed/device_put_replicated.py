@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -48,7 +47,7 @@ class DevicePutReplicated(Rule):
     **Guide.** "Drop-in replacements for ``device_put_sharded`` and ``device_put_replicated``".
     """
 
-    code: ClassVar[str] = "PMX511"
+    code = "PMX511"
     names = ("jax.device_put_replicated",)
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.interpreter.lookup import dotted
@@ -48,7 +47,7 @@ class DevicePutSharded(Rule):
     **Guide.** "Drop-in replacements for ``device_put_sharded`` and ``device_put_replicated``".
     """
 
-    code: ClassVar[str] = "PMX512"
+    code = "PMX512"
     names = ("jax.device_put_sharded",)
 
     def check(self, module: Module) -> Iterator[Finding]:

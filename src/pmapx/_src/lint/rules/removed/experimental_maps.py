@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -50,7 +49,7 @@ class ExperimentalMaps(Rule):
     **Guide.** "Migrating to ``jax.shard_map``".
     """
 
-    code: ClassVar[str] = "PMX517"
+    code = "PMX517"
     names = _REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -55,7 +54,7 @@ class ExperimentalShardMap(Rule):
     **Guide.** "Migrating to ``jax.shard_map``".
     """
 
-    code: ClassVar[str] = "PMX516"
+    code = "PMX516"
     names = (_SHARD_MAP.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:

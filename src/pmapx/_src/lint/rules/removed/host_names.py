@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -51,7 +50,7 @@ class HostNames(Rule):
     **Guide.** "Host-local vs. Global Views", which uses the word process.
     """
 
-    code: ClassVar[str] = "PMX518"
+    code = "PMX518"
     names = RENAMED
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -45,7 +44,7 @@ class PmapNoRankReduction(Rule):
     **Guide.** "The pmapped function itself (Rank-preserving vs. Rank-reducing)".
     """
 
-    code: ClassVar[str] = "PMX515"
+    code = "PMX515"
     names = (_FLAG,)
 
     def check(self, module: Module) -> Iterator[Finding]:

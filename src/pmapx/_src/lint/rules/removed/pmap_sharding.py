@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -44,7 +43,7 @@ class PmapSharding(Rule):
     **Guide.** "Shardings".
     """
 
-    code: ClassVar[str] = "PMX513"
+    code = "PMX513"
     names = ("jax.sharding.PmapSharding", "jax.experimental.sharding.PmapSharding")
 
     def check(self, module: Module) -> Iterator[Finding]:

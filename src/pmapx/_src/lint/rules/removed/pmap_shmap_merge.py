@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -44,7 +43,7 @@ class PmapShmapMerge(Rule):
     **Guide.** "Help! Fix me now!", which still advises the flag.
     """
 
-    code: ClassVar[str] = "PMX514"
+    code = "PMX514"
     names = (_FLAG,)
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.facts import Reference
 from pmapx._src.analysis.module import Module
@@ -134,7 +133,7 @@ class RemovedNames(Rule):
     **Guide.** "How can I fix my code for the new ``jax.pmap``?"
     """
 
-    code: ClassVar[str] = "PMX519"
+    code = "PMX519"
     names = REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -46,7 +45,7 @@ class DonatedThenUsed(Rule):
     **Guide.** "Buffer donation with ``donate_argnums``".
     """
 
-    code: ClassVar[str] = "PMX542"
+    code = "PMX542"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

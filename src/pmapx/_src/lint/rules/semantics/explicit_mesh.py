@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -50,7 +49,7 @@ class ExplicitMesh(Rule):
     **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves them out.
     """
 
-    code: ClassVar[str] = "PMX552"
+    code = "PMX552"
     names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:

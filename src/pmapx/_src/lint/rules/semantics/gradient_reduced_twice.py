@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -62,7 +61,7 @@ class GradientReducedTwice(Rule):
     **Guide.** It differs: "Rewriting ``pmap`` to ``jit(shard_map)``" leaves the check on.
     """
 
-    code: ClassVar[str] = "PMX551"
+    code = "PMX551"
     names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:

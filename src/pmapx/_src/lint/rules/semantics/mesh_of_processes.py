@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
@@ -45,7 +44,7 @@ class MeshOfProcesses(Rule):
     **Guide.** The guide does this: "The Migration Pattern: 'Stitching'".
     """
 
-    code: ClassVar[str] = "PMX553"
+    code = "PMX553"
     names = _COUNTS
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -43,7 +43,7 @@ class NegativeAxes(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX541"
+    code = "PMX541"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

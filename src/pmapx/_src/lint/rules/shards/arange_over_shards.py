@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -55,7 +54,7 @@ class ArangeOverShards(Rule):
     indices*.
     """
 
-    code: ClassVar[str] = "PMX531"
+    code = "PMX531"
     names = known_names.DEVICE_COUNTS | known_names.DEVICES | known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -46,7 +45,7 @@ class FirstOfTree(Rule):
     **Guide.** "The ``unreplicate`` Anti-pattern".
     """
 
-    code: ClassVar[str] = "PMX522"
+    code = "PMX522"
     names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:

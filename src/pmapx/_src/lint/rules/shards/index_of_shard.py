@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -51,7 +50,7 @@ class IndexOfShard(Rule):
     **Guide.** "``int`` indexing into sharded arrays" and "Appendix A".
     """
 
-    code: ClassVar[str] = "PMX521"
+    code = "PMX521"
     names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -43,7 +42,7 @@ class UnreplicateCall(Rule):
     **Guide.** "The ``unreplicate`` Anti-pattern".
     """
 
-    code: ClassVar[str] = "PMX523"
+    code = "PMX523"
     names = known_names.UNREPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:

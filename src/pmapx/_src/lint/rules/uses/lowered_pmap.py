@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -48,7 +47,7 @@ class LoweredPmap(Rule):
     **Guide.** "Using ``jax.stages.Lowered`` returned by ``jax.pmap(f).lower(*args)``".
     """
 
-    code: ClassVar[str] = "PMX504"
+    code = "PMX504"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

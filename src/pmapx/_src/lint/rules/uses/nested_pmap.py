@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -57,7 +56,7 @@ class NestedPmap(Rule):
     and "Multiple axes of parallelism".
     """
 
-    code: ClassVar[str] = "PMX502"
+    code = "PMX502"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -46,7 +45,7 @@ class PmapAsValue(Rule):
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """
 
-    code: ClassVar[str] = "PMX505"
+    code = "PMX505"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -45,7 +44,7 @@ class PmapUnderJit(Rule):
     **Guide.** "Transforming ``jax.pmap`` e.g., ``jax.jit``".
     """
 
-    code: ClassVar[str] = "PMX503"
+    code = "PMX503"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

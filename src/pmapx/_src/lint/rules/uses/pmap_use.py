@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
@@ -64,7 +63,7 @@ class PmapUse(Rule):
     **Guide.** "Rewriting ``pmap`` to ``jit(shard_map)``".
     """
 
-    code: ClassVar[str] = "PMX501"
+    code = "PMX501"
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import STATEMENTS, Module
@@ -41,7 +40,7 @@ class UnreadFile(Rule):
     **Guide.** The guide does not mention it.
     """
 
-    code: ClassVar[str] = "PMX500"
+    code = "PMX500"
     names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
