@@ -90,8 +90,8 @@ def main() -> None:
 
     sample = pmapx.pmap(chains_here, axis_name="devices", out_axes=(0, None, None))
     xs, step_size, accepted = sample(keys)
-    told = jax.vmap(diagnose, axis_name="here", out_axes=None)
-    mean, r_hat = pmapx.pmap(told, axis_name="devices", out_axes=None)(xs)
+    diagnose_here = jax.vmap(diagnose, axis_name="here", out_axes=None)
+    mean, r_hat = pmapx.pmap(diagnose_here, axis_name="devices", out_axes=None)(xs)
 
     print(f"{devices * options.chains} chains on {devices} device(s), draws {xs.shape}")
     print(f"step size {float(step_size):.3f}, accepted {float(accepted):.0%}")

@@ -89,7 +89,9 @@ def batches(steps: int, rows: int) -> Iterator[dict[str, np.ndarray]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rows", type=int, default=16, help="rows for a device (%(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=16, help="examples per device (%(default)s)"
+    )
     options = parser.parse_args()
 
     network = Network()
@@ -103,7 +105,9 @@ def main() -> None:
     state = pmapx.replicate(state)
 
     train = pmapx.pmap(train_step, axis_name="batch", donate_argnums=0)
-    for step, batch in enumerate(pmapx.prefetch(batches(options.steps, options.rows)), start=1):
+    for step, batch in enumerate(
+        pmapx.prefetch(batches(options.steps, options.batch_size)), start=1
+    ):
         state, metrics = train(state, batch)
         if step % 20 == 0:
             seen = {name: f"{value:.3f}" for name, value in pmapx.to_host(metrics).items()}

@@ -52,7 +52,7 @@ def init(seed: int) -> dict[str, Any]:
         return (random.normal(size=shape) / np.sqrt(shape[-2])).astype(np.float32)
 
     return {
-        # Cut along "model": the axis that is split comes first.
+        # Sharded along "model": the sharded axis comes first.
         "sharded": [
             {
                 "qkv": normal(HEADS, WIDTH, 3 * WIDTH // HEADS),
@@ -126,7 +126,9 @@ def batch(random: np.random.Generator, rows: int) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=int, default=2, help="devices for one model (%(default)s)")
-    parser.add_argument("--rows", type=int, default=16, help="rows for each model (%(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=16, help="examples per model (%(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args()
     if jax.device_count() % options.model:
@@ -135,7 +137,7 @@ def main() -> None:
 
     random = np.random.default_rng(0)
     batches = [
-        batch(random, data * options.rows).reshape(data, options.rows, LENGTH)
+        batch(random, data * options.batch_size).reshape(data, options.batch_size, LENGTH)
         for _ in range(options.steps)
     ]
     train = mapped_step(options.model)

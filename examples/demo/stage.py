@@ -90,7 +90,7 @@ def say(text: str) -> None:
 
 
 def quote(text: str, keep: int = 12) -> None:
-    """Lines that a command said, indented, cut where they are long or many."""
+    """Prints the output of a command, indented; long lines and long outputs are shortened."""
     lines = [line for line in text.splitlines() if line.strip()]
     for line in lines[:keep]:
         say("    " + (line if len(line) <= WIDTH - 4 else line[: WIDTH - 7] + "..."))

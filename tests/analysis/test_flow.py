@@ -64,7 +64,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_a_row_is_found(tmp_path, case):
+def test_reading_one_shard_is_found(tmp_path, case):
     found, expected = marked(tmp_path, "PMX521", HEAD + ROWS[case], confidence="medium")
     assert found == expected
 
@@ -103,7 +103,7 @@ UNREPLICATES = {
 
 
 @pytest.mark.parametrize("case", UNREPLICATES)
-def test_functions_that_take_a_row_are_found(tmp_path, case):
+def test_functions_that_read_one_shard_are_found(tmp_path, case):
     found, expected = marked(tmp_path, "PMX523", HEAD + UNREPLICATES[case], confidence="high")
     assert found == expected
 
@@ -132,7 +132,7 @@ NO_ROWS = {
 
 
 @pytest.mark.parametrize("case", NO_ROWS)
-def test_what_is_no_row_of_a_pmap_is_left_alone(tmp_path, case):
+def test_an_index_into_anything_but_a_pmap_output_is_not_reported(tmp_path, case):
     found = findings(
         tmp_path, program=HEAD + NO_ROWS[case], select=("PMX521", "PMX522"), confidence="medium"
     )

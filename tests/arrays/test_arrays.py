@@ -85,7 +85,7 @@ def test_no_program_is_run_to_stack_what_is_on_the_host():
 
 @pytest.mark.behaviour("F2")
 @pytest.mark.parametrize("devices", [DEVICES, DEVICES[::-1]])
-def test_shard_i_is_row_i_on_device_i(devices):
+def test_shard_i_is_index_i_of_the_leading_axis_on_device_i(devices):
     shards = [{**tree(), "number": np.float32(i)} for i in range(N)]
 
     stacked = pmapx.device_put_sharded(shards, devices)
@@ -100,7 +100,7 @@ def on_first_device(x):
     return jax.device_put(x, DEVICES[0]) if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-def test_shards_may_be_a_tuple_and_lie_anywhere():
+def test_shards_may_be_a_tuple_and_on_any_device():
     shards = tuple(jax.device_put(jnp.full(2, i), DEVICES[-1 - i]) for i in range(N))
 
     stacked = pmapx.device_put_sharded(shards, DEVICES)
@@ -122,7 +122,7 @@ def test_results_are_arrays_for_pmap_jit_and_shard_map_alike():
     assert_same(summed, 2.0 * N * np.arange(3, dtype=np.float32)[None])
 
 
-def test_replicated_rows_can_be_donated_and_the_numpy_array_stays():
+def test_donating_replicated_shards_leaves_the_numpy_array_unchanged():
     buffer = np.zeros(4096 + 16, np.float32)
     start = (-buffer.ctypes.data % 64) // 4  # Where a CPU device may share it.
     host = buffer[start : start + 4096]

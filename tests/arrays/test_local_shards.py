@@ -44,7 +44,7 @@ LAYOUTS = {
 @pytest.mark.behaviour("F6")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("i", [0, N // 2, -1])
-def test_a_row_is_read_from_any_layout(layout, i):
+def test_one_shard_is_read_from_any_sharding(layout, i):
     x = LAYOUTS[layout]()
 
     assert_same(np.asarray(pmapx.local_slice(x, i)), np.asarray(x)[i])
@@ -62,7 +62,7 @@ def test_unreplicate_and_to_host_read_the_first_row(layout):
 
 
 @pytest.mark.behaviour("F3")
-def test_a_row_stays_on_its_device_and_meets_rows_of_others():
+def test_a_shard_stays_on_its_device_and_combines_with_shards_of_other_devices():
     x = pmapx.pmap(lambda x: 2 * x)(ROWS)
 
     rows = [pmapx.local_slice(x, i) for i in range(N)]
@@ -117,7 +117,7 @@ def test_replicate_then_unreplicate_gives_the_tree_back():
 
 
 @pytest.mark.needs_devices(4)
-def test_a_row_of_a_nested_map_stays_on_the_devices_that_hold_it():
+def test_a_slice_of_a_nested_pmap_output_stays_sharded_over_its_devices():
     nested = pmapx.pmap(pmapx.pmap(lambda x: x + 1, "b"), "a")(np.zeros((N // 2, 2, 3)))
 
     row = pmapx.local_slice(nested, 1)
@@ -138,7 +138,7 @@ def test_the_source_may_be_donated_after():
 
 
 @pytest.mark.behaviour("F6")
-def test_many_threads_read_rows_at_once():
+def test_many_threads_read_shards_at_once():
     x = pmapx.pmap(lambda x: x + 1)(ROWS)
 
     def read(k):

@@ -27,7 +27,7 @@ def test_all_items_come_in_order_on_their_devices():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_it_reads_as_far_ahead_as_asked_and_no_further(size):
+def test_prefetch_reads_exactly_size_items_ahead(size):
     asked = []
     ahead = pmapx.prefetch(batches(10, asked), size)
 

@@ -149,7 +149,7 @@ def test_memory_and_reuse_are_those_of_the_compiler():
         (lambda x: x.astype(jnp.bfloat16), "the output of its shape, out, is bfloat16"),
     ],
 )
-def test_a_donation_that_cannot_be_used_says_why(fun, reason):
+def test_an_unused_donation_is_reported_with_its_reason(fun, reason):
     report = pmapx.audit(pmapx.pmap(fun, donate_argnums=0), np.ones((N, 4), np.float32))
 
     (donation,) = report.functions[0].donations
@@ -171,7 +171,7 @@ def test_the_history_is_what_was_called_and_the_audit_adds_nothing_to_it():
     assert history.reasons[1:] == ("argument 0 'x' was float32[8,2], is float32[8,3]",)
 
 
-def test_an_input_that_has_to_be_moved_says_why():
+def test_a_transferred_input_is_reported_with_its_reason():
     f = pmapx.pmap(lambda x: x + 1)
     x = jax.device_put(np.ones((N, 2), np.float32), jax.devices()[1])
 
@@ -274,7 +274,7 @@ def test_what_is_printed_has_every_part():
         assert part in text
 
 
-def test_a_large_tree_is_summed_up_in_text_and_whole_as_data():
+def test_a_large_tree_is_summarized_as_text_and_complete_as_data():
     tree = {f"w{k}": np.ones((N, k + 1), np.float32) for k in range(40)}
 
     report = pmapx.audit(pmapx.pmap(lambda tree: jax.tree.map(jnp.sin, tree)), tree)
@@ -411,7 +411,7 @@ def test_assumptions_name_the_figure_and_where_it_is_published():
     assert "16 x 16" in text
 
 
-def test_a_program_that_asks_for_no_audit_imports_none_of_it(run_python):
+def test_a_pmapped_call_does_not_import_the_audit(run_python):
     printed = run_python(
         "import sys, numpy as np, jax, pmapx\n"
         "n = jax.device_count()\n"

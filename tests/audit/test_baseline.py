@@ -171,7 +171,7 @@ def test_the_command_ends_with_1_and_a_table_when_a_step_regresses(run, tmp_path
     assert '"compared"' in (tmp_path / "audit.html").read_text()
 
 
-def test_a_baseline_that_is_not_there_is_told_before_the_program_runs(run):
+def test_a_missing_baseline_is_an_error_before_the_program_runs(run):
     pytest.importorskip("click", reason="needs pmapx[tools]")
     done = run("print('ran')", "--compare", "nowhere.json")
 

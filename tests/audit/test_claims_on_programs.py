@@ -155,7 +155,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("what", NESTED)
-def test_of_nested_maps_each_axis_is_told(what):
+def test_each_axis_of_nested_pmaps_is_reported(what):
     body, expected = NESTED[what]
     inner = pmapx.pmap(body, axis_name="j")
     outer = pmapx.pmap(lambda rows: inner(rows), axis_name="i")

@@ -77,7 +77,7 @@ def test_collectives_are_traced_to_a_line_of_the_users_code(name):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_texts_that_are_cut_or_garbled_do_no_harm(name):
+def test_truncated_or_garbled_hlo_does_not_raise(name):
     text = text_of(name)
     lines = text.splitlines()
     draw = random.Random(0)
@@ -104,7 +104,7 @@ ENTRY %main (x: f32[4]) -> f32[4] {
     assert (found.kind, found.axes, found.payload) == ("all-reduce", ("i",), 16)
 
 
-def test_a_loop_of_unknown_length_is_said_to_be_one():
+def test_a_loop_of_unknown_length_is_reported_as_such():
     text = """
 %body (p: (s32[], f32[4])) -> (s32[], f32[4]) {
   %p = (s32[], f32[4]{0}) parameter(0)
@@ -197,7 +197,7 @@ def test_sizes_of_arrays(dtype, shape, size):
     assert parser.Array(dtype, shape).size_in_bytes == size
 
 
-def test_what_leaves_a_slice_of_tpus_is_told_from_what_stays():
+def test_bytes_that_leave_a_tpu_slice_are_counted_separately():
     """A psum of 512 x 512 gradients over two slices of 16 chips, as libtpu takes it apart."""
     text = (PROGRAMS / "tpu-slices-0.10.2.txt").read_text()
     found = collectives(text, {"i": 32}, slice_of=[0] * 16 + [1] * 16)
@@ -246,7 +246,7 @@ def test_a_send_that_is_no_transfer_between_slices_is_none():
     assert collectives(TRANSFER.format(said='_xla_host_transfer_handler_name="x"'), {"i": 4}) == []
 
 
-def test_of_a_collective_that_is_whole_the_share_that_leaves_a_slice_is_told():
+def test_the_share_of_an_unsplit_collective_that_leaves_a_slice_is_counted():
     text = textwrap.dedent("""
         ENTRY %main (x: f32[100]) -> f32[100] {
           %x = f32[100]{0} parameter(0)

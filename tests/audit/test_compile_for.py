@@ -104,7 +104,7 @@ def test_of_nested_pmaps_the_outermost_grows(there, is_called_inside):
     assert compiled.axis_sizes == {"i": THERE // 2, "j": 2}
 
 
-def test_oversubscription_keeps_the_rows_of_a_device(there):
+def test_oversubscription_keeps_the_number_of_mapped_elements_per_device(there):
     total = pmapx.pmap(lambda x: lax.psum(x, "i"), "i", oversubscribe=True)
     assert compile_for(total, [np.ones((3 * N, 2))], there).args[0].shape == (3 * THERE, 2)
 
@@ -218,7 +218,7 @@ def test_a_mesh_of_the_context_is_replaced(there):
     assert found(compiled) == ONE_ALL_REDUCE
 
 
-def test_a_mesh_that_is_not_found_is_told():
+def test_a_mesh_that_cannot_be_replaced_is_an_error():
     with pytest.raises(errors.CannotRebuild, match="still over the mesh"):
         compile_for(jax.jit(Trainer().step_deep), [WEIGHTS, ROWS_OF_ALL], "cpu:16")
 
@@ -236,7 +236,7 @@ def test_a_jit_without_a_mesh_is_refused(there):
         compile_for(jax.jit(jnp.sin), [np.ones(3)], there)
 
 
-def test_a_function_that_knows_itself_is_copied():
+def test_a_recursive_function_is_copied():
     def even(n):
         return MESH if n == 0 else odd(n - 1)
 
@@ -370,7 +370,7 @@ def test_in_a_pmap_they_grow_too(there):
     assert compile_for(f, [np.ones((N, N))], there).args[0].shape == (THERE, THERE)
 
 
-def test_the_user_says_what_grows_and_what_does_not():
+def test_scale_overrides_which_arguments_grow():
     f = jax.jit(fsdp(Mesh(np.array(jax.devices()), ("i",))))
 
     def shapes(**scale):

@@ -109,7 +109,7 @@ def test_a_gather_that_grows_is_named():
     assert largest >= 64 * 1024 * 128 * 4
 
 
-def test_outputs_proven_equal_come_whole_on_a_pod():
+def test_outputs_proven_equal_are_replicated_on_a_pod():
     step = pmapx.pmap(
         lambda w, x: (w - lax.pmean(x, "i"), jnp.sum(x)),
         "i",

@@ -181,7 +181,7 @@ def test_the_program_runs_here_and_is_compiled_for_a_topology(tmp_path):
     assert function.history.calls == 5
 
 
-def test_a_topology_that_is_none_is_told_in_one_line(tmp_path):
+def test_an_unknown_topology_is_an_error_in_one_line(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "v5e:3")
 
     assert (done.returncode, done.stdout, report) == (2, "", None)
@@ -252,7 +252,7 @@ total(np.ones((4, 4)))
     assert [each.kind for each in found.exchanges] == ["all-reduce"]
 
 
-def test_a_function_that_is_mapped_anew_in_a_loop_is_told(tmp_path):
+def test_a_function_pmapped_again_in_each_iteration_is_reported(tmp_path):
     code = """
 import functools, jax, numpy as np
 def times(k, x):
@@ -284,7 +284,7 @@ def test_a_command_that_is_not_there_is_one_line(tmp_path):
     assert done.stderr == "pmapx: no such command: no-such-program\n"
 
 
-def test_a_folder_that_is_not_there_is_told_before_the_program_runs(tmp_path):
+def test_a_missing_output_folder_is_an_error_before_the_program_runs(tmp_path):
     done, _ = audit(tmp_path, "print('ran')", "--html", str(tmp_path / "missing" / "x.html"))
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -380,7 +380,7 @@ def test_a_function_is_built_for_the_topology_without_a_program(tmp_path):
     assert "step (train.py:5): jit of shard_map on i=4 (cpu)" in done.stderr
 
 
-def test_a_build_function_that_is_not_there_is_told(tmp_path):
+def test_a_missing_build_function_is_an_error_that_names_it(tmp_path):
     done = run_audit(tmp_path, "--build", "nowhere:build")
 
     assert done.returncode == 1

@@ -59,7 +59,7 @@ def point(devices, **changed):
     return Point(topology=f"cpu:{devices}", devices=devices, **cost)
 
 
-def test_what_grows_is_told_by_the_ends():
+def test_growth_is_measured_from_the_fewest_to_the_most_devices():
     points = [point(8), point(64, temporaries=9), point(512, collectives=3, temporaries=1100)]
     assert growth_of(points) == [Growth("number of collectives", 1, 3, unit="")]
     assert growth_of([point(8), point(512, payloads={"all-reduce": 8, "all-gather": 2**20})]) == [
@@ -83,7 +83,7 @@ def test_one_device_is_not_compared_with_many():
     assert growth_of([point(1, collectives=0, payloads={}), point(8)]) == []
 
 
-def test_the_table_has_a_row_for_each_number_of_devices():
+def test_the_table_has_one_line_per_number_of_devices():
     table = str(Scaling("step", (point(8), point(4096)), (Growth("outputs", 4, 2048),)))
     assert [line.split()[0] for line in table.splitlines()[2:4]] == ["8", "4,096"]
     assert "outputs: 4 B -> 2.00 KiB per device" in table
@@ -122,7 +122,7 @@ def test_topologies_are_named_by_shape_or_number(asked, names):
 
 
 @pytest.mark.parametrize("asked", ["8,64", "v5e:9", "v9:8", "v5e"])
-def test_a_topology_that_is_none_is_told_with_those_that_are(asked):
+def test_an_unknown_topology_is_an_error_that_lists_the_known_ones(asked):
     with pytest.raises(ValueError, match="v5e:") as told:
         several(asked)
     assert "PMX" in str(told.value)

@@ -130,7 +130,7 @@ def test_libtpu_knows_every_valid_shape(family):
 
 
 @needs_libtpu
-def test_several_slices_are_told_apart():
+def test_devices_of_several_slices_have_different_slice_indices():
     devices = topology.devices_of("2x v5e:4x4")
     assert [device.slice_index for device in devices] == [0] * 16 + [1] * 16
 

@@ -193,7 +193,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_where_it_cannot_be_computed_the_report_says_why(reason):
+def test_a_step_that_cannot_be_sharded_is_reported_with_the_reason(reason):
     f, args = REASONS[reason]()
     (function,) = pmapx.audit(f, *args, what_if="fsdp").functions
 

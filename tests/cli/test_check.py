@@ -78,14 +78,14 @@ def test_settings_of_the_project_count(program):
     assert run(program).exit_code == 0
 
 
-def test_colour_is_there_when_asked_and_not_when_piped(program):
+def test_output_has_color_on_request_and_none_when_piped(program):
     assert "\x1b[" not in run(program).stdout
     assert "\x1b[1;31m" in run(program, "--color").stdout
     assert "\x1b[" in run(program, env={"FORCE_COLOR": "1"}).stdout
     assert "\x1b[" not in run(program, env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
 
 
-def test_what_a_file_holds_cannot_drive_the_terminal(tmp_path):
+def test_control_characters_in_a_file_are_not_printed(tmp_path):
     path = tmp_path / "a.py"
     path.write_text("import jax\nf = jax.pmap(g, '\x1b]0;owned\x07\u202e')\n")
     shown = run(path, "--color").stdout

@@ -57,7 +57,7 @@ def test_without_arguments_the_help_is_shown():
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_fault_is_one_line_that_says_how_to_see_more():
+def test_an_internal_error_is_one_line_with_the_way_to_a_traceback():
     result = run("explain")
     assert result.exit_code == 1
     assert (
@@ -90,7 +90,7 @@ def test_commands_are_listed_as_a_newcomer_meets_them():
     assert COMMANDS[:6] == ["run", "check", "migrate", "verify", "checkpoint", "audit"]
 
 
-def test_nobody_reading_on_is_no_error(tmp_path):
+def test_a_closed_pipe_is_not_an_error(tmp_path):
     done = subprocess.run(
         f"{sys.executable} -m pmapx explain | head -1; exit ${{PIPESTATUS[0]}}",
         shell=True,
@@ -150,7 +150,7 @@ def test_info_names_the_cluster_that_the_environment_tells_of():
     assert "Open MPI (detected by OMPI_COMM_WORLD_SIZE): process 1 of 4" in found
 
 
-def test_info_says_so_when_the_platform_is_not_there():
+def test_info_reports_a_missing_platform():
     result = run("info", JAX_PLATFORMS="rocm")
     assert result.exit_code == 0
     assert "none: " in result.stdout

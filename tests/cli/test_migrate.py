@@ -173,7 +173,7 @@ def test_nothing_is_warned_about_what_git_has(program, monkeypatch):
     assert migrate("train.py", "--write").stderr == ""
 
 
-def test_outside_of_git_the_change_is_said_to_be_final_before_it_is_written(program, monkeypatch):
+def test_outside_git_a_warning_is_printed_before_files_are_written(program, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(program.parent.parent))
     assert migrate(program).stderr == ""
     said = migrate(program, "--write").stderr

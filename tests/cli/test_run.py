@@ -69,7 +69,7 @@ def test_a_module_is_run_as_python_does(pmapx_run, tmp_path):
     assert out == "2 1.0 1 __main__ ['a']\n"
 
 
-def test_more_elements_than_devices_when_asked(pmapx_run):
+def test_oversubscribe_maps_more_elements_than_devices(pmapx_run):
     program = "import jax, numpy as np; print(jax.pmap(lambda x: x + 1)(np.arange(6)).sum())"
 
     refused = finished(pmapx_run("--devices", "2", "train.py", program=program))
@@ -80,7 +80,7 @@ def test_more_elements_than_devices_when_asked(pmapx_run):
     assert allowed[:2] == (0, "21\n")
 
 
-def test_what_was_replaced_is_listed_when_asked(pmapx_run):
+def test_verbose_lists_the_replaced_names(pmapx_run):
     code, _, err = finished(pmapx_run("-v", "train.py", program=""))
 
     assert code == 0

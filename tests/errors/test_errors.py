@@ -411,7 +411,7 @@ def test_the_text_has_the_argument_the_shape_the_axis_the_fix_and_the_code(code)
 
 
 @pytest.mark.parametrize("code", MISTAKES)
-def test_the_text_speaks_the_users_language(code):
+def test_messages_have_no_names_of_jax_internals(code):
     text = str(caught(code))
 
     for word in ["flat_args", "pjit", "squeeze", "<locals>", " at 0x"]:
@@ -464,7 +464,7 @@ def test_a_rank_too_low_tells_rank_shape_and_axis(in_axis):
 
 
 @pytest.mark.behaviour("C3")
-def test_too_many_rows_tell_how_many_devices_they_need():
+def test_an_axis_larger_than_the_device_count_reports_both_numbers():
     with pytest.raises(ValueError, match=f"requires {2 * N} logical devices") as raised:
         pmapx.pmap(lambda x: x)(np.zeros(2 * N))
 
@@ -472,7 +472,7 @@ def test_too_many_rows_tell_how_many_devices_they_need():
 
 
 @pytest.mark.behaviour("C3")
-def test_too_many_rows_for_the_given_devices():
+def test_an_axis_larger_than_the_given_devices_is_an_error():
     with pytest.raises(ValueError, match="requires 3 logical devices"):
         pmapx.pmap(lambda x: x, devices=jax.devices()[:1])(np.zeros(3))
 
@@ -609,13 +609,13 @@ def test_the_fields_of_a_registered_class_are_named():
 
 
 @pytest.mark.behaviour("C4")
-def test_a_function_without_parameter_names_is_told_the_position():
+def test_an_argument_without_a_name_is_reported_by_position():
     with pytest.raises(ValueError, match="argument 1"):
         pmapx.pmap(lambda *xs: xs)(ROWS, 1.0)
 
 
 @pytest.mark.behaviour("C4")
-def test_the_name_of_the_pmapped_function_is_told():
+def test_the_message_names_the_pmapped_function():
     with pytest.raises(ValueError, match="step"):
         pmapx.pmap(step)(ROWS, 1.0)
 

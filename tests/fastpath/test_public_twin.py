@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parents[1]
 
 KEY_TESTS = [
-    "map/test_map.py::test_the_function_sees_one_row_without_the_mapped_axis",
+    "map/test_map.py::test_the_function_sees_one_shard_without_the_mapped_axis",
     "map/test_map.py::test_a_negative_out_axis_counts_from_the_end",
     "map/test_map.py::test_typed_keys_go_in_and_come_out",
     "map/test_map.py::test_static_arguments_that_are_equal_share_a_program",

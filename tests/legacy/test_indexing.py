@@ -32,7 +32,7 @@ INTEGERS = [0, N - 1, -1, -N, np.int32(0), np.int64(N - 1), np.uint8(0)]
 @pytest.mark.behaviour("F3")
 @pytest.mark.needs_devices(2)
 @pytest.mark.parametrize("i", INTEGERS, ids=lambda i: f"{type(i).__name__} {i}")
-def test_a_static_integer_gives_that_row_on_its_device(x, i):
+def test_a_static_integer_index_returns_that_shard_on_its_device(x, i):
     row = x[i]
 
     assert row.devices() == {DEVICES[i]}
@@ -42,7 +42,7 @@ def test_a_static_integer_gives_that_row_on_its_device(x, i):
 
 @pytest.mark.behaviour("F3")
 @pytest.mark.needs_devices(2)
-def test_a_slice_of_one_row_gives_it_on_its_device(x):
+def test_a_slice_of_length_one_stays_on_its_device(x):
     piece = x[1:2]
 
     assert piece.devices() == {DEVICES[1]}
@@ -51,7 +51,7 @@ def test_a_slice_of_one_row_gives_it_on_its_device(x):
 
 
 @pytest.mark.needs_devices(2)
-def test_iteration_gives_the_rows_on_their_devices(x):
+def test_iteration_yields_shards_on_their_devices(x):
     rows = list(x)
 
     assert [row.devices() for row in rows] == [{device} for device in DEVICES]
@@ -138,7 +138,7 @@ def test_inside_a_trace_it_is_recorded_as_before(x):
     assert_same(jax.jit(lambda x: x[0])(x), ROWS[0])
 
 
-def test_a_deleted_array_says_so(x):
+def test_indexing_a_deleted_array_raises_jaxs_error(x):
     x.delete()
 
     with pytest.raises(RuntimeError, match="deleted"):
@@ -154,7 +154,7 @@ def test_rows_of_different_devices_can_be_used_together(x):
 
 
 @pytest.mark.needs_devices(2)
-def test_a_row_survives_the_donation_of_its_array(x):
+def test_a_shard_that_was_read_survives_the_donation_of_its_array(x):
     row, piece = x[0], x[0:1]
 
     pmapx.pmap(lambda x: 2 * x, donate_argnums=0)(x)

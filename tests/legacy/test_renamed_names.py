@@ -133,7 +133,7 @@ def test_the_size_of_a_named_axis():
 
 
 @pytest.mark.needs_devices(2)
-def test_arrays_of_pmap_are_told_from_others():
+def test_isinstance_of_sharded_device_array_is_true_only_for_pmap_outputs():
     n = jax.device_count()
     x = jax.pmap(lambda a: a)(np.arange(n))
 

@@ -20,7 +20,7 @@ def test_a_page_has_every_section_in_order(code):
 
 
 @pytest.mark.parametrize("code", RULES)
-def test_a_rule_lies_in_the_file_of_its_name(code):
+def test_a_rule_is_in_the_file_of_its_name(code):
     rule = RULES[code]
     assert rule.__module__.rpartition(".")[2].replace("_", "-") == rule.slug()
 

@@ -17,7 +17,7 @@ def rows(*shape, dtype=jnp.float32):
 
 
 @pytest.mark.behaviour("A1")
-def test_the_function_sees_one_row_without_the_mapped_axis():
+def test_the_function_sees_one_shard_without_the_mapped_axis():
     seen = []
 
     def double(x):
@@ -31,7 +31,7 @@ def test_the_function_sees_one_row_without_the_mapped_axis():
 
 
 @pytest.mark.behaviour("A1")
-def test_a_scalar_row_has_rank_zero():
+def test_an_element_of_a_vector_has_rank_zero():
     assert_same(pmapx.pmap(lambda x: x[None] + x)(rows(N)), 2 * rows(N)[:, None])
 
 
@@ -303,7 +303,7 @@ def test_static_arguments_that_are_equal_share_a_program():
 
 
 @pytest.mark.behaviour("A12")
-def test_equal_static_arguments_of_different_type_are_told_apart():
+def test_equal_static_arguments_of_different_type_compile_separately():
     mapped = pmapx.pmap(lambda x, scale: x * scale, static_broadcasted_argnums=1)
     x = rows(N, dtype=jnp.int32)
 
@@ -380,7 +380,7 @@ def test_a_gradient_with_respect_to_integers_is_float0_inside_and_outside():
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint32", "int4", "bfloat16", "float8_e4m3fn", "complex64", "float16"]
 )
-def test_every_dtype_goes_through_unchanged(dtype):
+def test_every_dtype_is_preserved(dtype):
     x = jnp.asarray(np.arange(2 * N).reshape(N, 2) % 2, dtype=dtype)
 
     mapped = pmapx.pmap(lambda x: x)

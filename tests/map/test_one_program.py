@@ -318,7 +318,7 @@ def test_64_bit_numpy_shares_the_program_of_what_it_becomes():
 
 
 @pytest.mark.behaviour("B6")
-def test_weak_and_strong_types_are_told_apart():
+def test_weak_and_strong_types_compile_separately():
     mapped = pmapx.pmap(lambda x: x * 2)
     weak, strong = jnp.broadcast_to(1.0, N), jnp.ones(N)
 

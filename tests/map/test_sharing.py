@@ -143,7 +143,7 @@ def test_options_without_a_hash_are_compared_too(in_axes):
     assert len(traces) == 1
 
 
-def test_names_that_are_equal_but_not_alike_are_told_apart():
+def test_equal_axis_names_of_different_type_do_not_share_a_program():
     body, _ = make_body()
 
     caches = [pmapx.pmap(body, axis_name=name)._pmapx.cache for name in (1, 1.0, True, 1)]

@@ -183,7 +183,7 @@ PLACES = {
 @pytest.mark.behaviour("B3")
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 @pytest.mark.parametrize("transform", ["grad", "jvp", "linearize"])
-def test_derivatives_are_taken_wherever_the_input_lies(place, transform, devices):
+def test_derivatives_work_for_inputs_committed_to_any_device(place, transform, devices):
     x = place(devices)
     mapped = pmapx.pmap(lambda x, y: x * y + lax.psum(x, "i"), "i")
 
@@ -202,7 +202,7 @@ def test_derivatives_are_taken_wherever_the_input_lies(place, transform, devices
 
 @pytest.mark.behaviour("B3")
 @pytest.mark.parametrize("where", [name for name in PLACES if "explicitly" not in name])
-def test_a_closed_over_array_may_lie_anywhere(where, devices):
+def test_a_closed_over_array_may_be_committed_to_any_device(where, devices):
     table = PLACES[where](devices)
 
     result = pmapx.pmap(lambda x: x + table.sum())(ROWS)
@@ -510,7 +510,7 @@ def test_an_equivalent_sharding_spelled_otherwise_is_not_moved(devices):
 
 
 @pytest.mark.behaviour("B8")
-def test_an_explicitly_typed_sharding_that_lies_right_is_not_moved(devices):
+def test_a_correctly_placed_explicit_sharding_is_not_transferred(devices):
     mesh = Mesh(np.array(devices), ("a",), axis_types=(AxisType.Explicit,))
     x = jax.device_put(ROWS, NamedSharding(mesh, P("a")))
     mapped = pmapx.pmap(body, "i", reshard="error")
@@ -520,7 +520,7 @@ def test_an_explicitly_typed_sharding_that_lies_right_is_not_moved(devices):
 
 
 @pytest.mark.behaviour("B8")
-def test_on_one_device_an_array_committed_to_it_lies_right(devices):
+def test_an_array_committed_to_the_only_device_is_not_transferred(devices):
     x = jax.device_put(ROWS[:1], SingleDeviceSharding(devices[0]))
 
     result = pmapx.pmap(lambda x: x + 1, reshard="error", devices=devices[:1])(x)

@@ -47,7 +47,7 @@ def assert_equal(before, after):
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_each_process_has_its_own_rows_to_the_bit(runs, process):
+def test_each_process_has_its_own_shards_to_the_bit(runs, process):
     assert_equal(runs["before"][process], runs["after"][process])
 
 
@@ -60,7 +60,7 @@ def test_one_pmap_for_all_maps_of_a_project_is_a_short_function(tmp_path):
     assert text.count("\n") < (HERE / "kept_pmap_program.py").read_text().count("\n") + 55
 
 
-def test_the_processes_differ_where_their_rows_do(runs):
+def test_processes_differ_where_their_shards_do(runs):
     first, second = runs["after"]
     assert first["['own']"].tobytes() != second["['own']"].tobytes()
     assert first["['total']"] == second["['total']"]

@@ -77,7 +77,7 @@ def test_the_page_runs_without_complaint_and_loads_nothing(opened):
     assert "python train.py ended with 1" in texts(page, "#bar p")[0]
 
 
-def test_equal_rows_have_one_colour_and_others_one_each(opened):
+def test_equal_shards_share_a_color_and_others_have_their_own(opened):
     page = opened()
     colours = (
         "(n => new Set([...document.querySelectorAll('.holdings')[n].querySelectorAll('rect')]"
@@ -91,7 +91,7 @@ def test_equal_rows_have_one_colour_and_others_one_each(opened):
     assert texts(page, "#function-0 .badge.replicated") == ["replicated"]
 
 
-def test_collectives_lie_on_a_time_line_one_behind_the_other(opened):
+def test_collectives_are_drawn_in_sequence_on_a_time_line(opened):
     page = opened()
 
     boxes = page.value(
@@ -150,7 +150,7 @@ def test_keys_go_from_function_to_function(opened):
     page.wait_for("document.activeElement.id === 'function-0'")
 
 
-def test_memory_history_donations_and_rows_are_told(opened):
+def test_the_page_shows_memory_history_donations_and_shard_reads(opened):
     words = opened().value("document.body.innerText")
 
     for part in ("Memory per device: 144 B", "7 calls, 2 traces, 2 compiles", "batch was larger"):

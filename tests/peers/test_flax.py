@@ -174,7 +174,7 @@ def test_training_continues_from_an_orbax_checkpoint(installed, tmp_path):
     assert_same_bits(*(as_numpy(jax.tree.leaves(x.opt_state)) for x in (first, other)))
 
 
-def test_replicated_state_is_saved_and_restored_as_it_lies(installed, tmp_path):
+def test_replicated_state_is_restored_with_its_sharding(installed, tmp_path):
     state, _ = run_steps(jax_utils.replicate(create_state()), map(shard, batches()), 1)
     arrays = {"params": state.params, "step": state.step}
     with ocp.StandardCheckpointer() as checkpointer:
@@ -209,7 +209,7 @@ def evaluate(count):
 
 
 @pytest.mark.parametrize("count", [1, 13])
-def test_pad_shard_unpad_gives_a_row_an_example(installed, with_jax_pmap, count):
+def test_pad_shard_unpad_returns_one_result_per_example(installed, with_jax_pmap, count):
     logits, sums = evaluate(count)
     state = create_state()
     variables = {"params": state.params, "batch_stats": state.batch_stats}
@@ -219,7 +219,7 @@ def test_pad_shard_unpad_gives_a_row_an_example(installed, with_jax_pmap, count)
     assert_same_bits([logits, sums], with_jax_pmap(evaluate, count))
 
 
-def test_leaves_that_have_no_row_a_device_are_still_taken(installed):
+def test_unreplicate_accepts_leaves_without_a_device_axis(installed):
     names = np.array(["a", "b"] * jax.device_count())
     rows = jax.pmap(jnp.negative)(np.arange(jax.device_count()))
     assert shard({"name": names})["name"].shape == (jax.device_count(), 2)

@@ -44,7 +44,7 @@ def traced_by_pmap(**options):
     return pmapx.pmap(train, "i", **options).trace(stacked(STATE), stacked(BATCH))
 
 
-def test_state_that_comes_in_equal_is_told_from_what_varies():
+def test_state_that_starts_equal_is_distinguished_from_what_varies():
     found = outputs_of(traced_by_pmap(), equal=[0], parameters=("state", "batch"))
     assert [(output.path, output.variation.is_replicated) for output in found] == [
         ("[0]['stats']", False),

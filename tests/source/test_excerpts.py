@@ -109,7 +109,7 @@ def test_another_file_gets_what_was_left_out(tmp_path):
     assert [(f.place.path.endswith("rows.py"), f.place.line) for f in found] == [(True, 5)]
 
 
-def test_an_error_in_what_would_be_left_out_is_told(tmp_path):
+def test_a_syntax_error_in_a_skipped_part_is_reported(tmp_path):
     text = "import jax\nf = jax.pmap(abs)\ndef g(x:\n    return x\n"
     assert [f.code for f in findings(tmp_path, text)] == ["PMX500"]
 

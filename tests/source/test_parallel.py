@@ -72,7 +72,7 @@ def test_files_that_import_one_another_are_read_together():
     assert batches.shares({}) == []
 
 
-def test_many_files_that_import_one_another_are_cut_all_the_same():
+def test_many_files_that_import_each_other_are_still_divided_into_batches():
     size = batches.MOST_CONNECTED // 10
     files = {f"m{n:02}.py": Load(size, frozenset({b"m00"})) for n in range(40)}
     shares = batches.shares(files)

@@ -78,7 +78,7 @@ def test_a_value_that_none_loses_still_warns_beside_it():
         assert jax.tree.map(jnp.shape, f(ROWS)) == ((3,), (3,))
 
 
-def test_state_that_all_devices_see_whole_stays_so():
+def test_replicated_state_stays_replicated():
     def step(state, x):
         gradient = lax.pmean(jax.grad(lambda w: (w * x).sum())(state["w"]), "i")
         return {"w": state["w"] - gradient, "count": state["count"] + 1}, (state["w"] * x).sum()
@@ -128,7 +128,7 @@ def test_it_works_inside_of_transformations(run):
     check_mixed(result)
 
 
-def test_shapes_are_told_before_a_call():
+def test_eval_shape_reports_the_shapes_of_auto_outputs():
     shapes = auto().eval_shape(ROWS)
     assert {name: leaf.shape for name, leaf in shapes.items()} == {
         "row": (N, 3), "total": (3,), "constant": (), "index": (N,),
@@ -223,12 +223,12 @@ def test_the_lines_of_the_function_are_still_known():
     assert "test_auto_axes.py" in text
 
 
-def test_an_output_that_is_no_array_is_told():
+def test_an_output_that_is_not_an_array_is_an_error():
     with pytest.raises(errors.OutputNotAnArray):
         auto(lambda x: {"a": "text"})(ROWS)
 
 
-def test_a_prefix_that_does_not_fit_is_told():
+def test_a_mismatched_out_axes_prefix_is_an_error():
     with pytest.raises(errors.OutAxesNotPrefix):
         pmapx.pmap(lambda x: x, out_axes=(pmapx.AUTO, 0))(ROWS)
 

@@ -86,7 +86,7 @@ def test_a_refused_collective_gives_every_element_its_rows(case):
 
 
 @pytest.mark.parametrize("case", DIFFERENTIABLE_CASES, ids=str)
-def test_its_gradient_taken_outside_is_that_of_the_whole_map(case):
+def test_the_gradient_outside_a_batched_collective_is_that_of_the_mapped_function(case):
     assert_close(*compared(case)["cotangent"])
 
 
@@ -147,7 +147,7 @@ def test_a_group_may_be_one_element_or_all(groups):
 @pytest.mark.parametrize(
     "pairs", [[], [(2, 2)], [(0, 3), (3, 0)], [(1, 0), (2, 1), (3, 2)]], ids=str
 )
-def test_who_is_sent_nothing_holds_zeros(pairs):
+def test_a_device_that_receives_nothing_has_zeros(pairs):
     x = jnp.asarray([[1.0, jnp.nan], [2.0, jnp.inf], [3.0, 0.0], [4.0, -1.0]])
 
     assert_same(batched(lambda x: lax.ppermute(x, "i", pairs), 4)(x), sent(pairs)(x))
@@ -165,7 +165,7 @@ def test_an_operand_that_is_the_same_for_all_may_be_reduced():
     assert_same(moved, jnp.asarray([0.0, 3.0, 0.0, 0.0]))
 
 
-def test_pbroadcast_copies_the_row_of_its_source():
+def test_pbroadcast_copies_the_shard_of_its_source():
     x = jnp.arange(8.0).reshape(4, 2)
 
     assert_same(batched(lambda x: lax.pbroadcast(x, "i", 2), 4)(x), jnp.stack([x[2]] * 4))

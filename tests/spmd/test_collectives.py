@@ -54,7 +54,7 @@ def test_the_gradient_taken_inside_is_that_of_the_sum_of_all_losses(case):
 )
 @pytest.mark.behaviour("A13")
 @pytest.mark.parametrize("case", LINEAR, ids=str)
-def test_the_gradient_taken_outside_is_that_of_the_whole_map(case):
+def test_the_gradient_outside_is_that_of_the_mapped_function(case):
     value, pull_back = jax.vjp(pmapx.pmap(case.call, "i"), case.rows(N))
 
     assert_same(value, case.model(case.rows(N)))

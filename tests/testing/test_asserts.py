@@ -82,7 +82,7 @@ def test_a_weak_type_that_becomes_definite_is_named():
         testing.assert_compiles_once(f, {"step": 0.0})
 
 
-def test_a_function_that_is_made_in_each_call_is_told():
+def test_a_function_pmapped_again_in_each_call_is_reported():
     def call(x):
         return jax.jit(lambda x: x + 1)(x)
 

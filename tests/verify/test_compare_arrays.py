@@ -68,17 +68,17 @@ def test_zero_tolerance_is_equality(compared):
     assert compared(STATE, nearly, Tolerance(0, 0)).grade == Grade.DIFFERENT
 
 
-def test_a_constant_factor_is_told(compared):
+def test_a_constant_factor_is_reported(compared):
     assert compared(STATE, 8 * STATE).detail == "about 8 times as large"
 
 
-def test_the_largest_difference_is_told_with_its_place(compared):
+def test_the_largest_difference_is_reported_with_its_index(compared):
     after = STATE.copy()
     after[1, 2] = 70
     assert compared(STATE, after).detail == "by up to 63 (7 became 70 at (1, 2)), in 1 of 12"
 
 
-def test_not_a_number_in_one_version_is_told(compared):
+def test_a_nan_in_one_version_is_reported(compared):
     after = STATE.copy()
     after[0, 0] = np.nan
     assert compared(STATE, after).detail == "1 values are NaN or infinite in one version only"
@@ -93,7 +93,7 @@ def test_types_are_compared(compared):
     assert (found.grade, found.detail) == (Grade.DIFFERENT, "float32 became float64")
 
 
-def test_equal_rows_may_become_one_replicated_array(compared):
+def test_equal_shards_may_become_one_replicated_array(compared):
     found = compared(np.stack([STATE] * 8), STATE)
     assert (found.grade, found.form) == (
         Grade.EQUAL,
@@ -128,7 +128,7 @@ def test_the_only_shard_of_a_number_may_become_the_number(compared, now):
     assert compared(np.array([3]), np.array(now)).grade == expected
 
 
-def test_a_replicated_array_that_differs_is_told_by_how_much(compared):
+def test_a_replicated_array_that_differs_is_reported_with_the_amount(compared):
     found = compared(np.stack([STATE] * 8), 2 * STATE)
     assert (found.grade, found.detail) == (Grade.DIFFERENT, "about 2 times as large")
 
@@ -141,7 +141,7 @@ def test_rows_that_differ_cannot_become_one_array(compared):
     )
 
 
-def test_rows_of_rows_may_become_one_axis(compared):
+def test_the_device_axis_may_be_merged_into_the_batch_axis(compared):
     x = np.arange(8 * 12.0).reshape(8, 3, 4)
     found = compared(x, x.reshape(24, 4))
     assert (found.grade, found.form) == (Grade.EQUAL, "(8, 3, 4) is now (24, 4)")
@@ -152,7 +152,7 @@ def test_swapped_axes_of_a_square_are_named(compared):
     assert found.detail.endswith("the same with axes 0 and 1 swapped")
 
 
-def test_equal_rows_that_differ_by_little_are_no_tolerance(compared):
+def test_no_tolerance_applies_to_shards_that_were_equal_before(compared):
     rows = np.ones((8, 4), np.float32)
     after = rows.copy()
     after[3] += np.float32(1e-7)

@@ -49,13 +49,13 @@ def test_a_forgotten_donation_is_different_though_the_numbers_are_equal(found):
     assert "call 0: argument 0 'w' is no longer donated" in result.detail
 
 
-def test_a_dropped_pmean_is_seen_in_rows_that_are_no_longer_equal(found):
+def test_a_dropped_pmean_is_found_because_shards_are_no_longer_equal(found):
     result = site(found, "mean")
     assert result.state == "different"
     assert "the output: equal on all devices before, and not after; by up to" in result.detail
 
 
-def test_what_is_replicated_now_is_the_same_and_said_to_be(found):
+def test_state_that_is_now_replicated_is_verified_with_a_note(found):
     result = site(found, "right")
     assert (result.state, result.agreement, result.calls) == ("verified", "equal to the bit", 2)
     assert "argument 0 'w': (8, 3) of equal shards is one replicated (3,)" in result.notes

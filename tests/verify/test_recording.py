@@ -172,7 +172,7 @@ def test_a_file_is_known_by_a_relative_name_wherever_the_program_goes(tmp_path, 
     assert (names["made"].file, names["made"].line) == ("train.py", 1)
 
 
-def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(watched, tmp_path):
+def test_a_truncated_record_is_read_up_to_its_end(watched, tmp_path):
     f = watched.pmap(double)
     f(ROWS), f(ROWS)
     (path,) = tmp_path.glob("*.calls")

@@ -36,7 +36,7 @@ def test_a_line_has_the_worst_of_its_functions():
     assert Verification((VERIFIED,)).at("a.py", 4) is None
 
 
-def test_the_table_has_a_line_a_site_and_says_where_to_look_first():
+def test_the_table_has_one_line_per_site_and_the_first_difference():
     shown = click.unstyle(as_text(Verification((VERIFIED, LATER, DIFFERENT, UNVERIFIED))))
     assert shown.splitlines() == [
         "site     function  state       calls  detail",
@@ -60,7 +60,7 @@ def test_the_end_of_what_a_failing_command_printed_is_shown():
     assert "error: it fails" in shown
 
 
-def test_inputs_that_differ_first_are_said_to_come_from_the_program_itself():
+def test_inputs_that_differ_first_are_attributed_to_the_program():
     hint = "No earlier call differs: does the program use unseeded random data"
     assert hint in as_text(Verification((VERIFIED, LATER)))
     assert hint not in as_text(Verification((DIFFERENT, LATER)))

@@ -60,7 +60,7 @@ def test_a_command_that_fails_on_both_is_an_error(verified):
     )
 
 
-def test_a_signal_is_told(verified):
+def test_a_signal_is_reported(verified):
     found = verified("print()", "import os; os.kill(os.getpid(), 9)")
     assert found.differences == ("the command fails on the migrated version, signal 9",)
 

@@ -78,7 +78,7 @@ def test_a_call_that_raises_after_the_change_only_is_different(summed):
     assert site.detail == "call 0 raised ValueError: no such thing"
 
 
-def test_an_input_that_differs_is_told_as_such(summed):
+def test_a_different_input_is_reported_as_an_input(summed):
     site = summed(
         lambda watched: watched.pmap(double)(ROWS), lambda watched: watched.pmap(double)(ROWS + 1)
     )["double"]

@@ -98,7 +98,7 @@ def test_the_tree_holds_the_files_and_the_current_folder(tmp_path):
     assert tree_around(here, [here / "a.py"]) == here
 
 
-def test_a_tree_that_is_the_whole_disk_is_refused():
+def test_a_tree_at_the_root_of_the_disk_is_refused():
     with pytest.raises(CannotRunError, match="run it in the project's folder"):
         tree_around(Path("/srv/project"), [Path("/opt/lab/a.py")])
 

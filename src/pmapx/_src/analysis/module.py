@@ -183,7 +183,7 @@ class Module:
         # Several statements may begin on one line.
         while node not in self._parents and around >= 0:
             if around not in self._walked and self.project.is_partial:
-                # A rule asks for few nodes, mostly on the lines that they are said to be on.
+                # A rule asks for few nodes, mostly on the lines that their positions name.
                 self._walk(around, line)
             if around not in self._walked and node not in self._parents:
                 self._walked.add(around)

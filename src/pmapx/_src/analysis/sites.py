@@ -13,7 +13,7 @@ import weakref
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.facts import Facts, Making
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Mapped, Partial, Place, functions_in
+from pmapx._src.analysis.values import Bound, Mapped, Partial, Place
 
 OPTIONS = (
     "axis_name", "in_axes", "out_axes", "static_broadcasted_argnums", "devices", "backend",
@@ -38,7 +38,6 @@ class Site:
     has_unpacked_options: bool = False
     is_called_at_once: bool = False
     wraps: str = ""
-    function_at: Place | None = None
     is_nested: bool = False
 
     @property
@@ -147,7 +146,6 @@ def _applied(
         has_unpacked_options=_has_unpacked(keywords),
         is_called_at_once=isinstance(above, ast.Call) and above.func is call,
         wraps=_manner(function, making),
-        function_at=_definition(making),
         is_nested=making is not None and making.is_nested,
     )
 
@@ -168,7 +166,6 @@ def _decorating(
         options=_options(module, [], list(keywords)),
         has_unpacked_options=_has_unpacked(list(keywords)),
         wraps="function",
-        function_at=_definition(making),
         is_nested=making is not None and making.is_nested,
     )
 
@@ -229,10 +226,3 @@ def _manner(function: ast.expr, making: Making | None) -> str:
             if isinstance(fact, kind):
                 return word
     return "function" if isinstance(function, (ast.Name, ast.Attribute)) else "expression"
-
-
-def _definition(making: Making | None) -> Place | None:
-    if making is None:
-        return None
-    functions = list(functions_in(making.function, (Partial, Mapped)))
-    return functions[0].module.place(functions[0].node) if len(functions) == 1 else None

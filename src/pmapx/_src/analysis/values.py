@@ -272,17 +272,15 @@ def of_kind(known: Value, kind: type[Any]) -> Iterator[Any]:
     return (fact for fact in known if isinstance(fact, kind))
 
 
-def functions_in(
-    known: Value, through: tuple[type[Any], ...] = (Partial, Derivative)
-) -> Iterator[Function]:
-    """Gives the functions that a value may be, and those inside what is made of a function."""
+def functions_in(known: Value) -> Iterator[Function]:
+    """Yields the functions that a value may be, also inside a partial or a derivative."""
     for fact in known:
         if isinstance(fact, Function):
             yield fact
         elif isinstance(fact, Bound):
             yield fact.function
-        elif isinstance(fact, through):
-            yield from functions_in(fact.function, through)  # type: ignore[attr-defined]
+        elif isinstance(fact, (Partial, Derivative)):
+            yield from functions_in(fact.function)
 
 
 def constant(known: Value) -> Any:

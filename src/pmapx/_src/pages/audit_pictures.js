@@ -182,7 +182,7 @@ const pictures = (() => {
         svg("text", { x: left - 12, y: y + 20, class: "name" }, name),
         svg("text", { x: left - 12, y: y + 37, class: "where" }, below.length > 28 ? `…${below.slice(-27)}` : below),
         bars,
-        svg("text", { x: x + 8, y: y + 19, class: "value" }, made.memory ? bytes(made.memory.total) : "not told"),
+        svg("text", { x: x + 8, y: y + 19, class: "value" }, made.memory ? bytes(made.memory.total) : "unknown"),
         svg("rect", { x: left, y: y + 29, width: Math.max(made.sent ? 2 : 0, sentWide), height: 10, class: "memory sent" }),
         svg("text", { x: left + sentWide + 8, y: y + 38, class: "value" }, made.sent ? `${bytes(made.sent)} sent` : "nothing sent"),
       );

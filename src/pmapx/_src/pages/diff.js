@@ -105,7 +105,7 @@ const diff = (() => {
     );
   }
 
-  // A line with its colours and marks, cut wherever either begins or ends.
+  // A line with its colors and marks, split wherever either begins or ends.
   function painted(line, colours, marks) {
     const cuts = new Set([0, line.length]);
     for (const [start, end] of [...colours, ...marks]) cuts.add(start).add(end);

@@ -14,7 +14,7 @@ const listing = (() => {
     let first = 0;
     let last = 0;
 
-    // The first row whose end lies below a height.
+    // The first row whose end is below a height.
     function rowAt(height) {
       let [low, high] = [0, items.length];
       while (low < high) {

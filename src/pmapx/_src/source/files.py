@@ -134,7 +134,7 @@ class Source:
         return None
 
     def _characters(self, line: int, column: int) -> int:
-        # Python knows of a whole text at once whether it is ASCII.
+        # Python stores whether a string is ASCII: the check costs nothing.
         if self.text.isascii() or (text := self.line(line)).isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))

@@ -40,7 +40,7 @@ _GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax
 
 
 def asks_for_a_version(test: ast.expr) -> bool:
-    """Returns whether a condition asks which JAX is there, so that both sides are meant."""
+    """Returns whether a condition tests the JAX version, so that both branches are valid code."""
     known = test.__dict__
     if "asks_for_a_version" not in known:
         known["asks_for_a_version"] = any(
