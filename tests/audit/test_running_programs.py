@@ -311,6 +311,7 @@ def test_ctrl_c_ends_the_program_and_the_report_comes(tmp_path):
     assert audited.returncode == 130
     assert "KeyboardInterrupt" in said
     assert "5 calls" in said
+    assert said.splitlines()[-1].startswith("Next: the report covers the run up to Ctrl-C")
     assert json.loads(report.read_text())["functions"][0]["name"] == "step"
 
 

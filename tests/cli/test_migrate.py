@@ -242,3 +242,8 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_done(pro
     assert result.stderr.startswith("pmapx: cannot write")
     assert result.stderr.count("\n") == 1
     assert program.read_text() == PROGRAM
+
+
+def test_files_without_pmap_are_reported_as_such(tmp_path):
+    (tmp_path / "plain.py").write_text("import jax\n")
+    assert migrate(tmp_path).stdout.startswith("No use of pmap in 1 file.\n")

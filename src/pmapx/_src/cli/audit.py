@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -188,7 +189,9 @@ def command(
             click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
             next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
-    if status:
+    if status in (-signal.SIGINT, 128 + signal.SIGINT):
+        next_step("the report covers the run up to Ctrl-C; audit it again for all of it.", err=True)
+    elif status:
         next_step("fix the program's error above, and audit it again.", err=True)
     elif compared is not None:
         next_step("nothing to do: no figure is worse than the baseline.", err=True)

@@ -278,9 +278,11 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
             f"{len(done.gains)} with replicated state, {stacked} with state that stays stacked"
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
+    files = counted(done.read, "file")
     lines.append(
-        f"{total[False]} {word} in {len(done.changed) - len(failed)} of "
-        f"{counted(done.read, 'file')}, {total[True]} left"
+        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {files}, {total[True]} left"
+        if total
+        else f"No use of pmap in {files}."
     )
     if done.renamed:
         replaced = "replaced" if is_written else "to replace"
