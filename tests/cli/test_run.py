@@ -1,5 +1,6 @@
 """`pmapx run`: unmodified programs, their exit status and signals."""
 
+import json
 import os
 import signal
 import subprocess
@@ -221,6 +222,18 @@ def test_what_a_launch_opens_listens_on_loopback_only(pmapx_run, tmp_path):
 def test_python_may_be_named_before_the_program(pmapx_run):
     process = pmapx_run("--devices", "2", "--", "python", "train.py", "-x")
     assert finished(process) == (0, "2 1.0 1 __main__ ['-x']\n", "")
+
+
+def test_a_notebook_runs_its_cells_with_what_is_timed_and_without_other_magics(pmapx_run, tmp_path):
+    cells = [
+        "%matplotlib inline\nimport sys, jax, jax.numpy as jnp\n",
+        "w = jax.device_put_replicated(1.0, jax.local_devices())\n!ls\n",
+        "%time w = jax.pmap(lambda w: 2 * w)(w)\nprint(w[0], sys.argv[1:], __name__)",
+    ]
+    content = {"cells": [{"cell_type": "code", "source": cell} for cell in cells]}
+    (tmp_path / "train.ipynb").write_text(json.dumps(content))
+    out, err = pmapx_run("--devices", "2", "train.ipynb", "--small").communicate()
+    assert out == "2.0 ['--small'] __main__\n", err
 
 
 def test_python_without_a_program_is_one_line(pmapx_run):

@@ -169,6 +169,12 @@ step = jax.pmap(train_step, axis_name="batch")
 state, metrics = step(state, batch)
 RESULT = state, jax.tree.map(lambda x: x[0], metrics), batch, len(state["w"].addressable_shards)
 """,
+    "sharded_from_placed_arrays": """
+devices = jax.local_devices()
+placed = [{"x": jax.device_put(x, device)} for x, device in zip(ROWS, devices)]
+batch = jax.device_put_sharded(placed, devices)
+RESULT = jax.pmap(lambda x: jax.lax.psum(x["x"], "i"), axis_name="i")(batch), batch
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])

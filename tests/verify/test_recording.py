@@ -117,6 +117,14 @@ def test_donation_is_recorded_and_still_happens(watched):
     assert first["digest"]  # It was noted before it was gone.
 
 
+def test_what_pmap_takes_by_keyword_is_not_donated(watched):
+    f = watched.pmap(lambda w, x: w + x, donate_argnums=0)
+    w = f(ROWS, ROWS)
+    f(w=w, x=ROWS)
+    assert not w.is_deleted()
+    assert not watched.inputs(1)[0]["is_donated"]
+
+
 def test_donation_by_name_is_the_same(watched):
     mapped = rows(watched.shard_map)
     f = watched.jit(mapped(double), donate_argnames="x")

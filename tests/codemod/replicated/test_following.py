@@ -274,3 +274,38 @@ def test_a_value_is_followed_through_however_many_calls(tmp_path):
     done, after = _migrated(tmp_path, text)
     assert done.gains
     assert "in_specs=(jax.P()," in after
+
+
+PAIR = """
+import jax, jax.numpy as jnp, numpy as np
+from flax import jax_utils
+def train(state, batch):
+    params, count = state
+    params = jax.tree.map(lambda p: p - jax.lax.pmean(batch.mean(), "i"), params)
+    return {result}, params["w"].sum()
+def initial():
+    return {{"w": np.ones(3, np.float32)}}, np.int32(0)
+def main(batches):
+    step = jax.pmap(train, axis_name="i")
+    state = jax_utils.replicate({state})
+    for batch in batches:
+        state, total = step(state, batch)
+    print(jax_utils.unreplicate(state[0]), state[0]["w"].shape, int(state[1][0]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "result"),
+    [("(initial()[0], 0)", "(params, count + 1)"), ("initial()", "jax.tree.map(abs, state)")],
+    ids=["written as a tuple", "unpacked by the mapped function"],
+)
+def test_an_index_of_a_replicated_tuple_takes_an_item_and_stays(tmp_path, state, result):
+    (tmp_path / "train.py").write_text(PAIR.format(state=state, result=result))
+    done = migrate([str(tmp_path)])
+    after = done.files[0].after.decode()
+    assert [gain.what for gain in done.gains] == ["train: state, return[0], return[1]"], done.stays
+    assert "print(state[0], " in after
+    assert "unreplicate" not in after
+    # An item of a dictionary whose shape is read is stacked again; the counter is a number.
+    assert 'state[0]["w"]' in after
+    assert "int(state[1])" in after

@@ -6,6 +6,7 @@ import sys
 import click
 
 from pmapx._src.distributed import launcher
+from pmapx._src.watch.command import RUN_NOTEBOOK
 
 
 @click.command(
@@ -62,6 +63,7 @@ def command(
 
     jax.pmap is pmapx.pmap, removed functions such as jax.device_put_replicated exist again, and
     x[0] of a pmap output is cheap again. PROGRAM keeps its exit status and receives signals itself.
+    Of a notebook, the code cells run in order, without IPython's magics and shell commands.
 
     With -n, N processes of PROGRAM run on this machine: jax.distributed.initialize() connects them,
     --devices applies to each process, and every line of output starts with the index of its
@@ -73,6 +75,7 @@ def command(
       pmapx run --devices 8 -m brax.training.train
       pmapx run -n 4 --devices 2 train.py
       pmapx run -n 4 --devices 2 -- python train.py
+      pmapx run train.ipynb
     """
     if not module and _is_python(program):
         module, program, args = _after_python(args)
@@ -86,6 +89,8 @@ def command(
         is_name = program.replace(".", "").isidentifier() and not program.endswith(".py")
         hint = "; to run a module: pmapx run -m" if is_name else ""
         raise click.BadParameter(f"no such file: {program!r}{hint}", param_hint="PROGRAM")
+    if program.endswith(".ipynb") and not module:
+        program, args = RUN_NOTEBOOK, (program, *args)
     flags = {
         "--oversubscribe": oversubscribe,
         "--no-indexing": no_indexing,

@@ -10,6 +10,7 @@ from typing import Any
 # Cell magics whose cell is still Python.
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%python", "%%python3")
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|.*\?{1,2}\s*$)")
+_TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.MULTILINE)
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s\[\]]+=\s*)[%!].*$")
 
 
@@ -42,6 +43,19 @@ def texts(data: bytes) -> list[tuple[int, str]]:
         for number, cell in enumerate(_cells(content), start=1)
         if isinstance(cell, dict) and cell.get("cell_type") == "code"
     ]
+
+
+def with_timed_lines(data: bytes) -> bytes:
+    """Returns a notebook to run, in which ``%time x = f()`` is ``x = f()``.
+
+    >>> with_timed_lines(b'{"cells": [{"cell_type": "code", "source": "%time x = 1"}]}')
+    b'{"cells": [{"cell_type": "code", "source": "x = 1"}]}'
+    """
+    content = json.loads(data.decode("utf-8-sig"))
+    for cell in _cells(content):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            cell["source" if "source" in cell else "input"] = _TIMED.sub(r"\1", _text(cell))
+    return json.dumps(content).encode()
 
 
 def _cells(content: Any) -> list[Any]:

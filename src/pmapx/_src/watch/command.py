@@ -18,7 +18,7 @@ from pmapx._src.distributed.launcher import with_devices
 INSTALL = "pmapx._src.watch.legacy_hook:install"
 _SITE = Path(__file__).parent / "site"
 _HOME = Path(__file__).parents[3]
-_RUN_NOTEBOOK = str(Path(__file__).parent / "run_notebook.py")
+RUN_NOTEBOOK = str(Path(__file__).parent / "run_notebook.py")
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
@@ -173,11 +173,11 @@ def _with_notebook(command: Sequence[str]) -> Sequence[str]:
     ['...run_notebook.py', 'a.ipynb', 'b.ipynb']
     """
     if command[0].endswith(".ipynb"):
-        return [sys.executable, _RUN_NOTEBOOK, *command]
+        return [sys.executable, RUN_NOTEBOOK, *command]
     first = next((at for at, word in enumerate(command) if at and not word.startswith("-")), 0)
     is_python = os.path.basename(command[0]).startswith("python")
     if is_python and first and command[first].endswith(".ipynb"):
-        return [*command[:first], _RUN_NOTEBOOK, *command[first:]]
+        return [*command[:first], RUN_NOTEBOOK, *command[first:]]
     return command
 
 

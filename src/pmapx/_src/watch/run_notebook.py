@@ -1,9 +1,11 @@
 """Runs the code cells of a notebook as one program: what ``python train.ipynb`` stands for here.
 
-IPython's own lines are left out, as ``pmapx check`` does. Lines are those of all cells together.
+IPython's own lines are left out, as ``pmapx check`` does, but for what ``%time`` runs. Lines are
+those of all cells together.
 """
 
 import builtins
+import contextlib
 import linecache
 import os
 import sys
@@ -13,12 +15,16 @@ import types
 def main() -> None:
     """Runs the notebook that the first argument names; the others are its own."""
     path = os.path.abspath(sys.argv[1])
-    sys.path.append(os.environ["PMAPX_HOME"])
-    from pmapx._src.source import files
+    sys.path.append(os.environ.get("PMAPX_HOME", sys.path[0]))
+    from pmapx._src.source import files, notebooks
     from pmapx._src.source.discovery import Unreadable
 
     with open(path, "rb") as opened:
-        source = files.parse(path, opened.read())
+        data = opened.read()
+    # What is no notebook is reported as it is read.
+    with contextlib.suppress(ValueError):
+        data = notebooks.with_timed_lines(data)
+    source = files.parse(path, data)
     if isinstance(source, Unreadable):
         raise SystemExit(f"{path}: {source.reason}")
     if source.problems:

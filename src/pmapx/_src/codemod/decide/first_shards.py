@@ -7,7 +7,7 @@ import ast
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Confidence
-from pmapx._src.codemod.decide.copies import takes_first
+from pmapx._src.codemod.decide.copies import UNREPLICATE, names_called, takes_first
 from pmapx._src.codemod.text import call_tokens
 
 
@@ -23,6 +23,23 @@ def taken_first(module: Module) -> list[ast.Subscript | ast.Call]:
         and traced.isdisjoint(module.functions_around(node))
         and call_tokens.is_at_its_place(module.source, node)
     ]
+
+
+def chooses_item(module: Module, node: ast.Subscript) -> bool:
+    """Tells whether ``state[0]`` is an item of a tuple: something is read of it that a shard lacks.
+
+    ``state[0]["w"]``, ``state[0].count`` and ``unreplicate(state[0])``.
+    """
+    above = module.parent(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr not in known_names.ARRAY_ATTRIBUTES
+    if isinstance(above, ast.Subscript):
+        return isinstance(above.slice, ast.Constant) and isinstance(above.slice.value, str)
+    if not isinstance(above, ast.Call) or node not in above.args:
+        return False
+    names = names_called(module, above)
+    is_first = bool(names) and names <= UNREPLICATE
+    return is_first or (bool(names) and names <= known_names.TREE_MAP and takes_first(above))
 
 
 def _takes_first(module: Module, node: ast.Subscript | ast.Call) -> bool:

@@ -20,7 +20,7 @@ class Record:
 
     ``unequal`` are the arguments whose shards differed, ``varies`` the results that differ between
     devices by themselves, and ``with_`` for each argument the results that differ if it does;
-    each with a text that describes where.
+    each with a text that describes where. ``tuples`` are the results that are tuples or lists.
     """
 
     function: str
@@ -31,6 +31,7 @@ class Record:
     arity: int | str | None
     varies: dict[str, str]
     with_: dict[str, dict[str, str]]
+    tuples: list[str]
 
 
 class Evidence:
@@ -77,7 +78,7 @@ class Evidence:
         site = copy.deepcopy(dict(site))
         new = Record(
             site["function"], site["calls"], site["problem"], site["names"], site["unequal"],
-            site["arity"], site["varies"], site["with"],
+            site["arity"], site["varies"], site["with"], site["tuples"],
         )  # fmt: skip
         seen = self._records.get(span)
         if seen is None:
@@ -123,6 +124,7 @@ def _both(one: Record, other: Record) -> Record:
             argument: {**other.with_.get(argument, {}), **one.with_.get(argument, {})}
             for argument in {**one.with_, **other.with_}
         },
+        [result for result in one.tuples if result in other.tuples],
     )
 
 

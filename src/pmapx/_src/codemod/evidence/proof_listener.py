@@ -87,6 +87,7 @@ class _Site:
             "names": {},
             "unequal": {},
             "arity": "unknown",
+            "tuples": [],
             "varies": {},
             "with": {},
         }
@@ -145,6 +146,9 @@ class _Site:
         if self.record["arity"] not in ("unknown", arity):
             raise ValueError("its results have different shapes in different calls")
         self.record["arity"] = arity
+        results = enumerate(traced.out_info) if is_tuple else (("whole", traced.out_info),)
+        tuples = [str(name) for name, each in results if isinstance(each, (tuple, list))]
+        self.record["tuples"] = tuples
 
         def ask(varying: set[int]) -> list[shard_map_body.Variation]:
             axes_of = [(level.mesh_axis,) if leaf in varying else () for leaf in range(size)]

@@ -20,6 +20,9 @@ STACKED = {
     "jax.device_put_sharded": "device_put_sharded",
 }
 
+_ON_ONE_DEVICE = frozenset(
+    {"addressable_shards", "addressable_data", "device_buffer", "device_buffers"}
+)
 _TREE_MAPS = ("jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map")
 
 
@@ -68,7 +71,9 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     devices = some_devices(module, call)
     are_arrays = _are_arrays(module, call.args[0])
     if STACKED[name] == "device_put_sharded":
-        stacked = [f"lambda *x: {numpy}.stack(x)", f"*{_atom(text)}"]
+        # Arrays on different devices cannot be stacked on any of them.
+        several = "jax.device_get(x)" if _are_placed(module) else "x"
+        stacked = [f"lambda *x: {numpy}.stack({several})", f"*{_atom(text)}"]
     else:
         count = f"{mesh}.size" if mesh.isidentifier() else "jax.local_device_count()"
         count = f"len({devices})" if devices else count
@@ -112,6 +117,19 @@ def _are_arrays(module: Module, node: ast.expr) -> bool:
             )
         )
     )
+
+
+def _are_placed(module: Module) -> bool:
+    """Tells whether a file has arrays that are on one device each: placed there, or read there."""
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in _ON_ONE_DEVICE:
+            return True
+        call = module.facts.calls.get(node)
+        if call is not None and call.names == {"jax.device_put"} and isinstance(node, ast.Call):
+            given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "device")]
+            if given and not any("harding" in ast.unparse(each) for each in given):
+                return True
+    return False
 
 
 def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor: Editor) -> None:

@@ -1,4 +1,4 @@
-"""States of which some fields keep their axis: what is read of them, and what they get."""
+"""Parts of states: fields that keep their axis, what is read of them and set, items of tuples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import MIXED, OTHER, Abstract, Parts, Ref, has_other, refs
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ def part_of(
     if not name:
         alike(whole, module, node)
     return Ref(whole.element, is_part=bool(values.stacked))
+
+
+def takes_item(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:
+    """Tells whether an index takes an item of a tuple, and not a shard."""
+    is_item = not base.is_leaf and (base.is_tuple or chooses_item(module, node))
+    return is_item and not values.maps.evidence.takes_shard(module, node)
+
+
+def takes_shard(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:
+    """Tells whether an index surely takes a shard."""
+    may_be_tuple = any(element.root is base.element.root for element in values.unpacked)
+    return values.maps.takes_shard(module, node, may_be_tuple)
 
 
 def alike(held: Abstract, module: Module, node: ast.AST) -> None:

@@ -125,12 +125,13 @@ class Ref:
     """A value that is of a group: stacked now, without the axis if the group loses it.
 
     ``is_leaf`` if it is surely an array, so that an index takes a shard. ``is_part`` if it is the
-    value of a field.
+    value of a field. ``is_tuple`` if it is a tuple, so that an index takes an item.
     """
 
     element: Element
     is_leaf: bool = False
     is_part: bool = False
+    is_tuple: bool = False
 
     @property
     def is_field(self) -> bool:
@@ -222,7 +223,8 @@ class Graph:
             self.join(first.element, second.element)
             # Of a group by field, the root may be a field.
             element = first.element if self.is_by_field else first.element.root
-            return Ref(element, first.is_leaf and second.is_leaf, is_part)
+            is_leaf, is_tuple = first.is_leaf and second.is_leaf, first.is_tuple or second.is_tuple
+            return Ref(element, is_leaf, is_part, is_tuple)
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)

@@ -50,22 +50,74 @@ def _arity(function: Function, depth: int) -> int:
     node = function.node
     if isinstance(node, ast.AsyncFunctionDef):
         return -1
-    if isinstance(node, ast.Lambda):
-        return of(node.body)
-    if depth and node.decorator_list:
+    if depth and not isinstance(node, ast.Lambda) and node.decorator_list:
         # What a decorator makes of the results is not known.
         return -1
-    found: set[int] = set()
+    found = set(map(of, _returned(node)))
+    return found.pop() if len(found) == 1 else -1
+
+
+def _returned(node: ast.AST) -> list[ast.expr | None]:
+    """Returns the results of a function, nothing of a generator."""
+    if isinstance(node, ast.Lambda):
+        return [node.body]
+    found: list[ast.expr | None] = []
     waiting = list(ast.iter_child_nodes(node))
     while waiting:
         part = waiting.pop()
         if isinstance(part, (ast.Yield, ast.YieldFrom)):
-            return -1
+            return []
         if isinstance(part, ast.Return):
-            found.add(of(part.value))
+            found.append(part.value)
         elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(part)
-    return found.pop() if len(found) == 1 else -1
+    return found
+
+
+def returns_tuple(function: Function, index: int) -> bool:
+    """Tells whether one of a function's results, or the only one, is surely a tuple."""
+    module, node = function.module, function.node
+    found = _returned(node)
+    if index >= 0:
+        found = [each.elts[index] if isinstance(each, ast.Tuple) else None for each in found]
+    bound = module.facts.definitions.bound
+    return bool(found) and all(
+        is_tuple(module, each, bound.get((node, each.id), ()) if isinstance(each, ast.Name) else ())
+        for each in found
+    )
+
+
+def is_tuple(module: Module, node: ast.expr | None, named: Iterable[Any] = ()) -> bool:
+    """Tells whether an expression is surely a tuple; ``named`` binds it, if it is a name."""
+    if isinstance(node, ast.Name):
+        several = [None if each.steps else each.source for each in named]
+        return bool(several) and all(is_tuple(module, each) for each in several)
+    callees = module.facts.callees.get(node) if isinstance(node, ast.Call) else None
+    if callees and all(isinstance(fact, (Function, Bound)) for fact in callees):
+        return one_arity((each for each, _ in functions(callees)), 1) >= 0
+    return isinstance(node, (ast.Tuple, ast.List))
+
+
+def takes_items(function: Function, index: int) -> bool:
+    """Tells whether a function unpacks a parameter, or takes items of it by number."""
+    arguments = function.node.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    known = vars(function.node).setdefault("parameters_taken_apart", {})  # Asked for at every call.
+    if index < len(names) and index not in known:
+        own = [
+            each
+            for each in ast.walk(function.node)
+            if isinstance(each, (ast.Assign, ast.Subscript))
+            and isinstance(each.value, ast.Name)
+            and each.value.id == names[index]
+        ]
+        known[index] = any(
+            isinstance(each.targets[0], (ast.Tuple, ast.List))
+            if isinstance(each, ast.Assign)
+            else isinstance(each.slice, ast.Constant) and type(each.slice.value) is int
+            for each in own
+        )
+    return bool(known.get(index))
 
 
 def is_generator(function: ast.AST) -> bool:
@@ -75,6 +127,11 @@ def is_generator(function: ast.AST) -> bool:
         yields = (ast.Yield, ast.YieldFrom)
         known["is_generator"] = any(isinstance(part, yields) for part in ast.walk(function))
     return bool(known["is_generator"])
+
+
+def is_static(function: ast.AST) -> bool:
+    decorators = getattr(function, "decorator_list", ())
+    return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators)
 
 
 def is_inside(callees: frozenset[Any]) -> bool:

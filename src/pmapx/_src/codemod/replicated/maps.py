@@ -14,7 +14,7 @@ from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, 
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
-from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity
+from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity, returns_tuple
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 
 SiteKey = tuple[str, int, int]
@@ -123,6 +123,13 @@ class Map:
         if self.record is not None and self.record.arity != "unknown":
             return self.record.arity  # type: ignore[return-value]
         return one_arity(function for function, _ in functions(self.function))
+
+    def gives_tuple(self, index: int) -> bool:
+        """Tells whether a result is surely a tuple, whose items an index takes."""
+        if self.record is not None and self.record.arity != "unknown":
+            return ("whole" if index < 0 else str(index)) in self.record.tuples
+        found = [function for function, _ in functions(self.function)]
+        return bool(found) and all(returns_tuple(function, index) for function in found)
 
     def in_axis(self, index: int) -> object:
         """Returns the axis of an argument, ``...`` if it is not known."""
@@ -239,16 +246,16 @@ class Maps:
         ]
         return [held for held in known if held] or [each.function]
 
-    def takes_shard(self, module: Module, node: ast.Subscript) -> bool:
+    def takes_shard(self, module: Module, node: ast.Subscript, may_be_tuple: bool) -> bool:
         """Tells whether an index surely takes a shard, and not an item of a tuple."""
         if self.evidence.takes_shard(module, node):
             return True
         indexing = module.facts.indexings.get(node)
         is_sure = indexing is not None and indexing.stacked.confidence == Confidence.HIGH
-        if is_sure and isinstance(node.value, ast.Name):
-            return True
         # float(x[0]) would fail if x were a tuple of stacked arrays, and so would f"{x[0]:.3f}".
         parent = module.parent(node)
+        if is_sure and isinstance(node.value, ast.Name) and not may_be_tuple:
+            return True
         if isinstance(parent, ast.FormattedValue):
             return parent.format_spec is not None
         if isinstance(parent, ast.Attribute):

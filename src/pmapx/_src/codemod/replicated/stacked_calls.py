@@ -30,10 +30,13 @@ from pmapx._src.codemod.replicated.keywords import keywords_in_order, unpacked_c
 from pmapx._src.codemod.replicated.mapped_functions import (
     definition_of,
     differs_by_process,
+    functions,
     given_arguments,
     is_generator,
     is_inside,
     is_statement,
+    is_tuple,
+    takes_items,
 )
 from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
@@ -227,7 +230,8 @@ class StackedCalls(StackedValues):
             element.reasons.setdefault(module.place(node), "it differs between processes")
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
-        return Ref(element)
+        named = self.definitions_of(module, tree) if isinstance(tree, ast.Name) else ()
+        return Ref(element, is_tuple=is_tuple(module, tree, named))
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -358,6 +362,8 @@ class StackedCalls(StackedValues):
             if element.is_part != ref.is_field:
                 element.unsplit[place] = SPLIT
             self.graph.join(element, ref.element)
+        if any(takes_items(f, taken + index) for f, taken in functions(each.function)):
+            self.unpacked.add(element)
         if not found or has_other(held):
             self._not_made(module, each, position, held, arg)
         if found and each.in_axis(index) != 0:
@@ -379,7 +385,7 @@ class StackedCalls(StackedValues):
         if each.out_axis(index) != 0:
             return OTHER
         position = Position.of(each.made_at, index, is_output=True)
-        return Ref(self.graph.element(position, position))
+        return Ref(self.graph.element(position, position), is_tuple=each.gives_tuple(index))
 
     def _one_liner(self, module: Module, node: ast.Call) -> OneLiner | None:
         callees = list(self._callee(module, node))

@@ -133,7 +133,9 @@ class Flow(StackedCalls):
         if any(ref.is_field != element.is_part for ref in found):
             element.unsplit[place] = SPLIT
         self._parameters[element] = (found, any(map(has_other, given)), place)
-        return Ref(element, all(isinstance(each, Ref) and each.is_leaf for each in given))
+        is_leaf = all(isinstance(each, Ref) and each.is_leaf for each in given)
+        is_tuple = any(isinstance(each, Ref) and each.is_tuple for each in given)
+        return Ref(element, is_leaf, is_tuple=is_tuple)
 
     def _not_made(
         self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
@@ -306,7 +308,8 @@ def _shape(held: Abstract) -> Any:
         return tuple(_shape(item) for item in held.items)
     if isinstance(held, (Ref, Pairs)):
         ref = held if isinstance(held, Ref) else held.ref
-        return type(held).__name__, id(ref.element.root), ref.is_leaf, ref.is_field
+        kinds = ref.is_leaf, ref.is_field, ref.is_tuple
+        return type(held).__name__, id(ref.element.root), *kinds
     if isinstance(held, Mixed):
         return frozenset(id(ref.element.root) for ref in held.found)
     return held.is_nothing

@@ -25,6 +25,7 @@ from pmapx._src.codemod.replicated.groups import (
     PLACED,
     Abstract,
     Change,
+    Element,
     Graph,
     Mixed,
     Pairs,
@@ -33,6 +34,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
+from pmapx._src.codemod.replicated.mapped_functions import is_static
 from pmapx._src.codemod.replicated.maps import Maps
 
 # Reading these of an array does not depend on its leading axis.
@@ -55,6 +57,7 @@ class StackedValues(abc.ABC):
         self.graph.is_by_field = bool(stacked)
         projects = [module.project for module in modules[:1]]
         self._traced = {node for each in projects for node in (*each.mapped, *each.jitted)}
+        self.unpacked: set[Element] = set()  # Arguments of maps that these take items of.
         self._values: dict[object, Abstract] = {}
         # The nodes of functions that are traced.
         self._nodes_of: dict[ast.AST, set[ast.AST]] = {}
@@ -332,7 +335,9 @@ class StackedValues(abc.ABC):
             return by_field.part_of(self, base, module, node, chosen)
         elif type(chosen) is not int:
             why = "a shard is chosen by something else than a number"
-        elif not base.is_leaf and not self.maps.takes_shard(module, node):
+        elif by_field.takes_item(self, base, module, node):
+            return by_field.part_of(self, base, module, node)
+        elif not base.is_leaf and not by_field.takes_shard(self, base, module, node):
             why = "the index may choose from a tuple: the run did not get here"
             self.hand_over(module, node.value, why, "the index")
             return OTHER
@@ -422,11 +427,6 @@ class StackedValues(abc.ABC):
 
 def _position(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-
-
-def is_static(function: ast.AST) -> bool:
-    decorators = getattr(function, "decorator_list", ())
-    return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators)
 
 
 _READERS: dict[type[ast.expr], Callable[[StackedValues, Module, Any], Abstract]] = {

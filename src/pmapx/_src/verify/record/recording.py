@@ -84,6 +84,9 @@ class Group:
         names = self.parameters
         if isinstance(which, str):
             is_named = which in self.donated_names
+            if self.kind == "pmap":
+                # Unlike jit, pmap donates nothing that is passed by keyword.
+                return is_named
             return is_named or (which in names and self.donates(names.index(which)))
         is_named = which < len(names) and names[which] in self.donated_names
         return is_named or bool({which, which - len(names)} & set(self.donated))
