@@ -169,6 +169,31 @@ step = jax.pmap(train_step, axis_name="batch")
 state, metrics = step(state, batch)
 RESULT = state, jax.tree.map(lambda x: x[0], metrics), batch, len(state["w"].addressable_shards)
 """,
+    "shards_that_are_placed": """
+devices = jax.local_devices()
+placed = [jax.device_put(row, device) for row, device in zip(ROWS, devices)]
+trees = []
+for row, device in zip(ROWS, devices):
+    trees.append(jax.device_put({"x": row}, device))
+RESULT = jax.pmap(lambda x, tree: x + tree["x"])(
+    jax.device_put_sharded(placed, devices), jax.device_put_sharded(trees, devices)
+)
+""",
+    "vmapped_lambda": """
+f = jax.pmap(jax.vmap(lambda x: x.sum() * 2))
+g = jax.pmap(jax.vmap(lambda w, x: x * w.sum(), in_axes=(None, 0)), in_axes=(None, 0))
+each = jax.vmap(lambda x: x.sum() * 3)
+RESULT = f(ROWS), g(W[0], ROWS), jax.pmap(each)(ROWS)
+""",
+    "vmapped_function": """
+def scaled(w, x):
+    return w.sum() * x.sum(), x * 2
+def shifted(w, x):
+    return w.sum() + x.sum(), x * 2
+f = jax.pmap(jax.vmap(scaled, in_axes=(None, 0)), in_axes=(None, 0))
+each = jax.vmap(shifted, in_axes=(None, 0))
+RESULT = f(W[0], ROWS), jax.pmap(each, in_axes=(None, 0))(W[0], ROWS)
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -329,5 +354,5 @@ WRITTEN_OUT = (
     "in_axes_None", "in_axes_list", "out_axes", "scalars_returned", "devices", "backend",
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
-    "pipeline",
+    "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
 )  # fmt: skip

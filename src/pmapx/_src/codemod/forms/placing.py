@@ -10,6 +10,7 @@ import ast
 import re
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
@@ -20,7 +21,10 @@ STACKED = {
     "jax.device_put_sharded": "device_put_sharded",
 }
 
-_TREE_MAPS = ("jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map")
+# What arrays that are on one device each come from.
+_PLACED = frozenset(
+    {"device_put", "default_device", "addressable_shards", "addressable_data", "device_buffers"}
+)
 
 
 def obstacle(module: Module, node: ast.AST, name: str) -> str:
@@ -68,7 +72,10 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     devices = some_devices(module, call)
     are_arrays = _are_arrays(module, call.args[0])
     if STACKED[name] == "device_put_sharded":
-        stacked = [f"lambda *x: {numpy}.stack(x)", f"*{_atom(text)}"]
+        # Arrays that are committed to different devices cannot be stacked there.
+        on_host = _may_be_placed(module, call.args[0])
+        shards = "jax.device_get(x)" if on_host else "x"
+        stacked = [f"lambda *x: {numpy}.stack({shards})", f"*{_atom(text)}"]
     else:
         count = f"{mesh}.size" if mesh.isidentifier() else "jax.local_device_count()"
         count = f"len({devices})" if devices else count
@@ -112,6 +119,24 @@ def _are_arrays(module: Module, node: ast.expr) -> bool:
             )
         )
     )
+
+
+def _may_be_placed(module: Module, shards: ast.expr) -> bool:
+    """Tells whether shards are put on devices where they are made, or made elsewhere."""
+    values = [shards]
+    if isinstance(shards, ast.Name):
+        block = block_of(module, shards)
+        values = list(assigned_values(block, shards.id))
+        for node in ast.walk(block) if values else ():
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=shards.id)), args=args):
+                    values += args
+    words = {
+        getattr(part, "attr", getattr(part, "id", ""))
+        for value in values
+        for part in ast.walk(value)
+    }
+    return not values or bool(words & _PLACED)
 
 
 def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor: Editor) -> None:
