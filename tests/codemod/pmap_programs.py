@@ -194,6 +194,19 @@ f = jax.pmap(jax.vmap(scaled, in_axes=(None, 0)), in_axes=(None, 0))
 each = jax.vmap(shifted, in_axes=(None, 0))
 RESULT = f(W[0], ROWS), jax.pmap(each, in_axes=(None, 0))(W[0], ROWS)
 """,
+    "first_result_in_parentheses": """
+def f(w, x):
+    a = x * w
+    return (a), {"sum": x.sum()}
+def g(w, x):
+    return (
+        {"x": x * w}), (
+        {"sum": x.sum()})
+def h(w, x):
+    return (x * w,)
+maps = [jax.pmap(f, in_axes=(None, 0)), jax.pmap(g, in_axes=(None, 0))]
+RESULT = maps[0](2.0, ROWS), maps[1](3.0, ROWS), jax.pmap(h, in_axes=(None, 0))(4.0, ROWS)
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -355,4 +368,5 @@ WRITTEN_OUT = (
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
+    "first_result_in_parentheses",
 )  # fmt: skip
