@@ -175,6 +175,44 @@ placed = [{"x": jax.device_put(x, device)} for x, device in zip(ROWS, devices)]
 batch = jax.device_put_sharded(placed, devices)
 RESULT = jax.pmap(lambda x: jax.lax.psum(x["x"], "i"), axis_name="i")(batch), batch
 """,
+    "shards_that_are_placed": """
+devices = jax.local_devices()
+placed = [jax.device_put(row, device) for row, device in zip(ROWS, devices)]
+trees = []
+for row, device in zip(ROWS, devices):
+    trees.append(jax.device_put({"x": row}, device))
+RESULT = jax.pmap(lambda x, tree: x + tree["x"])(
+    jax.device_put_sharded(placed, devices), jax.device_put_sharded(trees, devices)
+)
+""",
+    "vmapped_lambda": """
+f = jax.pmap(jax.vmap(lambda x: x.sum() * 2))
+g = jax.pmap(jax.vmap(lambda w, x: x * w.sum(), in_axes=(None, 0)), in_axes=(None, 0))
+each = jax.vmap(lambda x: x.sum() * 3)
+RESULT = f(ROWS), g(W[0], ROWS), jax.pmap(each)(ROWS)
+""",
+    "vmapped_function": """
+def scaled(w, x):
+    return w.sum() * x.sum(), x * 2
+def shifted(w, x):
+    return w.sum() + x.sum(), x * 2
+f = jax.pmap(jax.vmap(scaled, in_axes=(None, 0)), in_axes=(None, 0))
+each = jax.vmap(shifted, in_axes=(None, 0))
+RESULT = f(W[0], ROWS), jax.pmap(each, in_axes=(None, 0))(W[0], ROWS)
+""",
+    "first_result_in_parentheses": """
+def f(w, x):
+    a = x * w
+    return (a), {"sum": x.sum()}
+def g(w, x):
+    return (
+        {"x": x * w}), (
+        {"sum": x.sum()})
+def h(w, x):
+    return (x * w,)
+maps = [jax.pmap(f, in_axes=(None, 0)), jax.pmap(g, in_axes=(None, 0))]
+RESULT = maps[0](2.0, ROWS), maps[1](3.0, ROWS), jax.pmap(h, in_axes=(None, 0))(4.0, ROWS)
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -335,5 +373,6 @@ WRITTEN_OUT = (
     "in_axes_None", "in_axes_list", "out_axes", "scalars_returned", "devices", "backend",
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
-    "pipeline",
+    "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
+    "first_result_in_parentheses",
 )  # fmt: skip

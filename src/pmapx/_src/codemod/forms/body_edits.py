@@ -17,6 +17,7 @@ from pmapx._src.codemod.forms.shard_body import (
     taken,
 )
 from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.call_tokens import is_bare_tuple
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
@@ -175,10 +176,7 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
     """Puts an axis on what an expression gives."""
     place = use.module.place(node)
     text = editor.text(place)
-    # A tuple without parentheses begins where its first element does.
-    is_tuple = isinstance(node, ast.Tuple) and starts(place) == starts(
-        use.module.place(node.elts[0])
-    )
+    is_tuple = is_bare_tuple(editor.source, node)
     if isinstance(axis, (int, str)) and is_array_expression(use, node):
         index = index_of(axis, "None")
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))

@@ -234,6 +234,20 @@ def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -
     )
 
 
+def is_vmapped(module: Module, function: ast.FunctionDef) -> bool:
+    """Returns whether a use of a function's name is what ``jax.vmap`` maps once more."""
+    for node in module.nodes:
+        name = getattr(node, "id", getattr(node, "attr", None))
+        if name != function.name:
+            continue
+        above = module.parent(node)
+        while isinstance(above, ast.Call):
+            if "vmap" in ast.unparse(above.func).replace("(", ".").split("."):
+                return True
+            above = module.parent(above)
+    return False
+
+
 _WORDS: weakref.WeakKeyDictionary[Project, collections.Counter[str]] = weakref.WeakKeyDictionary()
 
 

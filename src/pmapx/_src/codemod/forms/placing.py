@@ -10,6 +10,7 @@ import ast
 import re
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
@@ -20,10 +21,10 @@ STACKED = {
     "jax.device_put_sharded": "device_put_sharded",
 }
 
-_ON_ONE_DEVICE = frozenset(
-    {"addressable_shards", "addressable_data", "device_buffer", "device_buffers"}
+# What arrays that are on one device each come from.
+_PLACED = frozenset(
+    {"device_put", "default_device", "addressable_shards", "addressable_data", "device_buffers"}
 )
-_TREE_MAPS = ("jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map")
 
 
 def obstacle(module: Module, node: ast.AST, name: str) -> str:
@@ -71,9 +72,10 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     devices = some_devices(module, call)
     are_arrays = _are_arrays(module, call.args[0])
     if STACKED[name] == "device_put_sharded":
-        # Arrays on different devices cannot be stacked on any of them.
-        several = "jax.device_get(x)" if _are_placed(module) else "x"
-        stacked = [f"lambda *x: {numpy}.stack({several})", f"*{_atom(text)}"]
+        # Arrays that are committed to different devices cannot be stacked there.
+        on_host = _may_be_placed(module, call.args[0])
+        shards = "jax.device_get(x)" if on_host else "x"
+        stacked = [f"lambda *x: {numpy}.stack({shards})", f"*{_atom(text)}"]
     else:
         count = f"{mesh}.size" if mesh.isidentifier() else "jax.local_device_count()"
         count = f"len({devices})" if devices else count
@@ -119,17 +121,22 @@ def _are_arrays(module: Module, node: ast.expr) -> bool:
     )
 
 
-def _are_placed(module: Module) -> bool:
-    """Tells whether a file has arrays that are on one device each: placed there, or read there."""
-    for node in module.nodes:
-        if isinstance(node, ast.Attribute) and node.attr in _ON_ONE_DEVICE:
-            return True
-        call = module.facts.calls.get(node)
-        if call is not None and call.names == {"jax.device_put"} and isinstance(node, ast.Call):
-            given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "device")]
-            if given and not any("harding" in ast.unparse(each) for each in given):
-                return True
-    return False
+def _may_be_placed(module: Module, shards: ast.expr) -> bool:
+    """Tells whether shards are put on devices where they are made, or made elsewhere."""
+    values = [shards]
+    if isinstance(shards, ast.Name):
+        block = block_of(module, shards)
+        values = list(assigned_values(block, shards.id))
+        for node in ast.walk(block) if values else ():
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=shards.id)), args=args):
+                    values += args
+    words = {
+        getattr(part, "attr", getattr(part, "id", ""))
+        for value in values
+        for part in ast.walk(value)
+    }
+    return not values or bool(words & _PLACED)
 
 
 def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor: Editor) -> None:

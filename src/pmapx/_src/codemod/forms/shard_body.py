@@ -18,6 +18,7 @@ from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,
     is_named_once,
+    is_vmapped,
     takes_its_name,
 )
 from pmapx._src.codemod.forms.python_numbers import may_return_numbers
@@ -102,6 +103,8 @@ def is_editable(use: Use) -> bool:
         is_named_once(use.module.project, node.name) or takes_its_name(use.module, use.whole, node)
     ):
         return False
+    elif is_vmapped(use.module, node):
+        return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
     axes = out_axes(use)
@@ -173,7 +176,10 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     ``function`` is its text; with static arguments, the lambda around this one has them.
     """
     layout, mapped = use.known_layout, use.function
-    at_site = mapped.node if mapped is not None and isinstance(mapped.node, ast.Lambda) else None
+    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
+    # A lambda of which jax.vmap or a partial is mapped is another function.
+    is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
+    at_site = mapped.node if is_lambda and mapped.node in given_here else None
     is_here = function != "function" and not use.takes_keywords
     if at_site is not None and not layout.static and is_here:
         text = _inlined(use, editor, at_site, indent)

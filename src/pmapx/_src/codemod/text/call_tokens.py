@@ -29,6 +29,15 @@ def is_at_its_place(source: Source, node: ast.expr) -> bool:
     return ast.dump(found) == ast.dump(node)
 
 
+def is_bare_tuple(source: Source, node: ast.expr) -> bool:
+    """Returns whether an expression is a tuple without parentheses of its own: ``(a), b``."""
+    if not isinstance(node, ast.Tuple):
+        return False
+    call = ast.parse(f"_({source.segment(source.place(node))}\n)", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return [ast.dump(arg) for arg in call.args] != [ast.dump(node)]
+
+
 def comments(source: Source, place: Place) -> list[tuple[Place, str]]:
     """Returns the comments inside an expression."""
     if "#" not in source.segment(place):
