@@ -131,13 +131,22 @@ def test_a_second_run_in_the_global_style_changes_nothing(tmp_path):
     assert rewritten(tmp_path, after, "a.ipynb", style="global") == (after, ())
 
 
-@pytest.mark.parametrize("hidden", ["%time w, loss = p_step(w, 1)", "!echo {w}", "w = (", "w?"])
+@pytest.mark.parametrize(
+    "hidden",
+    ["%time w, loss = p_step(w, 1)", "!echo {w}", "!echo $w", "w = !ls", "w = (", "w?"],
+)
 def test_a_line_that_is_not_python_keeps_what_it_uses_stacked(tmp_path, hidden):
     before = training(hidden)
     after, _ = rewritten(tmp_path, before, "a.ipynb", style="global")
     assert rewritten(tmp_path, before, "a.ipynb", style="stacked")[0] == after
     (stay,) = migrate([str(tmp_path / "a.ipynb")]).stays
     assert stay.reason == "a line that is not Python uses w (cell 6:1)"
+
+
+@pytest.mark.parametrize("command", ["!pip install w", "%pip install w", "%cd w"])
+def test_a_word_of_a_command_is_no_name_of_the_program(tmp_path, command):
+    after, _ = rewritten(tmp_path, training(command), "a.ipynb", style="global")
+    assert "in_specs=(jax.P(), jax.P('batch'))," in cells_of(after)[1]
 
 
 def test_an_import_that_a_magic_uses_stays(tmp_path):

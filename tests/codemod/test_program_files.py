@@ -109,3 +109,38 @@ def test_a_notebook_is_a_program_with_what_it_imports(tmp_path):
         "b.py": script(),
     }
     assert multi_process(tmp_path, files) == {"shared.py"}
+
+
+TRAIN = """\
+import jax
+import numpy as np
+
+def train_step(state, batch):
+    loss = (state * batch).mean()
+    return state - jax.lax.pmean(loss, "i"), loss
+
+def train(state, batch):
+    step = jax.pmap(train_step, axis_name="i", in_axes=(None, 0), out_axes=(None, 0))
+    return step(state, np.ones((jax.local_device_count(), 2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "is_edited"),
+    [
+        ("import train\ntrain.train(1.0, None)\n", True),
+        ("import train\nimport jax\ntrain.train(*jax.jit(train.train_step)(1.0, None))\n", False),
+        ("import launch\nimport jax\nlaunch.train.train_step(*jax.numpy.ones(2))\n", False),
+        ("import train\nimport jax\ngetattr(train, 'train_step')(*jax.numpy.ones(2))\n", False),
+    ],
+)
+def test_a_function_of_another_program_with_the_same_name_is_another(tmp_path, main, is_edited):
+    other = "import jax\nimport train\njax.pmap(train.train_step, axis_name='i')(1.0, 2.0)\n"
+    for name, text in {"a": main, "b": other}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(TRAIN)
+        (tmp_path / name / "launch.py").write_text("import jax\nimport train\n")
+        (tmp_path / name / "main.py").write_text(text)
+    after = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).changed}
+    assert ("batch = batch[0]" in after[str(tmp_path / "a" / "train.py")]) is is_edited
+    assert "batch = batch[0]" not in after[str(tmp_path / "b" / "train.py")]

@@ -63,3 +63,19 @@ def test_a_function_that_leads_to_one_may_differ(tmp_path, text):
 def test_what_only_has_such_a_name_in_it_does_not(tmp_path, text):
     inner = NOISE + "def outer(x):\n    def loss(x):\n        return noise(x)\n    return loss(x)\n"
     assert not names(tmp_path, noises=inner, other=text).may_be("f")
+
+
+@pytest.mark.parametrize(
+    ("use", "may_differ"),
+    [
+        ("add(x, axis_index)", False),
+        ("x.mean(axis_index_groups=axis_index)", False),
+        # It may be JAX's function that is passed.
+        ("x + axis_index('i')", True),
+    ],
+)
+def test_a_parameter_with_the_name_of_a_collective_is_data_unless_it_is_called(
+    tmp_path, use, may_differ
+):
+    text = f"class Layer:\n    def f(self, x, axis_index):\n        return {use}\n"
+    assert names(tmp_path, layers=text).may_be_method("f") is may_differ

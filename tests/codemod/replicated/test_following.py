@@ -97,6 +97,29 @@ trainer = Trainer()
 trainer.update()
 print(show(trainer))
 """,
+    "another attribute is read by a name that is computed": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+        return float(self.state[0])
+def shown(something, names):
+    return [getattr(something, name) for name in names]
+trainer = Trainer()
+trainer.update()
+print(shown(np.ones(2), ["shape", "dtype"]))
+""",
+    "something of a module is chosen by its name": """
+class Trainer:
+    def __init__(self, activation):
+        self.state = replicate(1.0)
+        self.activation = getattr(jax.nn, activation)
+    def update(self):
+        self.state = step(self.state, 1.0)
+        return float(self.state[0])
+Trainer("state" and "relu").update()
+""",
     "an object that hands on names reads others": """
 class Trainer:
     def __init__(self):
@@ -227,6 +250,54 @@ class Trainer(Base):
     def update(self):
         self.state = step(self.state, 1.0)
 Trainer().update()
+""",
+    "an attribute that is read by its name in quotes": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+def shown(something, name=None):
+    return [getattr(something, name) for name in ("state",)]
+trainer = Trainer()
+trainer.update()
+print(shown(trainer))
+""",
+    "an attribute that is read by its name put together": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+def shown(something, name=None):
+    return getattr(something, f"st{name}")
+trainer = Trainer()
+trainer.update()
+print(shown(trainer))
+""",
+    "an attribute that is read by its name added up": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+def shown(something, name=None):
+    return getattr(something, name + "te")
+trainer = Trainer()
+trainer.update()
+print(shown(trainer))
+""",
+    "an attribute that is read by the names that its object lists": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+def shown(something, name=None):
+    return [getattr(something, name) for name in dir(something)]
+trainer = Trainer()
+trainer.update()
+print(shown(trainer))
 """,
     "an attribute that is read through an object that hands on names": """
 class Trainer:

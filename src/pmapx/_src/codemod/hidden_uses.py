@@ -10,6 +10,11 @@ from pmapx._src.source import notebooks
 from pmapx._src.source.files import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
+# Lines for a shell, or for IPython itself, which have names of Python only as {name} and $name.
+_COMMAND = re.compile(
+    r"\s*(?:!|%(?:pip|conda|cd|env|load_ext|reload_ext|autoreload|matplotlib|config)\b)"
+)
+_EXPANDED = re.compile(r"\{[^}]*\}|\$\w+")
 
 
 def hidden_words(source: Source, data: bytes) -> dict[str, tuple[int, int]]:
@@ -25,7 +30,9 @@ def hidden_words(source: Source, data: bytes) -> dict[str, tuple[int, int]]:
         python = kept.get(number, [])
         for line, original in enumerate(re.split("\r\n|\r|\n", text)):
             if line >= len(python) or python[line] != original:
-                for word in _WORD.findall(original):
+                is_command = _COMMAND.match(original) is not None
+                parts = _EXPANDED.findall(original) if is_command else [original]
+                for word in _WORD.findall(" ".join(parts)):
                     found.setdefault(word, (number, line + 1))
     return found
 

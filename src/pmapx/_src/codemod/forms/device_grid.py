@@ -183,7 +183,7 @@ def _is_only_called(inner: Use, calls: Sequence[ast.Call]) -> bool:
     return (
         bool(name and calls)
         and is_called
-        and is_named_once(inner.module.project, name, 1 + len(calls))
+        and is_named_once(inner.module, parent, name, 1 + len(calls))
     )
 
 

@@ -38,8 +38,9 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     is_tuple,
     takes_items,
 )
-from pmapx._src.codemod.replicated.maps import Map, Maps, hands_on_name
+from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
+from pmapx._src.codemod.replicated.read_by_name import hands_on_name, is_module
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What these give has the axis that their argument has.
@@ -184,9 +185,11 @@ class StackedCalls(StackedValues):
         if called == {"builtins.dict"} and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
-        if called <= _BY_NAME and only is not None and not hands_on_name(module, node):
+        is_by_name = called <= _BY_NAME and only is not None and not is_module(module, only)
+        if is_by_name and only is not None and not hands_on_name(module, node):
             name = node.args[1] if len(node.args) > 1 else None
-            written = name.value if isinstance(name, ast.Constant) else None
+            computed = ... if name is not None else None
+            written = name.value if isinstance(name, ast.Constant) else computed
             self.escape_attributes(module, only, node, written)
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)

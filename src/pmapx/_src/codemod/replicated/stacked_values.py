@@ -36,6 +36,7 @@ from pmapx._src.codemod.replicated.groups import (
 )
 from pmapx._src.codemod.replicated.mapped_functions import is_static
 from pmapx._src.codemod.replicated.maps import Maps
+from pmapx._src.codemod.replicated.read_by_name import may_name
 
 # Reading these of an array does not depend on its leading axis.
 _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", "__class__"})
@@ -264,17 +265,16 @@ class StackedValues(abc.ABC):
     ) -> None:
         """Notes that attributes of an object are read or set by names that are not followed.
 
-        ``only`` is the name, where that is written out.
+        ``only`` is the name, where that is written out, and ... where it is computed.
         """
         around = [module.parent(each) for each in module.functions_around(node)]
         classes = [each for each in around if isinstance(each, ast.ClassDef)]
         is_self = isinstance(node, ast.Name) and node.id == "self" and bool(classes)
-        families = (
-            [self.maps.family(module, classes[0])] if is_self else self._families_of(module, node)
-        )
+        own = [self.maps.family(module, each) for each in classes[:1] if is_self]
+        families = own or self._families_of(module, node)
         for (family, name), definitions in self._attributes.items():
-            is_meant = (not families or family in families) and only in (None, name)
-            for each in definitions if is_meant else ():
+            is_of = not families or family in families
+            for each in definitions if is_of and may_name(module, only, name) else ():
                 self.escape(self.defined(each), module, at, "it may be read here, by its name")
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:

@@ -22,7 +22,7 @@ _WORDS = frozenset(
         "pure_callback", "io_callback", "host_callback", "id_tap", "ragged_all_to_all",
     }
 )  # fmt: skip
-_PATTERN = re.compile("|".join(sorted(_WORDS)).encode())
+_PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS))})\b".encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
@@ -106,8 +106,9 @@ def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
     used: dict[ast.AST, set[str | ast.AST]] = {}
     homes: dict[ast.AST, ast.AST] = {}
     for tree, module in trees:
+        data = _data_parameters(tree)
         for node, is_inner in _definitions(tree):
-            found = _used_in(node, module)
+            found = _used_in(node, module, data)
             names = {node.name, *(getattr(each, "name", each) for each in found)}
             # What makes or calls maps is not called in a body.
             if not names & {"pmap", *mapped}:
@@ -143,10 +144,23 @@ def _definitions(tree: ast.AST) -> Iterator[tuple[Any, bool]]:
         waiting += [(each, is_inner) for each in ast.iter_child_nodes(node)]
 
 
-def _used_in(definition: ast.AST, module: Module | None) -> set[str | ast.AST]:
+def _data_parameters(tree: ast.AST) -> set[ast.AST]:
+    """Returns the uses of parameters that are called ``axis_index`` or so, and are never called."""
+    found: set[ast.AST] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+            names &= _WORDS
+            inside = list(ast.walk(function)) if names else []
+            names -= {_name(each.func) for each in inside if isinstance(each, ast.Call)}
+            found.update(each for each in inside if isinstance(each, ast.Name) and each.id in names)
+    return found
+
+
+def _used_in(definition: ast.AST, module: Module | None, data: Set[ast.AST]) -> set[str | ast.AST]:
     """Returns what a definition uses itself: definitions, and names where it is not seen which.
 
-    Functions in it are definitions, too.
+    Functions in it are definitions, too. ``data`` are names of values.
     """
     found: set[str | ast.AST] = set()
     is_class = isinstance(definition, ast.ClassDef)
@@ -160,7 +174,7 @@ def _used_in(definition: ast.AST, module: Module | None) -> set[str | ast.AST]:
             found |= called
             waiting += [*node.args, *node.keywords]
             continue
-        if not _is_own_of_base(node, definition):
+        if node not in data and not _is_own_of_base(node, definition):
             found.add(_name(node))
         waiting += _parts(node)
     return found - {""}

@@ -1,0 +1,101 @@
+"""Attributes that ``getattr``, ``setattr`` or ``vars`` read or set, by names that are computed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import weakref
+
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.values import Exported, Named
+from pmapx._src.source import files
+
+# A word in quotes, also in the JSON of a notebook.
+_WORD = re.compile(rb"""['"](\w+)\\?['"]""")
+# What a name is put together from: f"_{name}", "_" + name, "_%s" % name, "_{}".format(name).
+_BEGINNING = re.compile(rb"""['"](\w+)(?:[{%]|\\?['"]\s*\+)""")
+_ENDING = re.compile(rb"""(?:\}|%s|\+\s*['"])(\w+)\\?['"]""")
+# What lists the names of an object's attributes.
+_LISTING = re.compile(rb"\bdir\(|\bgetmembers\b|\bfields\(|\b_fields\b|\b__slots__\b|\b__dict__\b")
+
+
+class Words:
+    """The words that a program's files have in quotes."""
+
+    def __init__(self, project: Project) -> None:
+        self._words: set[bytes] = set()
+        self._beginnings: set[bytes] = set()
+        self._endings: set[bytes] = set()
+        for path in project.paths.values():
+            data = files.read_bytes(path)
+            if isinstance(data, bytes):
+                self._words.update(_WORD.findall(data))
+                self._beginnings.update(_BEGINNING.findall(data))
+                self._endings.update(_ENDING.findall(data))
+
+    def may_give(self, name: str) -> bool:
+        """Tells whether a text that the program computes may be a name."""
+        text = name.encode()
+        return (
+            text in self._words
+            or any(text.startswith(each) for each in self._beginnings)
+            or any(text.endswith(each) for each in self._endings)
+        )
+
+
+_WORDS: weakref.WeakKeyDictionary[Project, Words] = weakref.WeakKeyDictionary()
+
+
+def may_name(module: Module, given: object, name: str) -> bool:
+    """Tells whether code may read an attribute: by a given name, a computed one, or any.
+
+    A computed one, ``...``, is in quotes somewhere, unless objects list their attributes.
+    """
+    if given is not ...:
+        return given in (None, name)
+    if _LISTING.search(module.source.text.encode("utf-8", "replace")):
+        return True
+    if module.project not in _WORDS:
+        _WORDS[module.project] = Words(module.project)
+    return _WORDS[module.project].may_give(name)
+
+
+def is_module(module: Module, node: ast.expr) -> bool:
+    """Tells whether an expression is an imported module, whose names are no object's attributes."""
+    if isinstance(node, ast.Attribute):
+        # ``jax.nn``: what a library has.
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        found = module.env.find(node.id) if isinstance(node, ast.Name) else None
+        return bool(found) and all(isinstance(fact, Named) for fact in found or ())
+    found = module.env.find(node.id) if isinstance(node, ast.Name) else None
+    return bool(found) and all(
+        isinstance(fact, Named) or (isinstance(fact, Exported) and _is_file(fact))
+        for fact in found or ()
+    )
+
+
+def _is_file(fact: Exported) -> bool:
+    """Tells whether what is imported is a module: itself, or one of its package."""
+    folder, name = os.path.split(fact.path)
+    is_below = name == "__init__.py" and os.path.exists(os.path.join(folder, f"{fact.name}.py"))
+    return not fact.name or is_below
+
+
+def hands_on_name(module: Module, node: ast.Call) -> bool:
+    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
+
+    The name is written where the attribute is read, and that is followed there.
+    """
+    function = next(iter(module.functions_around(node)), None)
+    if not isinstance(function, ast.FunctionDef) or len(node.args) < 2:
+        return False
+    names = [each.arg for each in function.args.args]
+    return (
+        function.name in ("__getattr__", "__getattribute__")
+        and isinstance(module.parent(function), ast.ClassDef)
+        and isinstance(node.args[1], ast.Name)
+        and names[1:2] == [node.args[1].id]
+    )
