@@ -365,3 +365,54 @@ def test_a_decorated_function_of_several_programs_is_given_global_arrays_where_t
         text = after[str(tmp_path / name)]
         assert "state = sync(\n        multihost_utils.host_local_array_to_global_array(\n" in text
         assert "global_array_to_host_local_array" not in text  # The state is global from there on.
+
+
+EVALUATOR = """
+import jax
+class Evaluator:
+    def __init__(self, function, is_mapped=True):
+        self.share = 64 // jax.process_count()
+        if is_mapped:
+            self.function = jax.pmap(function, axis_name="i", donate_argnums=0)
+        else:
+            self.function = jax.jit(function)
+    def __call__(self, x):
+        return self.function(x)
+"""
+TRAINER = """
+import jax
+from package.evaluators import Evaluator
+def predict(x):
+    return jax.lax.psum(x, "i")
+def train(batches):
+    p_predict = jax.pmap(predict, "i")
+    evaluate = Evaluator(predict)
+    return [evaluate(p_predict(x)) for x in batches]
+"""
+
+
+def evaluators(folder, trainers):
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "evaluators.py").write_text(EVALUATOR)
+    for name, text in trainers.items():
+        (folder / "package" / name).write_text(text)
+    done = migrate([str(folder)])
+    assert not done.left
+    return next(f.after.decode() for f in done.files if f.path.endswith("evaluators.py"))
+
+
+def test_a_map_that_several_files_and_tests_make_once_each_stays_where_it_is(tmp_path):
+    twice = TRAINER.replace("= Evaluator(predict)", "= Evaluator(predict) or Evaluator(predict)")
+    run = "import jax\nfrom package import {0}\nx = jax.pmap(abs)({0}.train([]))\n"
+    runs = {f"run_{name}.py": run.format(name) for name in ("one", "two")}
+    trainers = {"one.py": TRAINER, "two.py": TRAINER, "one_test.py": twice, **runs}
+    assert "sharded_function" not in evaluators(tmp_path, trainers)
+
+
+def test_a_map_of_several_processes_that_is_made_again_has_its_mesh_at_the_top_level(tmp_path):
+    again = TRAINER.replace("evaluate(p_", "Evaluator(predict)(p_")
+    text = evaluators(tmp_path, {"one.py": again})
+    made = text[text.index("sharded_function = ") : text.index("class Evaluator")]
+    assert "lambda function, *args: jax.shard_map(" in made
+    assert "mesh=jax.sharding.Mesh(" in made

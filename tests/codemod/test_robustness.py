@@ -263,6 +263,36 @@ def test_a_file_that_cannot_be_written_in_the_global_style_is_written_stacked(
     assert b"jnp.stack([x] * mesh.size)" in file.after
 
 
+def test_one_file_that_cannot_be_written_so_does_not_keep_the_others_stacked(tmp_path, monkeypatch):
+    from pmapx._src.codemod.forms import placing
+    from pmapx._src.codemod.migration import migrate
+
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(
+            "import jax\nimport jax.numpy as jnp\n\n\n"
+            "def step(state, batch):\n"
+            "    return state - jax.lax.pmean(batch.mean() * state, 'i')\n\n\n"
+            "def main(batches):\n"
+            "    p_step = jax.pmap(step, 'i')\n"
+            "    state = jax.device_put_replicated(jnp.ones(3), jax.local_devices())\n"
+            "    for batch in batches:\n        state = p_step(state, batch)\n"
+            "    return state[0]\n"
+        )
+    write = placing.write_replicated
+
+    def broken(module, call, mesh, editor):
+        if module.path.endswith("second.py"):
+            editor.replace(module.place(call), "device_put(")
+        else:
+            write(module, call, mesh, editor)
+
+    monkeypatch.setattr(placing, "write_replicated", broken)
+    first, second = migrate([str(tmp_path)]).files
+    assert b"in_specs=(jax.P(), " in first.after
+    assert b"jnp.stack([x] * mesh.size)" in second.after
+    assert not any(outcome.reason for file in (first, second) for outcome in file.outcomes)
+
+
 def test_nested_maps_that_are_called_without_arguments_are_survived(tmp_path):
     from pmapx._src.codemod.migration import migrate
 

@@ -120,14 +120,18 @@ def _migrated(
 ) -> Migration:
     if style == "stacked" or (style == "global" and to == "pmapx"):
         return program.migration(program.rewritten(to))
-    restyled = program.restyled(evidence, named, to, is_merging=style == "global")
-    files = program.rewritten_after(restyled, to)
-    if files is None:
-        restyled = program.restyled(evidence, named, to, is_merging=False)
+    is_merging = style == "global"
+    while True:
+        known = len(program.refused)
+        restyled = program.restyled(evidence, named, to, is_merging=is_merging)
         files = program.rewritten_after(restyled, to)
-    if files is None:
-        return program.migration(program.rewritten(to))
-    return program.migration(files, restyled.gains, restyled.stays)
+        if files is not None:
+            return program.migration(files, restyled.gains, restyled.stays)
+        # Again without what was refused; or else without merged batches.
+        if len(program.refused) == known and not is_merging:
+            break
+        is_merging = is_merging and len(program.refused) > known
+    return program.migration(program.rewritten(to))
 
 
 def _renamed(program: Program, done: Migration) -> Migration:

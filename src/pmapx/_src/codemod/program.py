@@ -33,8 +33,6 @@ from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting import notebook_edits
 from pmapx._src.source.rewriting.edits import Edit, Origins
 
-# Files without a use of pmap that the replicated style reads, on each side: more take too long.
-MOST_OTHERS = 40
 Progress = Callable[[int, int], None]
 
 
@@ -76,6 +74,8 @@ class Program:
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
+        # Uses of pmap that can be rewritten only in the stacked style, and why.
+        self.refused: dict[Place, str] = {}
         # What was done to the files, and their texts before that.
         self._restyled = replicated.Restyled({})
         self._before: Mapping[str, bytes] = self._texts
@@ -345,15 +345,11 @@ class Program:
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
     ) -> replicated.Restyled:
         """Returns what becomes of the state, and of batches."""
-        left = {
-            outcome.place: f"it is left as it is: {outcome.reason}"
-            for file in self.written_out
-            for outcome in file.outcomes
-            if outcome.reason
-        }
+        left = self._left | self.refused
         # State goes through files that do not mention pmap, too.
-        project = Project(self._paths, others=MOST_OTHERS, has_definitions=True)
-        for path, data in {**self._texts, **self._importers()}.items():
+        project = Project(self._paths, others=program_files.MOST_OTHERS, has_definitions=True)
+        importers = program_files.importers(self._paths, self._texts)
+        for path, data in {**self._texts, **importers}.items():
             project.module(path, data=data)
         modules, stays = [], []
         for module in project.modules.values():
@@ -390,23 +386,21 @@ class Program:
         )
         return dataclasses.replace(restyled, stays=(*restyled.stays, *stays))
 
-    def _importers(self) -> dict[str, bytes]:
-        """Returns the files that import one with a use of pmap."""
-        stems = {_stem(path) for path in self._texts}
-        found: dict[str, bytes] = {}
-        for path in self._paths:
-            data = sources.read_bytes(path) if path not in self._texts else None
-            is_python = isinstance(data, bytes) and path.endswith((".py", ".ipynb"))
-            if is_python and sources.imported_words(data) & stems:  # type: ignore[arg-type]
-                found[path] = data  # type: ignore[assignment]
-            if len(found) == MOST_OTHERS:
-                break
-        return found
+    @functools.cached_property
+    def _left(self) -> dict[Place, str]:
+        """The uses of pmap that are not rewritten in any style, and why."""
+        return {
+            outcome.place: f"it is left as it is: {outcome.reason}"
+            for file in self.written_out
+            for outcome in file.outcomes
+            if outcome.reason
+        }
 
     def rewritten_after(self, restyled: replicated.Restyled, to: str) -> list[Rewriting] | None:
         """Returns each file rewritten after it was restyled, with places of the file as it was.
 
-        None if a file, or a map that takes merged batches, cannot be written so after all.
+        None if a file, or a map that takes merged batches, cannot be written so after all; the
+        uses of pmap in such a file are ``refused`` then.
         """
         if not restyled.edits:
             return self.rewritten(to)
@@ -426,25 +420,26 @@ class Program:
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None
-        files = []
+        files, refused = [], {}
         for file in changed.rewritten(to):
             outcomes = tuple(
                 dataclasses.replace(outcome, place=changed.original(outcome.place))
                 for outcome in file.outcomes
             )
-            if any(outcome.reason.startswith(NOT_WRITTEN) for outcome in outcomes):
-                return None
+            is_edited = bool(restyled.edits.get(os.path.normpath(file.path)))
+            refused |= {
+                each.place: each.reason
+                for each in outcomes
+                if each.reason.startswith(NOT_WRITTEN)
+                and (is_edited or each.place not in self._left)
+            }
             before = self._texts[file.path]
             files.append(dataclasses.replace(file, before=before, outcomes=outcomes))
+        if refused:
+            self.refused |= refused
+            return None
         for path in after:
             other = sources.read_bytes(path) if path not in self._texts else None
             if isinstance(other, bytes):
                 files.append(Rewriting(path, other, after[path], ()))
         return sorted(files, key=lambda file: self._paths.index(file.path))
-
-
-def _stem(path: str) -> bytes:
-    """Returns the word by which a file is imported."""
-    folder, name = os.path.split(path)
-    word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
-    return word.encode()

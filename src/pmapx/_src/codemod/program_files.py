@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.source import files, notebooks
 
+# Files without a use of pmap that the replicated style reads, on each side: more take too long.
+MOST_OTHERS = 40
 _FROM = re.compile(
     rb"^[ \t]*(?:>>> )?from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;#]*)", re.MULTILINE
 )
@@ -29,6 +31,27 @@ _MAPPING = frozenset(
         "flax.jax_utils.replicate",
     }
 )  # fmt: skip
+
+
+def importers(paths: Sequence[str], texts: Collection[str]) -> dict[str, bytes]:
+    """Returns the files that import one of those with a use of pmap, and have none themselves."""
+    stems = {_stem(path) for path in texts}
+    found: dict[str, bytes] = {}
+    for path in paths:
+        data = files.read_bytes(path) if path not in texts else None
+        is_python = isinstance(data, bytes) and path.endswith((".py", ".ipynb"))
+        if is_python and files.imported_words(data) & stems:  # type: ignore[arg-type]
+            found[path] = data  # type: ignore[assignment]
+        if len(found) == MOST_OTHERS:
+            break
+    return found
+
+
+def _stem(path: str) -> bytes:
+    """Returns the word by which a file is imported."""
+    folder, name = os.path.split(path)
+    word = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+    return word.encode()
 
 
 def surroundings(
@@ -100,10 +123,8 @@ class _Tree:
         data, folder = self._texts[path], os.path.dirname(path)
         if b"__main__" in data or path.endswith(".ipynb"):
             return True
-        name = os.path.basename(path)
-        is_test = name.startswith(("test_", "conftest")) or name.endswith("_test.py")
         is_package = os.path.exists(os.path.join(folder, "__init__.py"))
-        return not self._importers[path] and not is_package and not is_test
+        return not self._importers[path] and not is_package and not files.is_test(path)
 
     def is_dynamic(self, script: str) -> bool:
         return any(_DYNAMIC.search(self._texts[file]) for file in self.reached(script))

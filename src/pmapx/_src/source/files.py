@@ -217,3 +217,9 @@ def _parse_notebook(path: str, data: bytes) -> Source:
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())[:200]
+
+
+def is_test(path: str) -> bool:
+    """Returns whether a file has tests, by its name."""
+    name = os.path.basename(path)
+    return name.startswith(("test_", "conftest")) or name.endswith("_test.py")

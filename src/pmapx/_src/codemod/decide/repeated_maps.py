@@ -14,6 +14,7 @@ from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Exported, Function, Named
 from pmapx._src.codemod.decide.assigned_values import LOOPS
+from pmapx._src.source import files
 
 
 def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
@@ -79,9 +80,11 @@ def _is_repeated(module: Module, node: ast.AST, inside: frozenset[ast.AST] = fro
             uses = [
                 use
                 for use in _uses(module.project).get(name, [])
-                if not _is_another(module, name, *use)
+                if not _is_another(module, name, *use) and not files.is_test(use[0].path)
             ]
-            return len(uses) > 1 or any(_is_repeated(*use, inside | {node}) for use in uses)
+            # Files that use it once each are mostly different programs.
+            is_used_again = len({other for other, _ in uses}) < len(uses)
+            return is_used_again or any(_is_repeated(*use, inside | {node}) for use in uses)
         node = module.parent(node)
     return False
 
