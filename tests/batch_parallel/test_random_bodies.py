@@ -20,7 +20,7 @@ TOGETHER = 10
 
 
 def claims_hold(drawn, n, b):
-    """Returns for each body whether it is claimed to be one of the global batch, which is checked."""
+    """Checks what is claimed of bodies; returns for each whether it is of the global batch."""
     claimed = {}
     for each in drawn:
         body = drawn_bodies.body_of(each)
