@@ -19,7 +19,7 @@ def test_body_that_is_a_function_of_the_global_batch_equals_it(case):
     assert verdict.is_batch_parallel, [str(reason) for reason in verdict.reasons]
     in_axes = tuple(None if axis is None else 0 for axis in axes)
     mapped = pmapx.pmap(case.body, axis_name=batch_bodies.AXIS, in_axes=in_axes)
-    expected, found = run_both(verdict, case.body, arguments, axes, mapped)
+    expected, found = run_both(verdict, arguments, axes, mapped)
     assert_close(expected, found, length=N * batch_bodies.B * 8)
 
 

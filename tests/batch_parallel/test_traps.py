@@ -241,7 +241,7 @@ def test_function_of_the_global_batch_is_recognized_and_holds(name):
     verdict = global_batch.verdict_of(body, arguments, axes, N)
     assert verdict.is_batch_parallel, [str(reason) for reason in verdict.reasons]
     mapped = jax.jit(jax.vmap(body, in_axes=axes, axis_name="i", axis_size=N))
-    expected, found = global_batch.run_both(verdict, body, arguments, axes, mapped)
+    expected, found = global_batch.run_both(verdict, arguments, axes, mapped)
     global_batch.assert_close(expected, found, length=N * B * D * 8)
 
 
@@ -259,5 +259,5 @@ def test_one_example_per_device_is_a_batch():
     assert verdict.is_batch_parallel
     mapped = jax.vmap(body, in_axes=axes, axis_name="i", axis_size=N)
     global_batch.assert_close(
-        *global_batch.run_both(verdict, body, arguments, axes, mapped), length=N * D * 8
+        *global_batch.run_both(verdict, arguments, axes, mapped), length=N * D * 8
     )

@@ -25,7 +25,7 @@ def holds(body, arguments, axes):
     verdict = verdict_of(body, arguments, axes, N)
     assert verdict.is_batch_parallel, [str(reason) for reason in verdict.reasons]
     mapped = jax.jit(jax.vmap(body, in_axes=axes, axis_name="i", axis_size=N))
-    expected, found = run_both(verdict, body, arguments, axes, mapped)
+    expected, found = run_both(verdict, arguments, axes, mapped)
     assert_close(expected, found, length=N * B * 512)
     return verdict
 

@@ -19,24 +19,35 @@ def verdict_of(body, arguments, axes, n, axis_name="i"):
 
 def merged(x, axis):
     """(n, ..., b, ...) to (..., n * b, ...)."""
-    return jnp.concatenate(list(x), axis)
+    is_numpy = isinstance(x, np.ndarray)  # NumPy compiles nothing.
+    return np.concatenate(x, axis) if is_numpy else jnp.concatenate(list(x), axis)
 
 
-def run_both(verdict, body, arguments, axes, mapped):
-    """Returns the leaves of the mapped body, in the form of the global batch, and of the other."""
-    whole = [
+def global_arguments(arguments, axes):
+    """Returns arguments with their shards concatenated."""
+    return [
         argument if axis is None else jax.tree.map(lambda x: merged(x, axis), argument)
         for argument, axis in zip(arguments, axes, strict=True)
     ]
-    on_devices = jax.tree.leaves(mapped(*arguments))
-    expected = []
-    for leaf, output in zip(on_devices, verdict.outputs, strict=True):
+
+
+def global_results(verdict, mapped_results):
+    """Returns the leaves of what a mapped body returned, in the form of the global batch."""
+    found = []
+    for leaf, output in zip(jax.tree.leaves(mapped_results), verdict.outputs, strict=True):
         if output.batch_axis is None:
             for each in leaf[1:]:
                 np.testing.assert_array_equal(_data(each), _data(leaf[0]))
-            expected.append(leaf[0])
+            found.append(leaf[0])
         else:
-            expected.append(merged(leaf, output.batch_axis))
+            found.append(merged(leaf, output.batch_axis))
+    return found
+
+
+def run_both(verdict, arguments, axes, mapped):
+    """Returns the leaves of the mapped body, in the form of the global batch, and of the other."""
+    whole = global_arguments(arguments, axes)
+    expected = global_results(verdict, mapped(*arguments))
     return expected, jax.tree.leaves(jax.jit(global_function(verdict))(*whole))
 
 
@@ -60,4 +71,12 @@ def _data(x):
     return np.asarray(jax.random.key_data(x) if is_key else x)
 
 
-__all__ = ["PER_DEVICE", "assert_close", "merged", "run_both", "verdict_of"]
+__all__ = [
+    "PER_DEVICE",
+    "assert_close",
+    "global_arguments",
+    "global_results",
+    "merged",
+    "run_both",
+    "verdict_of",
+]
