@@ -99,9 +99,14 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.whole:
             return False
-    elif node.decorator_list or not (
-        is_named_once(use.module, node, node.name) or takes_its_name(use.module, use.whole, node)
-    ) or is_vmapped(use.module, node):
+    elif (
+        node.decorator_list
+        or not (
+            is_named_once(use.module, node, node.name)
+            or takes_its_name(use.module, use.whole, node)
+        )
+        or is_vmapped(use.module, node)
+    ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
