@@ -9,13 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from virtual_devices import forced, xla_flags
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 DEVICE_COUNT = int(os.environ.get("PMAPX_TEST_DEVICES", "8"))
-# The programs are small: compiling them takes longer than running them, however slowly they run.
-os.environ["XLA_FLAGS"] = (
-    f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')} "
-    f"--xla_force_host_platform_device_count={DEVICE_COUNT}"
-)
+# Of two settings of a flag the last counts: those of the caller, but for the number of devices.
+os.environ["XLA_FLAGS"] = f"{xla_flags()} {os.environ.get('XLA_FLAGS', '')} {forced(DEVICE_COUNT)}"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

@@ -11,6 +11,7 @@ import pytest
 
 import pmapx
 from pmapx._src import fastpath
+from virtual_devices import xla_flags
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -59,7 +60,12 @@ def audited(names, style, topology, folder):
         [sys.executable, "-m", "pmapx", "audit", "--quiet", "--devices", "8", *options]
         + ["--json", str(report), "--", sys.executable, "-c", RUN_ALL]
         + [str(copy.main) for copy in copies.values()],
-        env={**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(SRC),
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": xla_flags(),
+        },
         capture_output=True,
         text=True,
         timeout=1200,
@@ -84,7 +90,10 @@ def check(names, style, topology, folder):
         assert {each.device_count for each in report.functions} == {16}
 
 
-@pytest.mark.parametrize(("style", "topology"), [("global", "cpu:16"), ("stacked", None)])
+@pytest.mark.parametrize(
+    ("style", "topology"),
+    [("global", "cpu:16"), pytest.param("stacked", None, marks=pytest.mark.slow)],
+)
 def test_what_migrate_writes_is_auditable(tmp_path, style, topology):
     check(FAST, style, topology, tmp_path)
 

@@ -21,6 +21,7 @@ from pmapx._src.audit.report.audit_report import (
     MovedInput,
 )
 from pmapx._src.audit.report.scaling_table import Point, Scaling
+from virtual_devices import xla_flags
 
 GATHER = Exchange("all-gather", ("i",), 8, 800, 700, 1, "train.py:9", "all_gather", is_written=True)
 REDUCE = Exchange("all-reduce", ("i",), 8, 400, 700, 1, "train.py:7", "psum", is_written=True)
@@ -144,7 +145,7 @@ def run(tmp_path):
             [sys.executable, "-m", "pmapx", "audit", "--devices", "2", "--quiet", *options,
              "train.py"],
             env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
-                 "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+                 "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags()},
             capture_output=True, text=True, timeout=240, cwd=tmp_path,
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ import pytest
 from expectations import EXPECTED
 
 import pmapx
+from virtual_devices import xla_flags
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -75,7 +76,7 @@ def report_on(programs):
                 **os.environ,
                 "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "",
+                "XLA_FLAGS": xla_flags(),
             },
             capture_output=True,
             text=True,

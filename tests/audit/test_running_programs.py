@@ -13,6 +13,7 @@ import pytest
 import pmapx
 from pmapx._src import fastpath
 from pmapx._src.audit.running.audited_calls import AuditedCalls
+from virtual_devices import xla_flags
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
@@ -63,7 +64,7 @@ def audit(tmp_path, code, *options, devices=2, command=None):
     done = subprocess.run(
         [sys.executable, "-m", "pmapx", "audit", "--devices", str(devices), "--json", str(report)]
         + [*options, "--", *command],
-        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags()},
         capture_output=True,
         text=True,
         timeout=240,
@@ -79,7 +80,7 @@ def run_audit(tmp_path, *arguments):
     home = str(Path(pmapx.__file__).parents[1])
     return subprocess.run(
         [sys.executable, "-m", "pmapx", "audit", *arguments],
-        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        env={**os.environ, "PYTHONPATH": home, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags()},
         capture_output=True,
         text=True,
         timeout=240,
@@ -198,6 +199,7 @@ def test_a_crash_leaves_the_report_of_what_was_met(tmp_path):
     assert report.functions[0].history.calls == 5
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_it_too(tmp_path):
     done, report = audit(tmp_path, TRAIN + "os.kill(os.getpid(), 9)\n")
 
@@ -215,6 +217,7 @@ def test_a_traceback_of_an_audited_program_has_no_frame_of_pmapx(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("Next: fix the program's error")
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_before_a_call_is_reported_with_the_signal(tmp_path):
     done, _ = audit(tmp_path, "import jax, os\nos.kill(os.getpid(), 9)\n")
 
@@ -298,7 +301,7 @@ def test_ctrl_c_ends_the_program_and_the_report_comes(tmp_path):
         [sys.executable, "-m", "pmapx", "audit", "--devices", "2", "--json", str(report), "--"]
         + [sys.executable, str(program)],
         env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
-             "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+             "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags()},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         # A shell's background jobs, of which a test run may be one, ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -324,6 +327,7 @@ def test_a_pod_without_its_compiler_is_refused_before_the_program_runs(tmp_path)
     assert "pip install 'pmapx[tpu]'" in done.stderr
 
 
+@pytest.mark.slow
 @makes_devices
 def test_where_inputs_are_here_is_no_finding_on_a_topology(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
@@ -352,6 +356,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @makes_devices
 def test_parameters_of_fsdp_are_not_scaled(tmp_path):
     _, report = audit(tmp_path, FSDP, "--topology", "cpu:8", "--scaling", "cpu:2,8")
@@ -381,6 +386,7 @@ def test_a_function_is_built_for_the_topology_without_a_program(tmp_path):
     assert "step (train.py:5): jit of shard_map on i=4 (cpu)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_build_function_is_an_error_that_names_it(tmp_path):
     done = run_audit(tmp_path, "--build", "nowhere:build")
 
@@ -388,6 +394,7 @@ def test_a_missing_build_function_is_an_error_that_names_it(tmp_path):
     assert "--build nowhere:build: No module named 'nowhere'" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_or_module_is_run_by_its_name_alone(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
 
@@ -404,6 +411,7 @@ def test_without_a_number_there_are_8_virtual_devices(tmp_path):
     assert "pmapx.pmap on batch=8 (cpu)" in done.stderr
 
 
+@pytest.mark.slow
 @makes_devices
 def test_the_scaling_table_is_made_in_the_program(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--scaling", "cpu:2,4")
@@ -432,6 +440,7 @@ def test_each_static_value_is_a_signature_of_its_own():
     assert list(map(repr, examined)) == ["True", "False", "1"]
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_program_are_shown_with_their_state_sharded(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--what-if", "fsdp")
 
@@ -465,6 +474,7 @@ centred(np.ones((jax.device_count(), 3)))
 """
 
 
+@pytest.mark.slow
 @makes_devices
 def test_a_jit_inside_of_another_is_traced_again_for_a_topology(tmp_path):
     done, report = audit(tmp_path, INNER, "--topology", "cpu:4")
@@ -474,6 +484,7 @@ def test_a_jit_inside_of_another_is_traced_again_for_a_topology(tmp_path):
     assert report.skipped == ()
 
 
+@pytest.mark.slow
 @makes_devices
 def test_a_name_that_no_function_has_is_a_mistake(tmp_path):
     done, _ = audit(tmp_path, TRAIN, "--topology", "cpu:4", "--fixed", "stat", "--fixed", "state")

@@ -90,7 +90,12 @@ def test_verbose_lists_the_replaced_names(pmapx_run):
 
 @pytest.mark.parametrize(
     ("program", "status"),
-    [("raise SystemExit(7)", 7), ("import sys; sys.exit('no')", 1), ("1 / 0", 1), ("def", 1)],
+    [
+        ("raise SystemExit(7)", 7),
+        ("1 / 0", 1),
+        ("def", 1),
+        pytest.param("import sys; sys.exit('no')", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_the_exit_status_is_the_programs(pmapx_run, program, status):
     code, _, err = finished(pmapx_run("train.py", program=program))
@@ -113,7 +118,9 @@ atexit.register(lambda: print(Config.x))
     assert finished(pmapx_run("train.py", program=program)) == (0, "3\n", "")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_signals_reach_the_program(pmapx_run, sent):
     program = "import time; print('ready', flush=True); time.sleep(100)"
     process = pmapx_run("train.py", program=program)
@@ -266,7 +273,15 @@ main(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("how", ["body", "arguments", "arrays", "cause"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "body",
+        "arguments",
+        pytest.param("arrays", marks=pytest.mark.slow),
+        pytest.param("cause", marks=pytest.mark.slow),
+    ],
+)
 def test_a_traceback_has_the_users_frames_and_none_of_pmapx(pmapx_run, how):
     process = pmapx_run("train.py", how, program=FAILING, PMAPX_TRACEBACK="")
     err = finished(process)[2]
@@ -275,6 +290,7 @@ def test_a_traceback_has_the_users_frames_and_none_of_pmapx(pmapx_run, how):
     assert "runpy" not in err
 
 
+@pytest.mark.slow
 def test_frames_of_pmapx_are_shown_on_request(pmapx_run):
     process = pmapx_run("train.py", "arguments", program=FAILING, PMAPX_TRACEBACK="1")
     assert str(Path(pmapx.__file__).parent) in finished(process)[2]

@@ -12,6 +12,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from virtual_devices import xla_flags
+
 HERE = Path(__file__).parent
 FOLDER = HERE / "programs"
 SRC = HERE.parents[1] / "src"
@@ -80,7 +82,7 @@ def run(jobs, out):
     ]
     environment = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": xla_flags(8),
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(SRC),
         "PYTHONDONTWRITEBYTECODE": "1",

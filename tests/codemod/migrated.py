@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pmapx._src.codemod.migration import migrate
+from virtual_devices import xla_flags
 
 SRC = Path(__file__).parents[2] / "src"
 RUNNER = """
@@ -63,7 +64,7 @@ def run_all(folder, which):
     runner.write_text(RUNNER)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": xla_flags(8),
         "JAX_PLATFORMS": "cpu",
     }
     if which in ("before", "small step"):

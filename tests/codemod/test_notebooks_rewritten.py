@@ -9,6 +9,8 @@ import pytest
 from migrated import SRC, migrate, rewritten
 from notebook_cases import CELLS, notebook
 
+from virtual_devices import xla_flags
+
 MANNERS = {
     "indented": {},
     "ascii": {"ensure_ascii": True},
@@ -180,7 +182,7 @@ def test_state_that_goes_from_a_module_to_a_notebook_is_changed_in_both(tmp_path
 def test_a_notebook_in_the_global_style_gives_the_same(tmp_path):
     (tmp_path / "a.ipynb").write_bytes(training())
     environment = {**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
+    environment["XLA_FLAGS"] = xla_flags()
     command = [sys.executable, "-m", "pmapx", "migrate", ".", "--write", "--verify"]
     done = subprocess.run(
         [*command, "--", sys.executable, "a.ipynb"],

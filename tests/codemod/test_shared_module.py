@@ -11,6 +11,7 @@ import pytest
 
 from pmapx._src.codemod.migration import migrate
 from pmapx._src.source.rewriting.atomic_write import UnwritableError
+from virtual_devices import xla_flags
 
 SRC = Path(__file__).parents[2] / "src"
 # Passed on, pmap becomes a function that is written into the program.
@@ -235,7 +236,7 @@ def test_a_package_with_a_shared_module_gives_the_same_and_starts_nothing_at_imp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(SRC), "JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
+    environment["XLA_FLAGS"] = xla_flags()
     command = [sys.executable, "-m", "pmapx", "migrate", ".", "--helpers", "lab/sharding.py"]
     command += ["--to", to, "--write", "--verify", "--", sys.executable, "main.py"]
     run = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pmapx
+from virtual_devices import xla_flags
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
@@ -24,13 +25,14 @@ def run(tmp_path):
             [sys.executable, "-m", *command],
             env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
                  "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "JAX_PLATFORMS": "cpu",
-                 "XLA_FLAGS": "--xla_force_host_platform_device_count=8", **environment},
+                 "XLA_FLAGS": xla_flags(8), **environment},
             capture_output=True, text=True, timeout=240, cwd=folder,
         )  # fmt: skip
 
     return run
 
 
+@pytest.mark.slow
 def test_the_gate_stops_a_step_that_regresses(run):
     saved = run("pmapx", "audit", "--save", "own.json", "train.py")
     same = run("pmapx", "audit", "--compare", "own.json", "train.py")
@@ -41,6 +43,7 @@ def test_the_gate_stops_a_step_that_regresses(run):
     assert "worse, train.py:26, all-gather for all_gather" in worse.stderr
 
 
+@pytest.mark.slow
 def test_the_budget_of_the_test_names_the_line(run):
     arguments = "pytest", "-p", "pmapx._src.testing.pytest_plugin", "-q", "--pmapx"
     passed, failed = run(*arguments), run(*arguments, REGRESS="1")

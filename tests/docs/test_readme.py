@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from virtual_devices import xla_flags
+
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 README = Path(__file__).parents[2] / "README.md"
@@ -27,7 +29,7 @@ def versions(tmp_path):
 
 
 def run(*command):
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags(8)}
     return subprocess.run(
         command, env=os.environ | flags, capture_output=True, text=True, check=False
     )

@@ -95,6 +95,7 @@ def test_a_program_runs_on_a_jax_without_pmap(folder, command):
     assert "[13.0, 13.0]" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_program_is_proven_migrated_and_verified_on_a_jax_without_pmap(folder):
     pytest.importorskip("click", reason="needs pmapx[tools]")
 

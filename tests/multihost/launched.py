@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pmapx
+from virtual_devices import xla_flags
 
 SOURCES = str(Path(pmapx.__file__).parents[1])
 
@@ -19,7 +20,7 @@ def environment(**more):
         for k, v in os.environ.items()
         if not k.startswith(("XLA_", "JAX_", "OMPI_", "PMAPX_RUN", "PMAPX_STALL"))
     }
-    return {**kept, "PYTHONPATH": SOURCES, **more}
+    return {**kept, "PYTHONPATH": SOURCES, "XLA_FLAGS": xla_flags(), **more}
 
 
 class Launch:

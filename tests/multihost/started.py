@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from virtual_devices import xla_flags
+
 HERE = Path(__file__).parent
 SOURCES = str(Path(__import__("pmapx").__file__).parents[1])
 
@@ -25,7 +27,7 @@ def environment(processes, index, port, devices, **more):
     return {
         **kept,
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": xla_flags(devices),
         "PYTHONPATH": os.pathsep.join([SOURCES, str(HERE), str(HERE.parent / "support")]),
         "PMAPX_TEST_PROCESSES": str(processes),
         "PMAPX_TEST_PROCESS": str(index),

@@ -33,7 +33,7 @@ for k in range(10**6):
     ("how", "process"),
     [
         ("raise", 1),
-        ("exit", 0),
+        pytest.param("exit", 0, marks=pytest.mark.slow),
         pytest.param("raise", 0, marks=pytest.mark.slow),
         pytest.param("exit", 1, marks=pytest.mark.slow),
     ],

@@ -96,6 +96,7 @@ def has_ipv6_loopback():
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no ::1")
 def test_a_coordinator_and_lifelines_at_an_ipv6_address(tmp_path):
     statuses, outputs = outcome(tmp_path, "joins_over_ipv6")
@@ -104,6 +105,7 @@ def test_a_coordinator_and_lifelines_at_an_ipv6_address(tmp_path):
     assert all("lifeline [::1]:" in text for text in outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.behaviour("E5")
 def test_a_donated_argument_that_must_move_is_never_there_twice(tmp_path):
     statuses, outputs = outcome(tmp_path, "donated_memory", devices=2)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pmapx._src.distributed import launcher
+from virtual_devices import xla_flags
 
 SOURCES = str(Path(launcher.__file__).parents[1])
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster" / "train.py"
@@ -48,7 +49,7 @@ def command(n, devices, argv, **options):
 
 def environment(**more):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_", "JAX_", "OMPI_"))}
-    return {**kept, "PYTHONPATH": SOURCES, **more}
+    return {**kept, "PYTHONPATH": SOURCES, "XLA_FLAGS": xla_flags(), **more}
 
 
 def run(n, devices, code, timeout=120, cwd=None, **options):
@@ -137,6 +138,7 @@ TRAINING = [sys.executable, str(Path(__file__).parent / "own_output.py"), str(EX
 TRAINING += ["--steps", "60"]
 
 
+@pytest.mark.slow
 def test_the_example_for_clusters_runs_unchanged(tmp_path):
     done = subprocess.run(
         command(4, 2, TRAINING),
@@ -161,7 +163,7 @@ def test_the_example_for_clusters_runs_under_mpirun(tmp_path):
         env=environment(
             JAX_PLATFORMS="cpu",
             JAX_CPU_COLLECTIVES_IMPLEMENTATION="gloo",
-            XLA_FLAGS="--xla_force_host_platform_device_count=2",
+            XLA_FLAGS=xla_flags(2),
         ),
         capture_output=True,
         text=True,
@@ -172,6 +174,7 @@ def test_the_example_for_clusters_runs_under_mpirun(tmp_path):
     assert_trained_alike(tmp_path, 4)
 
 
+@pytest.mark.slow
 def test_two_launches_at_once_do_not_collide(tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder in folders:

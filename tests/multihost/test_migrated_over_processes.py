@@ -51,6 +51,7 @@ def test_each_process_has_its_own_shards_to_the_bit(runs, process):
     assert_equal(runs["before"][process], runs["after"][process])
 
 
+@pytest.mark.slow
 def test_one_pmap_for_all_maps_of_a_project_is_a_short_function(tmp_path):
     runs = runs_of("kept_pmap_program", tmp_path)
     for before, after in zip(runs["before"], runs["after"], strict=True):

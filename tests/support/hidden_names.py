@@ -14,7 +14,9 @@ import traceback
 import types
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+from virtual_devices import xla_flags
+
+os.environ["XLA_FLAGS"] = xla_flags(2)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pmapx
+from virtual_devices import xla_flags
 
 PROGRAM = """
 import jax, numpy as np
@@ -88,7 +89,7 @@ def run(tmp_path, *options, tests=TESTS, devices=2):
          "--rootdir", str(tmp_path), "--strict-markers", "--tb=short", "-rA", *options],
         env={**os.environ, "PYTHONPATH": str(Path(pmapx.__file__).parents[1]),
              "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "JAX_PLATFORMS": "cpu",
-             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"},
+             "XLA_FLAGS": xla_flags(devices)},
         capture_output=True, text=True, timeout=240, cwd=tmp_path,
     )  # fmt: skip
 

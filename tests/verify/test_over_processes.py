@@ -17,6 +17,7 @@ from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
 from pmapx._src.verify.verify import verify
+from virtual_devices import xla_flags
 
 SOURCES = str(Path(pmapx.__file__).parents[1])
 
@@ -54,8 +55,7 @@ def write(root, **versions):
 def verified(root, **options):
     """Runs the program of both folders in 2 processes of 2 devices."""
     launched = [sys.executable, "-m", "pmapx", "run", "-n", "2", "--devices", "2", "train.py"]
-    env = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    env["PYTHONPATH"] = SOURCES
+    env = {**os.environ, "PYTHONPATH": SOURCES, "XLA_FLAGS": xla_flags()}
     return verify(launched, root / "before", root / "after", env=env, devices=2, **options)
 
 
@@ -68,6 +68,7 @@ def rewritten(tmp_path_factory):
     return file.after.decode()
 
 
+@pytest.mark.slow
 def test_equal_versions_are_verified_in_every_process(tmp_path, rewritten):
     write(tmp_path, before=BEFORE, after=rewritten)
 
@@ -100,6 +101,7 @@ def test_a_difference_in_one_process_is_reported_with_its_index(tmp_path, rewrit
     assert (found.first.function, found.exit_code()) == ("spread", 1)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_named_and_nothing_is_compared(tmp_path, rewritten):
     planted = "    import os, signal\n    if HERE == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
     after = rewritten.replace("def spread(x):\n", f"def spread(x):\n{planted}")

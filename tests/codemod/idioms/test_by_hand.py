@@ -53,6 +53,7 @@ def wrong(names, folder):
     return {name: text for name, text in found.items() if text}
 
 
+@pytest.mark.slow
 @pytest.mark.needs_devices(8)
 def test_what_is_written_by_hand_gives_the_same(tmp_path):
     assert not wrong(FAST, tmp_path)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from virtual_devices import xla_flags
+
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
 from batch_programs import ARGUMENTS, BOTH, HEAD, STAYS
@@ -101,7 +103,7 @@ def programs(tmp_path_factory):
         (folder / "after" / f"{stem}.py").write_bytes(file.after)
     (folder / "runner.py").write_text(RUNNER)
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    env |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    env |= {"XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
     for version in ("before", "after"):
         out = folder / f"{version}.pickle"
         command = [sys.executable, str(folder / "runner.py"), str(folder / version), str(out)]

@@ -7,6 +7,7 @@ import sys
 
 from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
+from virtual_devices import xla_flags
 
 RUNNER = """
 import pathlib, pickle, runpy, sys
@@ -51,7 +52,7 @@ class Runs:
             if named and name in named:
                 self._migrate(name, "named", named=named[name])
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        env |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+        env |= {"XLA_FLAGS": xla_flags(8), "JAX_PLATFORMS": "cpu"}
         versions = ["new", "source", "named"] if named else ["new", "source"]
         command = self._command("after", *versions)
         run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)

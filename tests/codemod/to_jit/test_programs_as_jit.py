@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from virtual_devices import xla_flags
+
 pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
@@ -24,7 +26,7 @@ from pmapx._src.cli._group import group
 from pmapx._src.codemod.to_jit import collective_edits
 
 PROGRAMS = Path(__file__).parent / "programs"
-QUICK = ("step_size_trap.py", "dropout_by_axis_index.py")
+QUICK = ["step_size_trap.py", pytest.param("dropout_by_axis_index.py", marks=pytest.mark.slow)]
 EXPECTED = re.compile(r"# (jit|shard_map): ([^:\n]+)(?:: ([^\n]+))?\n")
 COLLECTIVE = re.compile(r"lax\.(psum|pmean|pmax|pmin|all_gather|axis_size)\(")
 
@@ -32,7 +34,7 @@ COLLECTIVE = re.compile(r"lax\.(psum|pmean|pmax|pmin|all_gather|axis_size)\(")
 @pytest.fixture(autouse=True)
 def _on_cpu(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    monkeypatch.setenv("XLA_FLAGS", xla_flags(8))
 
 
 def copied(name, folder):
@@ -121,6 +123,7 @@ def dropped(module, node, each, editor):
     return collective_edits._operand(module, node, editor, is_bound=False)
 
 
+@pytest.mark.slow
 def test_explicit_axes_are_refused_where_the_step_would_cost_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copied("step_size_trap.py", tmp_path)

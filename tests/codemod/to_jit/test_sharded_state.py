@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from virtual_devices import xla_flags
+
 pytest.importorskip("pmapx._src.codemod.migration", reason="needs pmapx[tools]")
 pytest.importorskip("click.testing", reason="needs pmapx[tools]")
 
@@ -49,7 +51,7 @@ for shape in shapes if function else ():
 @pytest.fixture(autouse=True)
 def _on_cpu(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    monkeypatch.setenv("XLA_FLAGS", xla_flags(8))
     # Of many steps in flight, XLA's CPU backend now and then finishes none.
     folder = tmp_path_factory.mktemp("site")
     setting = 'import jax\njax.config.update("jax_cpu_enable_async_dispatch", False)\n'

@@ -1,0 +1,17 @@
+"""XLA's flags for the programs that tests run: virtual CPU devices, and little optimization.
+
+The programs are small: to compile them takes longer than to run them, however slowly they run. Two
+programs whose results are compared to the bit are compiled with the same flags.
+"""
+
+CHEAP_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
+def forced(devices):
+    """The flag for so many virtual CPU devices."""
+    return f"--xla_force_host_platform_device_count={devices}"
+
+
+def xla_flags(devices=None):
+    """The value of XLA_FLAGS for a program on so many CPU devices, or as many as it asks for."""
+    return CHEAP_COMPILATION if devices is None else f"{CHEAP_COMPILATION} {forced(devices)}"
