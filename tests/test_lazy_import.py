@@ -20,7 +20,7 @@ def test_every_public_name_is_there_and_listed():
     assert set(pmapx.__all__) <= set(dir(pmapx))
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'pmapx' has no attribute 'pmpa'"):
         _ = pmapx.pmpa
     assert not hasattr(pmapx, "__wrapped__")

@@ -132,7 +132,7 @@ def test_a_wrapper_is_one_site_and_its_users_are_none(tmp_path):
     assert "rewrite this wrapper once" in finding.message
 
 
-def test_a_partial_that_is_kept_is_one_site(tmp_path):
+def test_an_assigned_partial_is_one_site(tmp_path):
     text = """
     import functools, jax
 
@@ -145,7 +145,7 @@ def test_a_partial_that_is_kept_is_one_site(tmp_path):
     assert found == expected
 
 
-def test_the_users_of_a_wrapper_are_read_though_they_name_neither_jax_nor_pmap(tmp_path):
+def test_callers_of_a_wrapper_are_read_even_without_the_names_jax_or_pmap(tmp_path):
     found = findings(
         tmp_path,
         files={
@@ -177,12 +177,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_pmap_as_a_value_is_seen_once(tmp_path, case):
+def test_pmap_as_a_value_is_reported_once(tmp_path, case):
     found, expected = marked(tmp_path, "PMX505", VALUES[case])
     assert found == expected
 
 
-def test_another_name_is_no_value(tmp_path):
+def test_an_alias_of_pmap_is_not_reported_as_a_value(tmp_path):
     text = """
     import jax
     try:

@@ -169,7 +169,7 @@ def test_a_batch_can_be_split_over_some_devices():
     ids=["replicated", "sharded", "batch", "unreplicate", "local_slice", "prefetch"],
 )
 @pytest.mark.parametrize("axis_type", ["Auto", "Explicit"])
-def test_a_mesh_that_is_set_does_no_harm(put, axis_type):
+def test_functions_work_inside_set_mesh(put, axis_type):
     x = jnp.arange(4.0)
     outside = put(x)
     mesh = Mesh(np.array(DEVICES), ("i",), axis_types=(getattr(jax.sharding.AxisType, axis_type),))

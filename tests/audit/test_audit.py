@@ -88,7 +88,7 @@ def test_a_part_of_the_state_that_is_not_reduced_varies_since_the_batch(argument
     assert "PMX609" in [remark.code for remark in function.findings]
 
 
-def test_rows_that_differ_are_no_copies_whatever_the_types_allow():
+def test_shards_that_differ_are_not_counted_as_copies():
     state, batch = make_arguments()
     state["w"] = jnp.arange(N * 8, dtype=jnp.float32).reshape(N, 4, 2)
 

@@ -44,7 +44,7 @@ def worse(after, before=None, **options):
     return {change.what: change for change in compared.worse}
 
 
-def test_the_same_figures_are_no_change():
+def test_equal_figures_are_not_reported_as_a_change():
     compared = report().compare(report())
 
     assert compared.changes == ()
@@ -103,7 +103,7 @@ def test_a_function_that_is_gone_is_worse_and_a_new_one_is_not():
     assert worse(report(), AuditReport(())) == {}
 
 
-def test_a_file_that_is_no_baseline_is_refused(tmp_path):
+def test_a_file_that_is_not_a_baseline_is_an_error(tmp_path):
     path = tmp_path / "other.json"
     path.write_text('{"functions": 1, "format": 1}')
     with pytest.raises(ValueError, match=r"other.json is not a report of pmapx audit"):

@@ -242,7 +242,7 @@ def test_every_transfer_between_slices_is_read(transfer, target, expected):
     assert found.between == found.sent
 
 
-def test_a_send_that_is_no_transfer_between_slices_is_none():
+def test_a_host_transfer_is_not_a_collective():
     assert collectives(TRANSFER.format(said='_xla_host_transfer_handler_name="x"'), {"i": 4}) == []
 
 

@@ -109,7 +109,7 @@ def test_oversubscription_keeps_the_number_of_mapped_elements_per_device(there):
     assert compile_for(total, [np.ones((3 * N, 2))], there).args[0].shape == (3 * THERE, 2)
 
 
-def test_looking_elsewhere_counts_for_nothing_here(there):
+def test_compiling_for_a_topology_does_not_count_as_a_trace(there):
     mapped = pmapx.pmap(step, "i")
     compile_for(mapped, [STACKED, ROWS], there)
     assert mapped.cache_info().traces == 0

@@ -280,7 +280,7 @@ def test_an_error_of_the_program_is_its_own(tmp_path):
     assert report.functions == ()
 
 
-def test_a_command_that_is_not_there_is_one_line(tmp_path):
+def test_a_missing_command_is_an_error_in_one_line(tmp_path):
     done, report = audit(tmp_path, "", command=["no-such-program"])
 
     assert (done.returncode, report) == (2, None)
@@ -329,7 +329,7 @@ def test_a_pod_without_its_compiler_is_refused_before_the_program_runs(tmp_path)
 
 @pytest.mark.slow
 @makes_devices
-def test_where_inputs_are_here_is_no_finding_on_a_topology(tmp_path):
+def test_input_placement_here_is_not_a_finding_on_a_topology(tmp_path):
     done, report = audit(tmp_path, TRAIN, "--topology", "cpu:4")
 
     assert done.returncode == 0

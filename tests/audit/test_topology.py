@@ -44,7 +44,7 @@ def test_a_name_is_read(written, expected):
         (64, "family:shape", "cpu:64"),
     ],
 )
-def test_a_wrong_name_is_answered_with_valid_ones(written, problem, valid):
+def test_the_error_for_an_unknown_name_lists_valid_ones(written, problem, valid):
     with pytest.raises(errors.UnknownTopology) as raised:
         topology.devices_of(written)
     assert problem in str(raised.value)
@@ -136,7 +136,7 @@ def test_devices_of_several_slices_have_different_slice_indices():
 
 
 @needs_libtpu
-def test_a_shape_that_libtpu_refuses_is_answered_with_valid_ones():
+def test_the_error_for_a_shape_that_libtpu_rejects_lists_valid_ones():
     with pytest.raises(errors.UnknownTopology, match="libtpu reports") as raised:
         topology.devices_of("v5e:3x5")
     assert "v5e:4x4" in str(raised.value)

@@ -199,7 +199,7 @@ def test_one_device_is_decided_as_two():
     assert not decided(lambda x: x - x.mean(), struct(2, 3), axes=(0,), n=1).is_batch_parallel
 
 
-def test_state_drawn_at_trace_time_is_no_constant():
+def test_values_drawn_at_trace_time_are_not_constants():
     random = np.random.RandomState(0)
     verdict = decided(
         lambda x: x * random.normal(size=3).astype(np.float32), struct(2, 3), axes=(0,)

@@ -150,7 +150,7 @@ def test_a_pickle_of_any_protocol_is_detected_and_keeps_it(paths, protocol):
             assert file.read(2)[1] == protocol
 
 
-def test_a_pickle_keeps_structure_and_what_is_no_array(paths):
+def test_a_pickle_keeps_its_structure_and_values_that_are_not_arrays(paths):
     old, new = paths()
     ordered = collections.OrderedDict([("z", copies(1.0)), ("a", copies(2.0))])
     tree = {
@@ -328,7 +328,7 @@ def test_a_file_of_another_format_is_one_line(paths, content, said, trust):
     assert "\n" not in str(raised.value)
 
 
-def test_a_zip_that_is_no_npz_and_a_folder_without_orbax_are_unknown(paths, tmp_path):
+def test_other_zip_files_and_folders_are_unknown_formats(paths, tmp_path):
     old, new = paths()
     with zipfile.ZipFile(old, "w") as archive:
         archive.writestr("data.pkl", b"")

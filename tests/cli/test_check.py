@@ -389,7 +389,7 @@ def test_fixed_standard_input_goes_to_standard_output_and_findings_to_the_other(
     assert (clean.exit_code, clean.stdout) == (0, "x = 1\n")
 
 
-def test_source_that_does_not_parse_is_given_back_as_it_is():
+def test_source_that_does_not_parse_is_printed_unchanged():
     broken = b"import jax\nf = jax.pmap(\n"
     result = run("-", "--fix", input=broken)
     assert result.stdout_bytes == broken

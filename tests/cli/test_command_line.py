@@ -86,7 +86,7 @@ def test_a_command_whose_library_is_missing_says_what_to_install(monkeypatch):
     assert run("--help").exit_code == 0
 
 
-def test_commands_are_listed_as_a_newcomer_meets_them():
+def test_commands_are_listed_in_the_order_a_newcomer_needs_them():
     assert COMMANDS[:6] == ["run", "check", "migrate", "verify", "checkpoint", "audit"]
 
 

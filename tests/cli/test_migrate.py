@@ -106,12 +106,12 @@ def test_a_file_that_does_not_parse_is_one_line_and_stays(program):
     assert (program.parent / "broken.py").read_text() == "import jax\njax.pmap(\n"
 
 
-def test_nothing_to_do_is_no_error(tmp_path):
+def test_nothing_to_rewrite_is_not_an_error(tmp_path):
     (tmp_path / "a.py").write_text("import jax\n")
     assert migrate(tmp_path).exit_code == 0
 
 
-def test_a_path_that_is_not_there_is_an_error(tmp_path):
+def test_a_missing_path_is_an_error(tmp_path):
     result = migrate(tmp_path / "nowhere")
     assert result.exit_code == 2
     assert "no such file or directory" in result.stderr

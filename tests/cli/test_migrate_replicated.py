@@ -111,7 +111,7 @@ def test_a_command_that_does_not_end_well_proves_nothing(program, code, message)
     assert program.read_text() == PROGRAM
 
 
-def test_a_command_that_is_not_there(program):
+def test_a_missing_command_is_an_error(program):
     result = migrate(program, "--style", "replicated", "--devices", "2", "--", "no-such-command")
     assert (result.exit_code, result.stderr) == (2, "pmapx: no such command: no-such-command\n")
 

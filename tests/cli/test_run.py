@@ -143,7 +143,7 @@ def test_signals_reach_the_program(pmapx_run, sent):
         ((), "PROGRAM"),
     ],
 )
-def test_a_mistake_is_answered_with_a_hint_and_status_2(pmapx_run, args, says):
+def test_a_usage_error_has_a_hint_and_exits_with_2(pmapx_run, args, says):
     code, out, err = finished(pmapx_run(*args))
 
     assert (code, out) == (2, "")
@@ -151,7 +151,7 @@ def test_a_mistake_is_answered_with_a_hint_and_status_2(pmapx_run, args, says):
     assert "Traceback" not in err
 
 
-def test_a_module_that_is_not_there_is_one_line(pmapx_run):
+def test_a_missing_module_is_an_error_in_one_line(pmapx_run):
     code, _, err = finished(pmapx_run("-m", "no_such.module"))
 
     assert code == 1

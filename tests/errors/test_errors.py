@@ -388,7 +388,7 @@ def test_there_is_a_mistake_for_every_code():
 
 
 @pytest.mark.parametrize("code", MISTAKES)
-def test_the_mistake_is_answered_with_its_code(code):
+def test_the_mistake_raises_the_error_with_its_code(code):
     error = caught(code)
 
     assert error.code == code
@@ -499,7 +499,7 @@ def test_a_scalar_where_an_array_is_mapped(scalar):
     ids=lambda thing: type(thing).__name__ + getattr(thing, "dtype", np.dtype("O")).kind,
 )
 @pytest.mark.parametrize("in_axis", [0, None])
-def test_something_that_is_no_array(thing, in_axis):
+def test_an_argument_that_is_not_an_array_is_an_error(thing, in_axis):
     with pytest.raises(TypeError, match="PMX104") as raised:
         pmapx.pmap(lambda x, y: x, in_axes=(0, in_axis))(ROWS, {"deep": [thing]})
 
@@ -565,7 +565,7 @@ def test_every_kind_of_callable_has_its_arguments_named(fun):
     ],
     ids=["too short", "too long", "list for tuple", "wrong length", "wrong key", "leaf for list"],
 )
-def test_in_axes_that_are_no_prefix_are_explained(in_axes, args):
+def test_in_axes_that_are_not_a_prefix_are_explained(in_axes, args):
     with pytest.raises(ValueError, match="PMX105") as raised:
         pmapx.pmap(step, in_axes=in_axes)(*args)
 
@@ -631,7 +631,7 @@ def test_the_message_names_the_pmapped_function():
     ],
     ids=str,
 )
-def test_axes_that_are_no_integers_are_a_type_error(options):
+def test_axes_that_are_not_integers_raise_a_type_error(options):
     with pytest.raises(TypeError, match="PMX002"):
         pmapx.pmap(step, **options)
 

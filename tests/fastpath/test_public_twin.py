@@ -21,10 +21,10 @@ KEY_TESTS = [
     "map/test_transformations.py::test_debug_nans_raises",
     "map/test_transformations.py::test_disable_jit_gives_the_same_result",
     "map/test_one_program.py",
-    "mesh/test_placement.py::test_the_old_mesh_context_does_no_harm",
+    "mesh/test_placement.py::test_calls_work_inside_the_old_mesh_context",
     "mesh/test_placement.py::test_placed_inputs_pass_under_the_transfer_guard",
     "map/test_stages.py::test_a_donated_input_is_reused_and_reads_as_deleted",
-    "map/test_threads_and_garbage.py::test_threads_that_meet_at_the_first_call_share_one_compile",
+    "map/test_threads_and_garbage.py::test_threads_that_make_the_first_call_together_compile_once",
     "map/test_threads_and_garbage.py::test_a_pmapped_method_frees_its_object",
 ]
 

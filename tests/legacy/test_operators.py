@@ -68,7 +68,7 @@ def test_a_replicated_result_beside_an_array_of_one_device():
     assert (int(mean), mean.devices()) == (X.sum() // ONE, {jax.devices()[5]})
 
 
-def test_results_over_different_devices_meet_on_the_default_device():
+def test_operands_on_different_devices_are_combined_on_the_default_device():
     reversed_order = pmapped(devices=jax.devices()[::-1])
     of_four = pmapped(X[:4], devices=jax.devices()[:4])
 

@@ -62,14 +62,14 @@ def test_a_lowered_map_in_one_process_has_low_confidence(tmp_path):
     assert str(found.confidence) == "low"
 
 
-def test_a_lowered_map_of_ours_is_fine(tmp_path):
+def test_lowering_a_function_of_pmapx_is_not_reported(tmp_path):
     text = (
         "import jax, pmapx\njax.process_index()\nc = pmapx.pmap(lambda x: x).lower(x).compile()\n"
     )
     assert codes(tmp_path, text) == []
 
 
-def test_a_mesh_is_reported_where_it_is_made_though_used_elsewhere(tmp_path):
+def test_a_mesh_is_reported_where_it_is_created_not_where_it_is_used(tmp_path):
     found = findings(
         tmp_path,
         files={

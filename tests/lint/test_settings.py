@@ -16,7 +16,7 @@ def test_everything_is_selected_unless_told():
     assert selected((), ()) == frozenset(all_rules())
 
 
-def test_a_prefix_stands_for_all_that_begin_with_it():
+def test_a_prefix_selects_all_codes_that_start_with_it():
     assert selected(("PMX55",), ()) == {"PMX551", "PMX552", "PMX553"}
     assert "PMX501" not in selected((), ("PMX50",))
 
@@ -61,7 +61,7 @@ def test_options_win_over_the_file_and_ignores_add_up(tmp_path):
     assert made.confidence == Confidence.LOW
 
 
-def test_a_pyproject_without_a_table_is_fine(tmp_path):
+def test_a_pyproject_without_a_pmapx_table_is_accepted(tmp_path):
     assert write(tmp_path, "[project]\nname = 'x'\n") == {}
 
 

@@ -58,7 +58,7 @@ def test_the_target_is_a_setting_of_the_project(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["new", "0", "0.x", "", "0.7.2", 0.12])
-def test_a_target_that_is_no_release_since_0_8_is_refused(wrong):
+def test_a_target_that_is_not_a_jax_release_from_0_8_on_is_rejected(wrong):
     with pytest.raises(settings.SettingsError, match="target-jax is"):
         settings.make({"target-jax": wrong})
 

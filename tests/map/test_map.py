@@ -401,7 +401,7 @@ def test_weak_types_are_kept():
 
 
 @pytest.mark.behaviour("A14")
-def test_numpy_scalars_and_python_numbers_come_out_as_rows():
+def test_returned_python_and_numpy_scalars_get_a_leading_device_axis():
     def fun(x):
         return np.float16(2), True, 1j
 

@@ -182,7 +182,7 @@ def test_a_repeated_call_with_a_misplaced_input_compiles_nothing(devices):
 
 
 @pytest.mark.behaviour("B6")
-def test_unmapped_python_scalars_share_a_program_whatever_their_value():
+def test_unmapped_python_scalars_of_any_value_share_a_program():
     bodies = []
 
     def fun(x, rate):
@@ -251,7 +251,7 @@ def test_clear_cache_forgets_the_programs_and_the_counts():
 
 
 @pytest.mark.behaviour("B6")
-def test_jax_clear_caches_does_no_harm():
+def test_calls_work_after_jax_clear_caches():
     step, _ = make_step()
     first = step(ROWS)
 
@@ -285,7 +285,7 @@ def test_a_failed_call_compiles_nothing_and_keeps_the_programs():
 
 
 @pytest.mark.behaviour("B6")
-def test_a_changed_default_matmul_precision_is_a_program_of_its_own():
+def test_a_changed_default_matmul_precision_compiles_another_program():
     mapped = pmapx.pmap(lambda x: x @ x.T)
     cube = np.ones((N, 2, 2), np.float32)
     mapped(cube)

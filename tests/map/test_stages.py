@@ -212,7 +212,7 @@ def test_every_call_donates():
     np.testing.assert_array_equal(x, ROWS + 4)
 
 
-def test_only_the_donated_argument_is_given_away():
+def test_only_the_donated_argument_is_deleted():
     state, batch = row_sharded(ROWS), row_sharded(ROWS)
     mapped = pmapx.pmap(lambda state, batch: state + batch, donate_argnums=0)
 

@@ -71,7 +71,7 @@ def test_threads_that_call_one_function_get_their_own_results():
 
 
 @pytest.mark.behaviour("A17")
-def test_threads_that_meet_at_the_first_call_share_one_compile():
+def test_threads_that_make_the_first_call_together_compile_once():
     bodies = []
 
     def fun(x):

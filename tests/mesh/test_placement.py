@@ -154,7 +154,7 @@ def test_an_array_on_a_two_dimensional_mesh_is_moved(devices):
 
 @pytest.mark.behaviour("B3")
 @pytest.mark.needs_devices(2)
-def test_inputs_from_several_places_meet_in_one_call(devices):
+def test_inputs_committed_to_different_devices_work_in_one_call(devices):
     def fun(a, b, c, tree):
         return a + b + c + tree["d"] + tree["e"]
 
@@ -342,13 +342,13 @@ def test_a_first_call_inside_an_abstract_mesh(devices):
 
 
 @pytest.mark.behaviour("B7")
-def test_the_old_mesh_context_does_no_harm(devices):
+def test_calls_work_inside_the_old_mesh_context(devices):
     with over(devices, "i"):
         assert_right_and_on(pmapx.pmap(body, "i")(ROWS), devices)
 
 
 @pytest.mark.behaviour("B7")
-def test_the_context_mesh_is_as_it_was_afterwards(context_mesh):
+def test_the_context_mesh_is_restored_after_a_call(context_mesh):
     with jax.set_mesh(context_mesh):
         before = jax.sharding.get_abstract_mesh()
         pmapx.pmap(body, "i")(ROWS)
@@ -360,7 +360,7 @@ def test_the_context_mesh_is_as_it_was_afterwards(context_mesh):
 
 
 @pytest.mark.behaviour("B7")
-def test_a_default_device_does_no_harm(devices):
+def test_calls_work_with_a_default_device(devices):
     with jax.default_device(devices[-1]):
         assert_right_and_on(pmapx.pmap(body, "i")(jnp.asarray(ROWS)), devices)
 
@@ -583,7 +583,7 @@ def test_a_map_over_no_devices_raises_when_it_is_called(devices):
             call(np.ones((1, 2)))
 
 
-def test_a_backend_that_is_not_there_raises_when_the_map_is_called():
+def test_an_unknown_backend_raises_at_the_first_call():
     mapped = pmapx.pmap(lambda x: x, backend="no_such_backend")
 
     with pytest.raises(RuntimeError, match="no_such_backend"):

@@ -43,7 +43,7 @@ CONTEXTS = {
 
 
 @pytest.mark.parametrize("enter", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_a_program_is_traced_anew_in_another_context(enter):
+def test_a_program_is_traced_again_in_another_context(enter):
     def body(x):
         traces.append(1)
         return x + 1
@@ -103,7 +103,7 @@ def test_a_context_is_known_under_settings_for_debugging(setting):
 
 @pytest.mark.behaviour("I3")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["called", "inside jit"])
-def test_jax_clear_caches_makes_a_pmapped_function_see_its_closure_anew(wrap):
+def test_after_jax_clear_caches_a_pmapped_function_reads_its_closure_again(wrap):
     number = 1
     mapped = wrap(pmapx.pmap(lambda x: x + number))
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_jax_clear_caches_frees_programs_and_their_static_arguments(use):
 
 
 @pytest.mark.behaviour("I3")
-def test_jax_clear_caches_inside_a_mapped_body_does_no_harm():
+def test_jax_clear_caches_inside_a_mapped_body_works():
     def body(x):
         jax.clear_caches()
         return pmapx.pmap(lambda y: y * 2, axis_name="j")(x[None])[0] + 1

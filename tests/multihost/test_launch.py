@@ -356,7 +356,7 @@ def test_a_program_that_cannot_start_is_an_error():
     assert "/no/such/program" in done.stderr
 
 
-def test_a_reserved_port_is_given_to_nobody_else():
+def test_a_reserved_port_is_not_assigned_twice():
     with launcher.reserved_port() as first, launcher.reserved_port() as second:
         assert first != second
 

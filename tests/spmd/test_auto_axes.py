@@ -61,7 +61,7 @@ def test_no_value_is_lost_so_there_is_no_warning():
         pmapx.pmap(mixed, "i", out_axes=pmapx.AUTO)(ROWS)
 
 
-def test_it_may_stand_beside_integers_and_none():
+def test_auto_works_beside_integers_and_none():
     f = pmapx.pmap(
         lambda x: (x, x, lax.psum(x, "i"), lax.psum(x, "i"), {"a": x, "b": lax.pmax(x, "i")}),
         "i",

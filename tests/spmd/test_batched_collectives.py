@@ -77,7 +77,7 @@ def compared(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_refused_collective_gives_every_element_its_rows(case):
+def test_a_batched_collective_that_jax_rejects_returns_the_right_values(case):
     with pytest.raises((NotImplementedError, AssertionError)):
         jax.eval_shape(jax.vmap(case.call, axis_name="i"), case.rows(6))
 
@@ -378,7 +378,7 @@ def test_a_function_without_them_comes_out_with_the_same_jaxpr():
     assert str(actual) == str(jaxpr_of_row(untouched, 4))
 
 
-def test_what_stands_before_one_comes_out_as_it_was():
+def test_values_computed_before_a_collective_are_unchanged():
     def fun(x):
         return lax.psum(untouched(x), "i", axis_index_groups=[[0, 1], [2, 3]])
 

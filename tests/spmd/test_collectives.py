@@ -28,7 +28,7 @@ def pulled_back(case):
 
 @pytest.mark.behaviour("A13")
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_collective_gives_every_element_its_rows(case):
+def test_a_collective_returns_the_right_value_on_every_device(case):
     x = case.rows(N)
 
     result = pmapx.pmap(case.call, "i")(x)
@@ -210,7 +210,7 @@ def test_the_gradient_through_an_output_that_is_the_same_everywhere():
 
 @pytest.mark.behaviour("A6")
 @pytest.mark.parametrize("collective", [lax.psum, lax.pmean])
-def test_the_gradient_of_a_shared_loss_reaches_shared_weights_and_rows(collective):
+def test_the_gradient_of_a_shared_loss_reaches_replicated_weights_and_shards(collective):
     def loss(w, x):
         return collective((w * x).sum(), "i")
 

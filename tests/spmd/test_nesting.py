@@ -452,7 +452,7 @@ def test_an_outer_map_that_oversubscribes_takes_the_inner_one_along(sizes):
 
 
 @pytest.mark.behaviour("D2")
-def test_a_body_that_catches_everything_gets_its_inner_map_all_the_same():
+def test_an_inner_pmap_works_in_a_body_that_catches_all_exceptions():
     def outer(x):
         try:
             return pmapx.pmap(lambda y: y + 1, "j")(x)
@@ -463,7 +463,7 @@ def test_a_body_that_catches_everything_gets_its_inner_map_all_the_same():
 
 
 @pytest.mark.behaviour("D2")
-def test_a_donated_input_of_nested_maps_is_given_away(devices):
+def test_a_donated_input_of_nested_pmaps_is_deleted(devices):
     mesh = Mesh(np.array(devices).reshape(OUTER, INNER), ("a", "b"))
     x = jax.device_put(np.array(X), NamedSharding(mesh, P("a", "b")))
 

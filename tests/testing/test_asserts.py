@@ -41,7 +41,7 @@ def test_shards_that_differ_are_named_with_the_array_and_devices():
 
 
 @needs_two
-def test_replicas_that_differ_are_found_whatever_their_spec_says():
+def test_replicas_that_differ_are_found_even_if_their_spec_is_replicated():
     with pytest.raises(AssertionError, match="differs between"):
         testing.assert_replicated(sharded(lambda x: x, out_specs=P())(X))
 

@@ -55,7 +55,7 @@ maps.mean(rows)
     ]
 
 
-def test_a_library_that_needs_what_jax_removed_is_no_difference(verified, tmp_path, monkeypatch):
+def test_a_library_that_needs_removed_names_is_not_a_difference(verified, tmp_path, monkeypatch):
     library = """import jax
 def replicate(x):
     return jax.device_put_replicated(x, jax.local_devices())

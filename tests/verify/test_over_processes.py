@@ -202,7 +202,7 @@ def test_a_number_of_processes_that_changed_is_an_error():
     assert line == "the program has 2 processes before and 1 after"
 
 
-def test_what_a_process_started_does_not_stand_for_it():
+def test_a_subprocess_is_not_taken_for_its_parent():
     run = of_processes((0, 1, True), (1, 0, True), (1, 1, True))
     assert list(processes.problems(run, run)) == []
     assert [pair.before.has_calls for pair in processes.pairs(run, run)] == [True, True]

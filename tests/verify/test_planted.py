@@ -30,7 +30,7 @@ def test_gradients_that_are_summed_twice_are_8_times_as_large(found):
 
 
 @pytest.mark.behaviour("H1")
-def test_an_update_with_such_gradients_is_found_though_no_gradient_is_returned(found):
+def test_a_gradient_summed_twice_is_found_in_the_updated_parameters(found):
     result = site(found, "update")
     assert result.state == "different"
     assert result.detail.startswith("call 0: output ['w']: by up to ")
@@ -43,7 +43,7 @@ def test_swapped_axes_are_named(found):
     assert "(8, 3, 4) became (8, 4, 3), the same with axes 1 and 2 swapped" in result.detail
 
 
-def test_a_forgotten_donation_is_different_though_the_numbers_are_equal(found):
+def test_a_forgotten_donation_is_a_difference_even_if_the_values_are_equal(found):
     result = site(found, "donating")
     assert result.state == "different"
     assert "call 0: argument 0 'w' is no longer donated" in result.detail

@@ -55,7 +55,7 @@ def test_a_jit_that_makes_its_map_when_it_is_traced_is_recorded_too(watched):
     assert watched.called() == [("jit", "step", 1)]
 
 
-def test_what_migrate_writes_is_seen_where_it_is_used(watched):
+def test_functions_that_migrate_writes_are_recorded_where_they_are_used(watched):
     names = {"jax": jax}
     for name in ("each_leaf", "over_mesh", "on_each_device"):
         exec(find(name).text, names)
@@ -70,7 +70,7 @@ def test_a_map_alone_is_recorded(watched):
     assert watched.called() == [("shard_map", "double", 1)]
 
 
-def test_a_map_inside_a_gradient_is_seen_through_it(watched):
+def test_a_pmap_under_grad_is_recorded_through_it(watched):
     f = watched.pmap(double)
     watched.grad(lambda x: f(x).sum())(ROWS)
     assert watched.called() == [("grad", "<lambda>", 1)]

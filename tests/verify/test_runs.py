@@ -89,7 +89,7 @@ def _wait_for_end(pid):
         time.sleep(0.1)
 
 
-def test_a_command_that_is_not_there_is_one_line(tmp_path):
+def test_a_missing_command_is_an_error_in_one_line(tmp_path):
     with pytest.raises(CannotRunError, match="cannot run no-such-thing: no such command"):
         verify(["no-such-thing"], tmp_path, tmp_path, devices=1)
 
@@ -195,6 +195,6 @@ def test_a_function_that_moved_to_another_file_is_matched_by_its_name():
     assert names(match([function(0)], [function(3, file="b.py")])) == [(0, 3)]
 
 
-def test_a_function_without_the_other_half_stands_alone():
+def test_a_function_of_one_version_only_has_no_pair():
     pairs = match([function(0)], [function(3, "g", "b.py", "main")])
     assert {(b and b.number, a and a.number) for b, a in pairs} == {(0, None), (None, 3)}

@@ -80,7 +80,7 @@ def test_a_hook_that_fails_is_loud(tmp_path):
     assert "the hook failed" in printed
 
 
-def test_a_command_that_is_not_there(tmp_path):
+def test_a_missing_command_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such command: no-such-thing"):
         command.run(["no-such-thing"], [], tmp_path)
 

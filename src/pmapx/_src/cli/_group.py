@@ -94,7 +94,7 @@ class _CommandPerFile(click.Group):
         except CommandError as error:
             _end(str(error), 2)
         except (click.Abort, KeyboardInterrupt):
-            _end("interrupted", 130)
+            _end("interrupted; no file is half written, and the command can be run again", 130)
         except Exception as error:
             if _wants_traceback():
                 traceback.print_exc()

@@ -10,8 +10,8 @@ stands if it is made again and again. A form is a module with
 - ``functions(use)``, the emitted functions that its text calls;
 - ``write(use, editor)``, which edits the file.
 
-In the order of their preference: ``inner_map``, ``shard_map_call``, ``shard_map_decorator``,
-``pmap_options``. ``device_grid`` finds the maps in maps that are one over a mesh of two axes.
+Such as ``inner_map`` and ``shard_map_call``; ``pmap_options`` applies to every use that no other
+form takes. ``device_grid`` finds the maps in maps that are one over a mesh of two axes.
 ``decorators`` writes several in the place of one, ``process_calls`` has what the calls of a
 multi-process program become, and ``placing`` the calls that put arrays on devices.
 """
