@@ -195,6 +195,7 @@ def _meant(
         each
         for each in collectives
         if local(each["file"]) == span[0] and each["line"] == span[1]
+        if each["column"] in (None, span[2])
         if name in _MADE_BY.get(each["name"], ()) and not each["library"]
     ]
     if not here:
@@ -207,7 +208,7 @@ def _meant(
             return 0, "axis_index is 0: over the global batch, no result depends on the device"
         if each["replacement"] == "KEEP":
             return str(each["meaning"])
-        # A psum that its own line divides by n is called a pmean in the verdict.
+        # A psum that is divided by n in its place is called a pmean in the verdict.
         extra = name == "psum" and each["name"] == "pmean"
         powers |= {power + extra for power in each["powers"]}
     if len(powers) != 1:

@@ -7,7 +7,6 @@ a verdict when it is traced, and each call of the jitted function around it give
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import re
@@ -25,7 +24,11 @@ from pmapx._src.codemod.to_jit import collective_calls, samples
 from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.decisions import site_name
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample, drawn, rounded
-from pmapx._src.codemod.to_jit.stacked.unstacked_body import UnstackedBody, unstacked
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import (
+    UnstackedBody,
+    named_argument,
+    unstacked,
+)
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -326,16 +329,9 @@ class _Map:
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
         for reason in found.reasons:
-            self._refuse(re.sub(r"^argument (\d+)", self._named, str(reason)))
+            name = lambda found: named_argument(self._function.fun, int(found[1]))
+            self._refuse(re.sub(r"^argument (\d+)", name, str(reason)))
         self._note(found, watch)
-
-    def _named(self, argument: re.Match[str]) -> str:
-        """Returns an argument with its name in the source."""
-        try:
-            names = list(inspect.signature(self._function.fun).parameters)
-            return f"{argument[0]} `{names[int(argument[1])]}`"
-        except (ValueError, TypeError, IndexError):
-            return argument[0]
 
     def _is_stacked_result(self, result: Any) -> list[bool]:
         (axis,) = self._function.options["mesh"].axis_names
@@ -366,6 +362,7 @@ class _Map:
             entry = {
                 "file": os.path.realpath(each.file) if each.file else "",
                 "line": each.line,
+                "column": each.column,
                 "name": each.name,
                 "replacement": each.replacement.name,
                 "powers": sorted(set(each.powers)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,9 +74,9 @@ class UnstackedBody:
         [reason, *_] = found.reasons
         if found.traces is not None or reason.operation != "the body" or not self.stacked:
             return found
-        which = " and ".join(map(str, sorted(self.stacked)))
+        which = " and ".join(named_argument(self.fun, at) for at in sorted(self.stacked))
         short = textwrap.shorten(reason.why, 150, placeholder=" ...")
-        why = f"takes arguments with a device axis ({which}), not all of them batches: it {short}"
+        why = f"takes {which} with a device axis, not all of them batches: it {short}"
         return dataclasses.replace(
             found, outputs=(Output(reason=dataclasses.replace(reason, why=why)),)
         )
@@ -87,6 +88,16 @@ class UnstackedBody:
             if drop:
                 found[position].add({None: COPIES, 0: SPLIT}.get(output.batch_axis, OTHER))
         return dict(found)
+
+
+def named_argument(fun: Callable[..., Any], position: int) -> str:
+    """Returns an argument with its name in the source, if that is known."""
+    try:
+        parameter = list(inspect.signature(fun).parameters.values())[position]
+    except (ValueError, TypeError, IndexError):
+        return f"argument {position}"
+    is_named = parameter.kind is not parameter.VAR_POSITIONAL
+    return f"argument {position}" + (f" `{parameter.name}`" if is_named else "")
 
 
 def unstacked(
