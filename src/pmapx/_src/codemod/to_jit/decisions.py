@@ -51,6 +51,7 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       stacked: positions of arguments with a leading device axis, as the body takes ``x[0]`` of.
+      batch_axes: of these without it, the axis of the examples: 1 behind an axis of steps.
       per_device: positions of arguments that have one value for each device, as a key.
       results: by position, what results with a leading device axis are over the global batch.
       elsewhere: positions of arguments that come with another sharding.
@@ -71,6 +72,7 @@ class Decision:
     libraries: set[tuple[str, int, str]] = dataclasses.field(default_factory=set)
     reached: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     stacked: set[int] = dataclasses.field(default_factory=set)
+    batch_axes: set[int] = dataclasses.field(default_factory=set)
     per_device: set[int] = dataclasses.field(default_factory=set)
     results: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     elsewhere: set[int] = dataclasses.field(default_factory=set)
@@ -138,6 +140,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             _read_collectives(decision, record, local)
         decision.stacked |= set(record["stacked"])
         decision.per_device |= set(record["per_device"])
+        decision.batch_axes |= set(record["batch_axes"])
         for position, kinds in record["results"].items():
             decision.results.setdefault(int(position), set()).update(kinds)
         decision.reached |= {(local(path), first) for path, first in record["reached"]}
