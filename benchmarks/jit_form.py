@@ -4,7 +4,8 @@ The last is what ``pmapx migrate --to jit`` writes: without collectives, with in
 out_shardings. A step of momentum on a network of dense layers feeds its state back, and donates
 it. Batches are on the devices already, or NumPy arrays on the host.
 
-The contestants take turns, and the best turn of each counts.
+The contestants take turns, and the best turn of each counts. The map takes two turns in each round,
+as if it were two contestants: how far these differ is the noise.
 """
 
 import argparse
@@ -33,13 +34,14 @@ CASES = (  # layers, width, examples a device
     (4, 256, 64),
 )
 FORMS = ("pmapx.pmap", "jit(shard_map)", "jit")
+AGAIN = "pmapx.pmap again"
 
 
 def main() -> int:
     options = parse_options()
     print(described_machine())
     print(f"\n{'layers':>8}{'width':>8}{'examples':>10}  {'batch':10}", end="")
-    print("".join(f"{form:>16}" for form in FORMS), f"{'jit / pmap':>12}")
+    print("".join(f"{form:>16}" for form in FORMS), f"{'jit / pmap':>12}{'noise':>8}")
     cells = []
     for case in CASES:
         for where in ("device", "host"):
@@ -108,7 +110,8 @@ def cell(layers: int, width: int, examples: int, where: str, seconds: float) -> 
 
     for form in FORMS:
         turn(form)  # compile
-    best = best_of_turns({form: functools.partial(turn, form) for form in FORMS}, seconds)
+    turns = {form: functools.partial(turn, form) for form in FORMS}
+    best = best_of_turns({**turns, AGAIN: turns["pmapx.pmap"]}, seconds)
     return {
         "layers": layers,
         "width": width,
@@ -122,9 +125,15 @@ def ratio(cell: dict[str, Any]) -> str:
     return f"{cell['us']['jit'] / cell['us']['pmapx.pmap']:.2f}"
 
 
+def noise(cell: dict[str, Any]) -> str:
+    first, again = cell["us"]["pmapx.pmap"], cell["us"][AGAIN]
+    return f"{abs(again / first - 1):.1%}"
+
+
 def row(cell: dict[str, Any]) -> str:
     head = f"{cell['layers']:>8}{cell['width']:>8}{cell['examples']:>10}  {cell['batch']:10}"
-    return head + "".join(f"{shown(cell['us'][f]):>16}" for f in FORMS) + f"{ratio(cell):>13}"
+    times = "".join(f"{shown(cell['us'][form]):>16}" for form in FORMS)
+    return f"{head}{times}{ratio(cell):>13}{noise(cell):>8}"
 
 
 def table(result: dict[str, Any]) -> str:
@@ -133,10 +142,10 @@ def table(result: dict[str, Any]) -> str:
     rows = [
         [str(c["layers"]), str(c["width"]), str(c["examples"]), c["batch"]]
         + [shown(c["us"][form]) for form in FORMS]
-        + [ratio(c)]
+        + [ratio(c), noise(c)]
         for c in result["cells"]
     ]
-    lines = markdown([*columns, ">jit / pmap"], rows)
+    lines = markdown([*columns, ">jit / pmap", ">noise"], rows)
     return "\n".join([*lines, "", f"{result['machine']}, {result['date']}.", ""])
 
 

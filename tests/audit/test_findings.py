@@ -81,6 +81,20 @@ def sort_outside(x):
     return jnp.sort(over_devices(lambda x: 2 * x, P("i"), P("i"))(x), axis=0)
 
 
+def sum_outside(x):
+    return over_devices(lambda x: 2 * x, P("i"), P("i"))(x).sum(0)
+
+
+def global_step(w, x):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+    return w - 0.1 * grads, loss
+
+
+def sharded_batch():
+    over = jax.sharding.Mesh(np.array(jax.devices()), ("i",))
+    return jax.device_put(np.ones((2 * N, 4), np.float32), jax.sharding.NamedSharding(over, P("i")))
+
+
 MIB = np.ones((N, 2**18), np.float32) * np.arange(N, dtype=np.float32)[:, None]
 
 # For each code: calls that have the fault, calls that have not.
@@ -139,8 +153,15 @@ PROGRAMS = {
         [lambda: (pmapped(lambda x: x + 1, donate_argnums=0), ROWS)],
     ),
     "PMX608": (
-        [lambda: (jax.jit(sort_outside), ROWS)],
-        [lambda: (over_devices(lambda x: lax.psum(x, "i"), P("i"), P()), ROWS)],
+        [
+            lambda: (jax.jit(sort_outside), ROWS),
+            lambda: (jax.jit(sum_outside), ROWS),
+            lambda: (jax.jit(lambda x: jnp.sort(x, axis=0)), sharded_batch()),
+        ],
+        [
+            lambda: (over_devices(lambda x: lax.psum(x, "i"), P("i"), P()), ROWS),
+            lambda: (jax.jit(global_step), np.ones((4, 2), np.float32), sharded_batch()),
+        ],
     ),
     "PMX609": (
         [lambda: (pmapped(update_means), ROWS, means())],

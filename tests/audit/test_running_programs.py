@@ -442,12 +442,14 @@ def test_each_static_value_is_a_signature_of_its_own():
 
 @pytest.mark.slow
 def test_the_steps_of_a_program_are_shown_with_their_state_sharded(tmp_path):
-    done, report = audit(tmp_path, TRAIN, "--what-if", "fsdp")
+    program = TRAIN.replace("arange(8.0).reshape(4, 2)", "ones((4, 256))")
+    done, report = audit(tmp_path, program, "--what-if", "fsdp")
 
     found = report.functions[0].what_if
     assert done.returncode == 0, done.stderr
-    # w has 4 x 2 numbers, half of them on each of two devices; the counter stays.
-    assert (found.before.arguments["state['w']"], found.after.arguments["state['w']"]) == (32, 16)
+    # w has 4 x 256 numbers, half of them on each of two devices; the counter stays.
+    costs = found.before.arguments["state['w']"], found.after.arguments["state['w']"]
+    assert costs == (4096, 2048)
     assert "FSDP over batch=2" in done.stderr
 
 

@@ -17,9 +17,9 @@ needs_more_cpu_devices = pytest.mark.skipif(
     fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"
 )
 N = 8
-# 64 x 256 and 256 x 3 divide by 8 and 16 devices, 3 does not; a float32 has 4 bytes.
-DIVIDES, DOES_NOT = 4 * (64 * 256 + 256 * 3), 4 * 3
-BATCH = 4 * (8 * 64 + 8 * 3)
+# 64 x 256 and 256 x 5 divide by 8 and 16 devices, 5 does not; a float32 has 4 bytes.
+DIVIDES, DOES_NOT = 4 * (64 * 256 + 256 * 5), 4 * 5
+BATCH = 4 * (8 * 64 + 8 * 5)
 
 
 def random(*shape):
@@ -27,13 +27,13 @@ def random(*shape):
 
 
 def make_state():
-    params = {"a": random(64, 256), "b": random(256, 3), "c": random(3)}
+    params = {"a": random(64, 256), "b": random(256, 5), "c": random(5)}
     momentum = jax.tree.map(lambda w: w + 1, params)
     return {"params": params, "momentum": momentum, "step": np.int32(0)}
 
 
 def make_batch():
-    return random(64, 64), random(64, 3)
+    return random(64, 64), random(64, 5)
 
 
 def loss(params, x, y):
@@ -146,25 +146,42 @@ def test_the_figures_are_those_of_a_step_with_sharded_state(make):
     assert sum(after.collectives.values()) == len(expected.exchanges)
 
 
+def test_a_raw_key_and_other_small_arrays_stay_replicated():
+    state = {"w": random(32, 32), "bias": random(992), "key": jax.random.PRNGKey(0)}
+
+    def with_key(state, x):
+        key, now = jax.random.split(state["key"])
+        noisy = x + jax.random.normal(now, x.shape)
+        grad = jax.grad(lambda w: jnp.mean((noisy @ w) ** 2))(state["w"])
+        return {"w": state["w"] - grad, "bias": state["bias"] + 1, "key": key}
+
+    over = Mesh(np.array(jax.devices()[:2]), ("data",))
+    arguments = put(state, P(), over), put(random(8, 32), P("data"), over)
+    found = what_if(jax.jit(with_key), arguments)
+
+    assert found.sharded == ("state['w']",)
+    assert found.kept == ("state['bias']",)  # A key is a number to the report.
+
+
 def test_parameters_that_another_axis_shards_are_sharded_over_both():
     over = mesh(4, 2, names=("data", "model"))
-    weights, x = put(random(16, 8), P(None, "model"), over), put(random(8, 16), P("data"), over)
+    weights, x = put(random(64, 16), P(None, "model"), over), put(random(8, 64), P("data"), over)
     f = jax.jit(lambda w, x: w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w))
 
     found = what_if(f, (weights, x))
 
     assert (found.axis, found.devices) == ("data", 4)
-    assert found.before.arguments == {"w": 4 * 16 * 4, "other arguments": 4 * 2 * 16}
-    assert found.after.arguments["w"] == 4 * 16 * 4 // 4
+    assert found.before.arguments == {"w": 4 * 64 * 8, "other arguments": 4 * 2 * 64}
+    assert found.after.arguments["w"] == 4 * 64 * 8 // 4
 
 
 def test_parameters_that_are_only_read_are_assumed_to_be_equal():
     f = pmapx.pmap(lambda w, x: lax.pmean(jnp.mean(x @ w), "data"), "data")
 
-    found = what_if(f, (pmapx.replicate(random(16, 8)), random(N, 4, 16)))
+    found = what_if(f, (pmapx.replicate(random(16, 64)), random(N, 4, 16)))
 
     assert found.assumed == ("w",)
-    assert found.before.arguments["w"] == 8 * found.after.arguments["w"] == 4 * 16 * 8
+    assert found.before.arguments["w"] == 8 * found.after.arguments["w"] == 4 * 16 * 64
 
 
 def in_a_jit():
@@ -210,8 +227,8 @@ def test_the_table_is_in_the_text_the_data_and_the_page(tmp_path):
     report.to_html(page)
 
     assert "FSDP over data=8" in text
-    assert "state['params']    67.0 KiB          8.39 KiB" in text
-    assert "stay replicated, no dimension divides: " in text
+    assert "state['params']    69.0 KiB          8.64 KiB" in text
+    assert "stay replicated, small or no dimension divides: " in text
     assert pmapx.AuditReport.from_dict(report.to_dict()) == report
     assert "FSDP over data=8" in page.read_text()
 

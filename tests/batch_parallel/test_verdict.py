@@ -177,12 +177,33 @@ def test_microbatches_on_an_axis_of_their_own_keep_their_examples():
     assert decided(body, struct(3), struct(5, 2, 3), axes=(None, 1)).is_batch_parallel
 
 
+def test_result_of_one_device_is_named_with_its_line():
+    body = lambda x: {"loss": x.mean()}
+    line = f"test_verdict.py:{body.__code__.co_firstlineno}"
+    [reason] = decided(body, struct(2, 3), axes=(0,)).reasons
+    assert str(reason).startswith(f"output['loss'] at {line} is a mean over the device's own")
+
+
+def test_line_that_fails_for_the_global_batch_is_named():
+    def body(x):
+        assert x.shape == (2, 3)
+        return x
+
+    line = f"test_verdict.py:{body.__code__.co_firstlineno + 1}"
+    [reason] = decided(body, struct(2, 3), axes=(0,)).reasons
+    assert str(reason).startswith(
+        f"the body cannot be traced for the global batch ({line}): AssertionError"
+    )
+
+
 def test_key_for_each_device_is_named_where_it_matters():
     key = jax.ShapeDtypeStruct((), jax.random.key(0).dtype)
     body = lambda key, x: (x * jax.random.normal(key), x)
+    line = f"test_verdict.py:{body.__code__.co_firstlineno}"
     verdict = decided(body, key, struct(2, 3), axes=(PER_DEVICE, 0))
     noisy, kept = verdict.outputs
-    assert str(noisy.reason) == "argument 0 differs between devices and has no batch axis"
+    why = f"argument 0 differs between devices and has no batch axis (used at {line})"
+    assert str(noisy.reason) == why
     assert kept.batch_axis == 0
     unused = decided(lambda key, x: x, key, struct(2, 3), axes=(PER_DEVICE, 0))
     assert unused.is_batch_parallel

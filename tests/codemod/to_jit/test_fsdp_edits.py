@@ -195,19 +195,19 @@ def on_mesh():
     n = jax.device_count()
     mesh = jax.make_mesh((n,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
     put = lambda x, spec: jax.device_put(x, jax.NamedSharding(mesh, spec))
-    return put, {"w": put(np.ones((16 * n, 3)), jax.P()), "count": put(np.int32(0), jax.P())}
+    return put, {"w": put(np.ones((16 * n, 128)), jax.P()), "count": put(np.int32(0), jax.P())}
 
 
 @needs_devices
 def test_state_is_what_replicated_arguments_become():
     put, state = on_mesh()
-    batch = put(np.ones((8 * jax.device_count(), 3)), jax.P("batch"))
+    batch = put(np.ones((8 * jax.device_count(), 128)), jax.P("batch"))
     facts = StepState([state, batch, 0.1], {}, (state, np.float32(0))).facts
     assert facts["held"] == [0]
     assert facts["outputs"] == [(0, 0)]
     assert (facts["arguments"], facts["parts"]) == (3, 2)
     assert StepState([state], {"x": batch}, state).facts["parts"] is None
-    host = {"w": np.ones((jax.device_count(), 3))}
+    host = {"w": np.ones((jax.device_count(), 1024))}
     assert StepState([host], {}, host).facts["is_unplaced"]
     odd = {"w": put(np.ones((1, 1)), jax.P())}
     assert not StepState([odd], {}, odd).facts["held"]

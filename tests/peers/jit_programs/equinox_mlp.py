@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import optax
 
-model = eqx.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))
+model = eqx.nn.MLP(4, 3, 32, 2, key=jax.random.key(0))
 params, static = eqx.partition(model, eqx.is_array)
 optimizer = optax.adam(1e-2)
 

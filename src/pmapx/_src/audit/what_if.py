@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -30,6 +31,9 @@ from pmapx._src.batch_parallel.global_function import global_function
 from pmapx._src.batch_parallel.traces import PER_DEVICE, BatchAxis
 from pmapx._src.batch_parallel.verdict import decide
 from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
+
+SMALLEST = 1024
+"""Arrays with fewer elements stay replicated: their collectives would cost more than they save."""
 
 
 class _CannotShardError(Exception):
@@ -64,15 +68,21 @@ def fsdp(step: Subject, leaves: Sequence[Leaf]) -> WhatIf:
 def sharded_spec(
     shape: Sequence[int], spec: PartitionSpec, axis: str, size: int
 ) -> PartitionSpec | None:
-    """Returns a spec that also shards the largest dimension that is divisible; None if none is.
+    """Returns a spec that also shards the largest dimension that is divisible.
 
-    >>> sharded_spec((16, 24), PartitionSpec(), "data", 8) == PartitionSpec(None, "data")
+    None if none is, or if the array is small. This is the rule of ``pmapx migrate --fsdp`` too.
+
+    >>> sharded_spec((64, 96), PartitionSpec(), "data", 8) == PartitionSpec(None, "data")
     True
-    >>> sharded_spec((3, 5), PartitionSpec(), "data", 8) is None
+    >>> sharded_spec((63, 95), PartitionSpec(), "data", 8) is None
+    True
+    >>> sharded_spec((2,), PartitionSpec(), "data", 2) is None  # The two words of a key.
     True
     """
+    if math.prod(shape) < SMALLEST:
+        return None
     entries = [*spec, *[None] * len(shape)][: len(shape)]
-    free = [k for k, n in enumerate(shape) if not entry_axes(entries[k]) and n and n % size == 0]
+    free = [k for k, n in enumerate(shape) if not entry_axes(entries[k]) and n % size == 0]
     if not free:
         return None
     entries[max(free, key=lambda k: (shape[k], -k))] = axis
@@ -169,7 +179,8 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
         specs.append(spec or PartitionSpec())
     if not shards:
         raise _CannotShardError(
-            f"no argument that is equal on all devices has a dimension that {n} divides"
+            f"no argument that is equal on all devices has {SMALLEST:,} elements or more and a "
+            f"dimension that {n} divides"
         )
     placed = [
         array.update(sharding=NamedSharding(step.mesh, spec))

@@ -87,7 +87,7 @@ class Record:
     is_derivative: bool = False
 
     @functools.cached_property
-    def place(self) -> tuple[str, int] | tuple[None, None]:
+    def place(self) -> source_locations.Location:
         return source_locations.location_of(self.eqn)
 
 

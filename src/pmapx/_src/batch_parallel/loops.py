@@ -222,7 +222,7 @@ def _not_known(eqn: JaxprEqn, value: Value, why: str) -> Value:
 
 def _require_replicated(value: Value, verb: str) -> None:
     if value.is_unknown and value.kind.reason is not None:
-        raise UnprovenError(f"{verb} what is unknown since {value.kind.reason}")
+        raise UnprovenError(f"{verb} values of the device: {value.kind.reason}")
     if value.kind != SAME:
         raise UnprovenError(f"{verb} {description(value)}")
 

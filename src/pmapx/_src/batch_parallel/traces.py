@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from pmapx._src.batch_parallel.kinds import UnprovenError
+from pmapx._src.replication import source_locations
 from pmapx._src.trees.checked_leaves import is_key
 
 PER_DEVICE = "per device"
@@ -85,8 +86,10 @@ def trace(
         alone, _ = traced(1, growth)
         whole, other_tree = traced(1, axis_size * growth)
     except Exception as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise OtherTraceError(f"cannot be traced for the global batch: {line}", local) from error
+        why = ": ".join(filter(None, [type(error).__name__, *str(error).splitlines()[:1]]))
+        line = source_locations.line_of_error(error)
+        at = f" ({line})" if line else ""
+        raise OtherTraceError(f"cannot be traced for the global batch{at}: {why}", local) from error
     if out_tree != other_tree:
         raise OtherTraceError("returns another structure for the global batch", local)
     return Traces(local, alone, whole, tuple(axes), names, out_tree)

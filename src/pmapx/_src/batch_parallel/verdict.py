@@ -40,12 +40,13 @@ class Replacement(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """The collectives of one line of the user's code.
+    """The collectives of one expression of the user's code.
 
     Attributes:
       file: the path of the file; None: no line of the user's is known.
       line: the number of the line.
-      name: of the primitive; ``pmean`` for a psum that the same line divides by n; ``axis size``
+      column: where it starts in the line, if that is known.
+      name: of the primitive; ``pmean`` for a psum that is divided by n there; ``axis size``
         for a use of the number of devices, as by ``psum(1)``, which is itself in no jaxpr.
       replacement: what it becomes.
       powers: for each operand, the power of n by which it is multiplied. Those of ``pmean`` include
@@ -56,6 +57,7 @@ class Collective:
 
     file: str | None
     line: int | None
+    column: int | None
     name: str
     replacement: Replacement
     powers: tuple[int, ...]
@@ -84,7 +86,7 @@ class Verdict:
 
     Attributes:
       outputs: for each leaf of what it returns.
-      collectives: those over the mapped axis, by line.
+      collectives: those over the mapped axis, by their place in the source.
       axis_name: of the mapped axis.
       axis_size: the number of devices.
       traces: the jaxprs; None where the body cannot be traced for the global batch.
@@ -166,27 +168,30 @@ def _decided(
     try:
         found = traces.trace(body, arguments, batch_axes, axis_name, n, growth)
         walk = Interpreter(n, axis_name)
-        inputs = [_argument(*each) for each in zip(found.batch_axes, found.names, strict=True)]
+        inputs = [_argument(found, index) for index in range(len(found.names))]
         results = walk.jaxpr((found.local, found.alone, found.whole), inputs, ())
     except UnprovenError as error:
         local = getattr(error, "local", None)
         reason = Reason("the body", None, str(error))
         reason = reason if local is None else _blamed(local.jaxpr, reason)
         return Verdict((Output(reason=reason),), (), axis_name, n)
-    outputs = tuple(map(_output, _output_names(found.out_tree), results))
+    lines = source_locations.lines_behind(found.local.jaxpr)
+    outputs = tuple(map(_output, _output_names(found.out_tree), lines, results))
     powers = {at: record.powers for at, record in walk.records.items() if not record.reason}
     blamed = [output.reason for output in outputs if output.reason]
-    by_line = _by_line(walk, blamed)
-    return Verdict(outputs, by_line, axis_name, n, found, powers, dict(walk.constants))
+    by_place = _by_place(walk, blamed)
+    return Verdict(outputs, by_place, axis_name, n, found, powers, dict(walk.constants))
 
 
-def _argument(batch_axis: traces.BatchAxis, name: str) -> Value:
+def _argument(found: Traces, index: int) -> Value:
+    batch_axis = found.batch_axes[index]
     if batch_axis is None:
         return Value(SAME)
     if isinstance(batch_axis, int):
         return Value(shard(batch_axis), depends_on_batch=True)
-    why = "differs between devices and has no batch axis"
-    return Value(unknown(Reason(name, None, why)), depends_on_batch=True)
+    line = source_locations.first_use(found.local.jaxpr, index)
+    why = "differs between devices and has no batch axis" + (f" (used at {line})" if line else "")
+    return Value(unknown(Reason(found.names[index], None, why)), depends_on_batch=True)
 
 
 def _output_names(tree: Any) -> list[str]:
@@ -195,7 +200,7 @@ def _output_names(tree: Any) -> list[str]:
     return [f"output{jax.tree_util.keystr(path)}" for path, _ in paths]
 
 
-def _output(name: str, value: Value) -> Output:
+def _output(name: str, line: str | None, value: Value) -> Output:
     kind = value.kind
     if kind == SAME or (value.is_zero and kind.relation is Relation.SAME):
         return Output(is_global=value.depends_on_batch)
@@ -208,7 +213,7 @@ def _output(name: str, value: Value) -> Output:
         why = "has its examples in a different order over the global batch"
     elif kind.relation in (Relation.SUM, Relation.MAX, Relation.MIN):
         why += ", which no collective combines"
-    return Output(reason=Reason(name, None, why))
+    return Output(reason=Reason(name, line, why))
 
 
 def _blamed(local: Jaxpr, otherwise: Reason) -> Reason:
@@ -225,10 +230,10 @@ def _blamed(local: Jaxpr, otherwise: Reason) -> Reason:
 
 
 _BY_DEVICE = (collectives.axis_index, collectives.between_devices)
-_Place = tuple[str | None, int | None]
+_Place = source_locations.Location
 
 
-def _by_line(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, ...]:
+def _by_place(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, ...]:
     divided = {
         source_locations.location_of(eqn)
         for eqn in walk.size_uses.values()
@@ -249,9 +254,9 @@ def _by_line(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, .
     ]
     sizes = dict.fromkeys(map(source_locations.location_of, walk.size_uses.values()))
     return tuple(found) + tuple(
-        Collective(file, line, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
-        for file, line in sizes
-        if (file, line) not in averaged
+        Collective(*place, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
+        for place in sizes
+        if place not in averaged
     )
 
 

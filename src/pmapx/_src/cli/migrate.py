@@ -65,7 +65,8 @@ _LISTED = 20
     "with_fsdp",
     is_flag=True,
     help="With --to jit: shard parameters and optimizer state over the data axis, each array along "
-    "its largest dimension that the number of devices divides.",
+    "its largest dimension that the number of devices divides; arrays of fewer than 1,024 elements "
+    "stay replicated.",
 )
 @click.option(
     "--topology",

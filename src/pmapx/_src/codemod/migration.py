@@ -63,7 +63,8 @@ def migrate(
       mesh: with ``jit``: the type of the mesh's axes, ``auto``, or ``explicit`` where JAX accepts
         all steps with it.
       fsdp: with ``jit``: shards parameters and optimizer state over the data axis, each array along
-        its largest dimension that the number of devices divides.
+        its largest dimension that the number of devices divides; arrays of fewer than 1,024
+        elements stay replicated.
       helpers: a module of the project, created if it is not there, for the functions that
         migrated files call and the meshes that several need. Without it, each file has its own.
       topology: with ``jit``: a target, as ``v5e:4x4``, for which both forms are audited too.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 
 from jax.extend import source_info_util
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 _PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 _LIBRARIES = re.compile(r"[\\/](site|dist)-packages[\\/]")
-_FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)? \(")
+_FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:(?P<column>\d+))? \(")
 _DEPTH = 100
+Location = tuple[str, int, int | None] | tuple[None, None, None]
+"""A file, a line from 1 and a column from 0."""
 
 
 def place(eqn: JaxprEqn) -> str:
@@ -23,20 +26,37 @@ def place(eqn: JaxprEqn) -> str:
 
 def line_of(eqn: JaxprEqn) -> str | None:
     """Returns the line, as ``train.py:41``: the user's own that led to a library's, if any did."""
-    path, line = location_of(eqn)
+    path, line, _ = location_of(eqn)
     return None if path is None else f"{os.path.basename(path)}:{line}"
 
 
-def location_of(eqn: JaxprEqn) -> tuple[str, int] | tuple[None, None]:
+def location_of(eqn: JaxprEqn) -> Location:
+    """Returns the file, the line and the column: the user's own that led to a library's, if any."""
     frames = _frames(eqn)
     own = [frame for frame in frames if not _is_a_librarys(frame[0])]
-    return (own or frames)[0] if frames else (None, None)
+    return (own or frames)[0] if frames else (None, None, None)
 
 
 def library_of(eqn: JaxprEqn) -> str | None:
     """Returns the file of a library that the user's line called, if the equation is in one."""
     frames = [frame for frame in _frames(eqn) if not frame[0].startswith(_PACKAGE)]
     return frames[0][0] if frames and _is_a_librarys(frames[0][0]) else None
+
+
+def line_of_error(error: BaseException) -> str | None:
+    """Returns the innermost of the user's lines that an exception passed through."""
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.isfile(frame.filename) and not _is_a_librarys(frame.filename)
+    ]
+    return f"{os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else None
+
+
+def first_use(body: Jaxpr, argument: int) -> str | None:
+    """Returns the user's line of the first equation that takes an argument of a body."""
+    lines = (line_of(eqn) for eqn in body.eqns if body.invars[argument] in eqn.invars)
+    return next(filter(None, lines), None)
 
 
 def is_added(eqn: JaxprEqn) -> bool:
@@ -65,9 +85,13 @@ def _is_a_librarys(path: str) -> bool:
     return path.startswith(_PACKAGE) or _LIBRARIES.search(path) is not None
 
 
-def _frames(eqn: JaxprEqn) -> list[tuple[str, int]]:
-    """Returns the files and lines behind an equation, innermost first; none of them JAX's."""
+def _frames(eqn: JaxprEqn) -> list[tuple[str, int, int | None]]:
+    """Returns the places behind an equation, innermost first; none of them JAX's."""
     # "/path/train.py:41:8 (step)" a line, outermost first; empty when no frame is the user's.
     summary = source_info_util.summarize(eqn.source_info, num_frames=_DEPTH)
     found = [_FRAME.match(frame) for frame in reversed(summary.splitlines())]
-    return [(frame["path"], int(frame["line"])) for frame in found if frame]
+    return [
+        (frame["path"], int(frame["line"]), int(frame["column"]) if frame["column"] else None)
+        for frame in found
+        if frame
+    ]

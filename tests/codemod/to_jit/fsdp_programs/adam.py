@@ -44,7 +44,7 @@ class TrainState:
 def create_state(rng):
     normal = lambda *shape: rng.normal(size=shape).astype("float32")
     params = {
-        "dense": {"kernel": normal(8, 24), "bias": np.zeros(24, "float32")},
+        "dense": {"kernel": normal(64, 24) / 8, "bias": np.zeros(24, "float32")},
         "out": normal(24),
     }
     zeros = jax.tree.map(np.zeros_like, params)
@@ -68,9 +68,9 @@ def main():
     state = jax.device_put_replicated(create_state(rng), jax.local_devices())
     p_step = jax.pmap(train_step, axis_name="data", donate_argnums=(0,))
     for _ in range(3):
-        x = rng.normal(size=(32, 8)).astype("float32")
+        x = rng.normal(size=(32, 64)).astype("float32")
         y = rng.normal(size=(32,)).astype("float32")
-        state, metrics = p_step(state, x.reshape(n, -1, 8), y.reshape(n, -1))
+        state, metrics = p_step(state, x.reshape(n, -1, 64), y.reshape(n, -1))
         print("loss", float(metrics["loss"][0]))
     print("out", np.asarray(state.params["out"][0]).tolist())
     return state

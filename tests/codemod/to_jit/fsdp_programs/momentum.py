@@ -39,11 +39,11 @@ def replicate(tree):
 def main():
     rng = np.random.default_rng(0)
     normal = lambda *shape: rng.normal(size=shape).astype("float32")
-    params = {"w1": normal(8, 16), "b1": np.zeros(16, "float32"), "w2": normal(16, 3)}
+    params = {"w1": normal(64, 16) / 8, "b1": np.zeros(16, "float32"), "w2": normal(16, 3)}
     velocity = jax.tree.map(np.zeros_like, params)
     params, velocity = replicate(params), replicate(velocity)
     for _ in range(3):
-        batch = {"x": normal(32, 8), "y": normal(32, 3)}
+        batch = {"x": normal(32, 64), "y": normal(32, 3)}
         params, velocity, loss = p_train_step(params, velocity, shard(batch))
         print("loss", float(loss[0]))
     print("eval", float(eval_step(params, shard(batch))[0]))

@@ -14,8 +14,8 @@ class CollectiveNotWritten(Finding):
     Around a ``shard_map`` XLA reshards arrays as needed: an output that is wanted in another
     sharding than it was computed in, an operation between two mapped functions that mixes shards,
     an argument with another sharding. Each is a collective that no line of the program shows. In a
-    plain ``jax.jit`` over a global batch, XLA adds all collectives, and the all-reduce of the
-    gradients is expected.
+    plain ``jax.jit`` over a global batch, XLA adds all collectives: the all-reduce of gradients and
+    metrics, which is that of a sum over the batch, is expected there and not reported.
 
     What to do: compute on each device's own shard inside of the mapped function, and give arrays
     that go from one mapped function to the next the same spec on both sides.
@@ -25,7 +25,8 @@ class CollectiveNotWritten(Finding):
 
     def in_function(self, function: AuditedFunction) -> Iterator[Remark]:
         for exchange in function.exchanges:
-            if exchange.is_written or exchange.operation in INDEXING:
+            is_sum_over_batch = function.kind == "jit" and exchange.kind == "all-reduce"
+            if exchange.is_written or is_sum_over_batch or exchange.operation in INDEXING:
                 continue
             origin = f"for `{exchange.operation}` " if exchange.operation else ""
             yield self.remark(

@@ -48,7 +48,8 @@ class WhatIf:
       before: the cost of the step as it is; None if it does not fit.
       after: the cost with FSDP; None if that does not fit either.
       sharded: the arrays that are sharded.
-      kept: the arrays that stay replicated, as no dimension divides; numbers are not listed.
+      kept: the arrays that stay replicated, as they are small or no dimension divides; numbers
+        are not listed.
       assumed: the arrays that are taken as equal on all devices, without a proof.
     """
 
@@ -94,7 +95,7 @@ class WhatIf:
             f"{what}: {arrays(paths)}"
             for what, paths in (
                 ("sharded", self.sharded),
-                ("stay replicated, no dimension divides", self.kept),
+                ("stay replicated, small or no dimension divides", self.kept),
                 ("assumed to be equal on all devices", self.assumed),
             )
             if paths

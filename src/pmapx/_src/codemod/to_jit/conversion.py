@@ -309,12 +309,13 @@ def _edits(
     for each in sorted(here, key=lambda d: starts(d.candidate.place), reverse=True):
         writer.edit(each)
     writer.finish()
-    wanted = ["import functools"] if writer.needs_functools else []
     if not any("jax" in edit.text for edit in editor.edits):
         return editor.edits
+    wanted = ["import functools"] if writer.needs_functools else []
     return [
         *editor.edits,
-        *file_head.added(module, editor, set(), Manner.PLAIN, wanted),
+        *file_head.added(module, editor, set(), Manner.PLAIN),
+        *file_head.imports_added(module, wanted),
     ]
 
 

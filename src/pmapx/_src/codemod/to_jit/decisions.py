@@ -51,6 +51,7 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       stacked: positions of arguments with a leading device axis, as the body takes ``x[0]`` of.
+      batch_axes: of these without it, the axis of the examples: 1 behind an axis of steps.
       per_device: positions of arguments that have one value for each device, as a key.
       results: by position, what results with a leading device axis are over the global batch.
       elsewhere: positions of arguments that come with another sharding.
@@ -71,6 +72,7 @@ class Decision:
     libraries: set[tuple[str, int, str]] = dataclasses.field(default_factory=set)
     reached: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     stacked: set[int] = dataclasses.field(default_factory=set)
+    batch_axes: set[int] = dataclasses.field(default_factory=set)
     per_device: set[int] = dataclasses.field(default_factory=set)
     results: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     elsewhere: set[int] = dataclasses.field(default_factory=set)
@@ -138,6 +140,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
             _read_collectives(decision, record, local)
         decision.stacked |= set(record["stacked"])
         decision.per_device |= set(record["per_device"])
+        decision.batch_axes |= set(record["batch_axes"])
         for position, kinds in record["results"].items():
             decision.results.setdefault(int(position), set()).update(kinds)
         decision.reached |= {(local(path), first) for path, first in record["reached"]}
@@ -195,6 +198,7 @@ def _meant(
         each
         for each in collectives
         if local(each["file"]) == span[0] and each["line"] == span[1]
+        if each["column"] in (None, span[2])
         if name in _MADE_BY.get(each["name"], ()) and not each["library"]
     ]
     if not here:
@@ -207,7 +211,7 @@ def _meant(
             return 0, "axis_index is 0: over the global batch, no result depends on the device"
         if each["replacement"] == "KEEP":
             return str(each["meaning"])
-        # A psum that its own line divides by n is called a pmean in the verdict.
+        # A psum that is divided by n in its place is called a pmean in the verdict.
         extra = name == "psum" and each["name"] == "pmean"
         powers |= {power + extra for power in each["powers"]}
     if len(powers) != 1:

@@ -7,7 +7,6 @@ a verdict when it is traced, and each call of the jitted function around it give
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import re
@@ -25,7 +24,11 @@ from pmapx._src.codemod.to_jit import collective_calls, samples
 from pmapx._src.codemod.to_jit.costs import Costs
 from pmapx._src.codemod.to_jit.decisions import site_name
 from pmapx._src.codemod.to_jit.samples import CallSamples, Sample, drawn, rounded
-from pmapx._src.codemod.to_jit.stacked.unstacked_body import UnstackedBody, unstacked
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import (
+    UnstackedBody,
+    named_argument,
+    unstacked,
+)
 from pmapx._src.replication import jaxprs
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -267,6 +270,7 @@ class _Map:
             "reached": [],
             "stacked": [],
             "per_device": [],
+            "batch_axes": [],
             "results": {},
             "devices": 0,
             "axis": None,
@@ -313,29 +317,31 @@ class _Map:
         with collective_calls.watching(axis, root) as watch:
             found = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
         if not (found.is_batch_parallel and self._has_specs(found)):
-            body = unstacked(self._function.fun, arguments, axes, self._is_stacked_result)
-            with collective_calls.watching(axis, root) as again:
-                other = verdicts.decide(body, body.arguments, body.axes, **sizes)
-            if other.is_batch_parallel and self._has_specs(other, body):
-                found, watch = other, again
-                self._note_device_axes(body, other)
-            elif other.reasons and (body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)):
-                found = body.explained(other)
-            elif found.is_batch_parallel:
-                self._refuse("a result has an axis for the devices, which has no global version")
+            for examples_at in (0, 1):
+                is_stacked = self._is_stacked_result
+                body = unstacked(self._function.fun, arguments, axes, is_stacked, examples_at)
+                if examples_at and not body.stacked:
+                    continue
+                with collective_calls.watching(axis, root) as again:
+                    other = verdicts.decide(body, body.arguments, body.axes, **sizes)
+                if other.is_batch_parallel and self._has_specs(other, body):
+                    found, watch = other, again
+                    self._note_device_axes(body, other)
+                    break
+                is_other = body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)
+                if not examples_at and other.reasons and is_other:
+                    found = body.explained(other)
+            else:
+                if found.is_batch_parallel:
+                    self._refuse(
+                        "a result has an axis for the devices, which has no global version"
+                    )
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
         for reason in found.reasons:
-            self._refuse(re.sub(r"^argument (\d+)", self._named, str(reason)))
+            name = lambda found: named_argument(self._function.fun, int(found[1]))
+            self._refuse(re.sub(r"^argument (\d+)", name, str(reason)))
         self._note(found, watch)
-
-    def _named(self, argument: re.Match[str]) -> str:
-        """Returns an argument with its name in the source."""
-        try:
-            names = list(inspect.signature(self._function.fun).parameters)
-            return f"{argument[0]} `{names[int(argument[1])]}`"
-        except (ValueError, TypeError, IndexError):
-            return argument[0]
 
     def _is_stacked_result(self, result: Any) -> list[bool]:
         (axis,) = self._function.options["mesh"].axis_names
@@ -345,6 +351,9 @@ class _Map:
     def _note_device_axes(self, body: UnstackedBody, found: verdicts.Verdict) -> None:
         for name, found_here in (("stacked", body.stacked), ("per_device", body.per_device)):
             self.record[name] = sorted({*self.record[name], *found_here})
+        if body.stacked:
+            axes = {*self.record["batch_axes"], body.batch_axis}
+            self.record["batch_axes"] = sorted(axes)
         for position, kinds in body.results(found.outputs).items():
             known = self.record["results"].setdefault(position, [])
             self.record["results"][position] = sorted({*known, *kinds})
@@ -366,6 +375,7 @@ class _Map:
             entry = {
                 "file": os.path.realpath(each.file) if each.file else "",
                 "line": each.line,
+                "column": each.column,
                 "name": each.name,
                 "replacement": each.replacement.name,
                 "powers": sorted(set(each.powers)),

@@ -103,8 +103,11 @@ def _used_elsewhere(
     for module, function in _edited(one, functions):
         if function in maps:  # Its name is that of the jitted function.
             continue
+        rebound = _rebound_at(module, function, kept)
         for other in modules:
             for node in _references(other, module, function):
+                if rebound and (other is not module or node.lineno > rebound):
+                    continue
                 around = other.functions_around(node)
                 is_inside = any(
                     isinstance(each, _Function) and _is_reached(map_, other, each)
@@ -120,6 +123,18 @@ def _used_elsewhere(
                         "outside of what becomes jax.jit"
                     )
     return ""
+
+
+def _rebound_at(module: Module, function: _Function, kept: Iterable[Decision]) -> int:
+    """Returns the last line of ``step = jax.jit(step)``: from there on, the name is the map's."""
+    body = getattr(module.parent(function), "body", [])
+    for statement in body[body.index(function) + 1 :] if function in body else ():
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if [ast.unparse(target) for target in targets] == [function.name]:
+            maps = [each.candidate for each in kept if each.candidate.module is module]
+            is_map = any(each.jit is statement.value for each in maps)
+            return (statement.end_lineno or 0) if is_map else 0
+    return 0
 
 
 def _edited(
@@ -156,12 +171,37 @@ def _references(other: Module, module: Module, function: _Function) -> Iterator[
     stem = os.path.splitext(os.path.basename(module.path))[0]
     for node in ast.walk(other.source.tree):
         if isinstance(node, ast.Name) and node.id == function.name and not method:
-            if isinstance(node.ctx, ast.Load) and (is_same or _imports(other, function.name)):
+            is_it = _is_bound_to(node, function, module) if is_same else _imports(other, node.id)
+            if isinstance(node.ctx, ast.Load) and is_it:
                 yield node
         elif isinstance(node, ast.Attribute) and node.attr == function.name:
             owner = ast.unparse(node.value)
             if owner == "self" if method and is_same else owner.rpartition(".")[2] == stem:
                 yield node
+
+
+def _is_bound_to(node: ast.Name, function: _Function, module: Module) -> bool:
+    """Whether a name may be that of a function: no scope that is nearer binds it."""
+    home = module.functions_around(function)[:1]
+    for scope in module.functions_around(node):
+        if [scope] == home:
+            return True
+        arguments = {part.arg for part in ast.walk(scope.args) if isinstance(part, ast.arg)}  # type: ignore[attr-defined]
+        inner = {
+            part
+            for each in ast.walk(scope)
+            if each is not scope and isinstance(each, _Function | ast.Lambda)
+            for part in ast.walk(each)
+            if part is not each
+        }
+        stored = {
+            part.id
+            for part in ast.walk(scope)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part not in inner
+        }
+        if node.id in arguments | stored:
+            return False
+    return not home
 
 
 def _imports(module: Module, name: str) -> bool:

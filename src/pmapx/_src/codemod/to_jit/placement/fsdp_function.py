@@ -7,18 +7,19 @@ import builtins
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from pmapx._src.audit.what_if import SMALLEST
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.placement.version import CannotEditError
 from pmapx._src.source.files import Source
 
 _TEXT = '''\
 def {name}(tree):
-    """FSDP: shards each array along its largest divisible dimension."""
+    """FSDP: shards each array along its largest divisible dimension, but for small ones."""
 {mesh}
     def sharding(x):
         shape = jax.numpy.shape(x)
-        divisible = [size for size in shape if size and size % {mesh_name}.size == 0]
-        if not divisible:
+        divisible = [size for size in shape if size % {mesh_name}.size == 0]
+        if not divisible or jax.numpy.size(x) < {smallest}:
             return jax.NamedSharding({mesh_name}, jax.P())
         dimension = shape.index(max(divisible))
         return jax.NamedSharding({mesh_name}, jax.P(*[None] * dimension, {axis}))
@@ -71,7 +72,11 @@ class FsdpFunction:
         else:
             name = ast.unparse(made.targets[0])
         text = _TEXT.format(
-            name=self.name, mesh=mesh, mesh_name=name, axis=editor.quoted(self._axis)
+            name=self.name,
+            mesh=mesh,
+            mesh_name=name,
+            axis=editor.quoted(self._axis),
+            smallest=SMALLEST,
         )
         text = text.replace("    ", editor.step)
         if made is not None:

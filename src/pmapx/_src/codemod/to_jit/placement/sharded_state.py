@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pmapx._src.audit.report.formatting import table
 from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
+from pmapx._src.audit.what_if import SMALLEST
 from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.placement import fsdp_edits
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError
@@ -53,7 +55,10 @@ def _edited(
     if not any(each["outputs"] for each in found):
         if any(each["is_unplaced"] for each in found):
             raise CannotShardError("it is not placed on the mesh before the first call")
-        raise CannotShardError("no array of it has a dimension that the number of devices divides")
+        raise CannotShardError(
+            f"no array of it has {SMALLEST:,} elements or more and a dimension that the number of "
+            "devices divides"
+        )
     if len(axes) > 1:
         raise CannotShardError(f"the maps have several axes, {' and '.join(sorted(axes))}")
     sites = [
@@ -75,7 +80,8 @@ def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> li
         return [f"memory and collectives with FSDP are not known: {why}"]
     held, then = before["arguments"], after["arguments"]
     sharded = tuple(path for path, size in then.items() if size < held.get(path, 0))
-    groups = groups_of(sharded)
+    roots = {re.split(r"[\[.]", path)[0] for path in sharded}
+    groups = groups_of([path for path in then if re.split(r"[\[.]", path)[0] in roots])
     costs = []
     for cost in (before, after):
         by_group: dict[str, int] = {}

@@ -28,7 +28,7 @@ class StepState:
     def facts(self) -> dict[str, Any]:
         """What FSDP would shard, of a call with replicated state.
 
-        ``held`` are the arguments that are replicated and have a dimension that divides,
+        ``held`` are the arguments that are replicated and have an array that would be sharded,
         ``outputs`` the parts of the result that replace some of them in the next call, each with
         that argument. ``parts`` is the length of a result that is a tuple, None for another.
         """
@@ -66,7 +66,7 @@ class StepState:
                 continue
             if not isinstance(before, jax.Array):
                 return f"the array that {where} replaces is not placed on the mesh before the call"
-            if before.is_fully_replicated and _divides(before):
+            if before.is_fully_replicated and _is_sharded(before):
                 return f"the array that {where} replaces is replicated before the call"
             if not before.sharding.is_equivalent_to(after.sharding, after.ndim):
                 return f"{where} has another sharding than the array that it replaces"
@@ -87,15 +87,15 @@ class StepState:
 def _is_held(argument: Any) -> bool:
     leaves = [leaf for leaf in jax.tree.leaves(argument) if isinstance(leaf, jax.Array)]
     is_placed = all(leaf.is_fully_replicated and leaf.sharding.num_devices > 1 for leaf in leaves)
-    return is_placed and any(map(_divides, leaves))
+    return is_placed and any(map(_is_sharded, leaves))
 
 
 def _is_unplaced(argument: Any) -> bool:
     leaves = jax.tree.leaves(argument)
     is_placed = any(isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves)
-    return not is_placed and any(map(_divides, leaves))
+    return not is_placed and any(map(_is_sharded, leaves))
 
 
-def _divides(leaf: Any) -> bool:
+def _is_sharded(leaf: Any) -> bool:
     shape = jax.numpy.shape(leaf)
     return sharded_spec(shape, PartitionSpec(), "", jax.device_count()) is not None

@@ -12,7 +12,11 @@ from pmapx._src.codemod.to_jit.decisions import Decision
 from pmapx._src.codemod.to_jit.stacked.unstacked_body import COPIES, SPLIT, WHOLE
 
 _Body = ast.FunctionDef | ast.Lambda
-_MERGED = "{0}.reshape(-1, *{0}.shape[2:])"
+# By the axis of the examples without the device axis: (n, b, ...), or (n, steps, b, ...).
+_MERGED = (
+    "{0}.reshape(-1, *{0}.shape[2:])",
+    "{0}.swapaxes(0, 1).reshape({0}.shape[1], -1, *{0}.shape[3:])",
+)
 _STACKED = {
     SPLIT: "{0}.reshape(jax.device_count(), -1, *{0}.shape[1:])",
     COPIES: "jax.numpy.stack([{0}] * jax.device_count())",
@@ -38,10 +42,10 @@ def edit(decision: Decision, editor: Editor) -> None:
     numpy = _numpy(candidate.module)
     for node, template in found:
         place = candidate.module.place(node)
-        if template == _MERGED and _split(decision, node, editor):
+        if template in _MERGED and _split(decision, node, template, editor):
             continue
         indent, used = editor.indent(place.line), place.column + len(editor.rest_of_line(place))
-        is_constrained = decision.is_constrained and template != _MERGED
+        is_constrained = decision.is_constrained and template not in _MERGED
         deeper = indent + editor.hang * is_constrained
         template = template.replace("jax.numpy", numpy)
         text = _text(
@@ -55,7 +59,7 @@ def edit(decision: Decision, editor: Editor) -> None:
         editor.replace(place, text)
 
 
-def _split(decision: Decision, node: ast.expr, editor: Editor) -> bool:
+def _split(decision: Decision, node: ast.expr, template: str, editor: Editor) -> bool:
     """Edits ``a, b = jax.tree.map(lambda x: x[0], (a, b))`` of which not all are batches."""
     module = decision.candidate.module
     statement, names = module.parent(node), _names(_operand(node))
@@ -67,7 +71,7 @@ def _split(decision: Decision, node: ast.expr, editor: Editor) -> bool:
         return False
     place = module.place(statement)
     indent, lines = editor.indent(place.line), []
-    for several, text in ((merged, _MERGED.format("x")), ([*set(names) - set(merged)], "x[0]")):
+    for several, text in ((merged, template.format("x")), ([*set(names) - set(merged)], "x[0]")):
         taken = ", ".join(sorted(several, key=names.index))
         args = [f"lambda x: {text}", f"({taken})" if len(several) > 1 else taken]
         used = len(f"{indent}{taken} = ")
@@ -82,6 +86,8 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
     body = _body(candidate)
     if body is None:
         return "its arguments have a leading device axis, and its definition is not in this file"
+    if len(decision.batch_axes) > 1:
+        return "its batches have another axis of examples in other calls"
     both = decision.stacked & decision.per_device
     if both:
         return f"its argument {min(both)} has batches and one value for each device"
@@ -96,7 +102,7 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
         taken = next(_taking(body, name), None)
         if taken is None:
             return f"its argument {position} has a leading device axis, which it uses itself"
-        found[taken] = _MERGED
+        found[taken] = _MERGED[max(decision.batch_axes, default=0)]
     for value in _results(body):
         for position, kinds in decision.results.items():
             if len(kinds) > 1 or not kinds <= set(_STACKED):

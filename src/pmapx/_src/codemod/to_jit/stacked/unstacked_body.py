@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ class UnstackedBody:
       axes: for each leaf, its batch axis.
       stacked: positions of the arguments that have no device axis any more.
       per_device: positions of those that are one value for each device, as a key.
+      batch_axis: the axis of the examples in these; 1 behind an axis that the body scans over.
     """
 
     fun: Callable[..., Any]
@@ -37,6 +39,7 @@ class UnstackedBody:
     axes: Any
     stacked: set[int]
     per_device: set[int]
+    batch_axis: int
     _taken: Sequence[bool]
     _is_stacked_result: Callable[[Any], list[bool]]
     _results: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
@@ -73,9 +76,9 @@ class UnstackedBody:
         [reason, *_] = found.reasons
         if found.traces is not None or reason.operation != "the body" or not self.stacked:
             return found
-        which = " and ".join(map(str, sorted(self.stacked)))
+        which = " and ".join(named_argument(self.fun, at) for at in sorted(self.stacked))
         short = textwrap.shorten(reason.why, 150, placeholder=" ...")
-        why = f"takes arguments with a device axis ({which}), not all of them batches: it {short}"
+        why = f"takes {which} with a device axis, not all of them batches: it {short}"
         return dataclasses.replace(
             found, outputs=(Output(reason=dataclasses.replace(reason, why=why)),)
         )
@@ -89,11 +92,22 @@ class UnstackedBody:
         return dict(found)
 
 
+def named_argument(fun: Callable[..., Any], position: int) -> str:
+    """Returns an argument with its name in the source, if that is known."""
+    try:
+        parameter = list(inspect.signature(fun).parameters.values())[position]
+    except (ValueError, TypeError, IndexError):
+        return f"argument {position}"
+    is_named = parameter.kind is not parameter.VAR_POSITIONAL
+    return f"argument {position}" + (f" `{parameter.name}`" if is_named else "")
+
+
 def unstacked(
     fun: Callable[..., Any],
     arguments: Sequence[Any],
     axes: Sequence[Any],
     is_stacked_result: Callable[[Any], list[bool]],
+    batch_axis: int = 0,
 ) -> UnstackedBody:
     """Returns a body without device axes; one value for each device has no batch axis then.
 
@@ -102,12 +116,16 @@ def unstacked(
       arguments: the shapes of a device's shards.
       axes: for each leaf of them, the sharded dimension.
       is_stacked_result: for a result, whether each leaf is sharded along its first dimension.
+      batch_axis: the axis of the examples in arguments without their device axis.
     """
     leaves, tree = jax.tree.flatten(tuple(arguments))
     one = [axis == 0 and x.shape[0] == 1 for x, axis in zip(leaves, axes, strict=True)]
-    taken = [o and x.ndim > 1 and not _is_key(x) for x, o in zip(leaves, one, strict=True)]
+    taken = [
+        o and x.ndim > 1 + batch_axis and not _is_key(x) for x, o in zip(leaves, one, strict=True)
+    ]
     kinds = [
-        0 if t else PER_DEVICE if o else axis for t, o, axis in zip(taken, one, axes, strict=True)
+        batch_axis if t else PER_DEVICE if o else axis
+        for t, o, axis in zip(taken, one, axes, strict=True)
     ]
     shapes = [
         jax.ShapeDtypeStruct(x.shape[1:], x.dtype, weak_type=x.weak_type) if t else x
@@ -121,6 +139,7 @@ def unstacked(
         jax.tree.unflatten(tree, kinds),
         {at for at, part in enumerate(by_argument) if any(jax.tree.leaves(part))},
         {at for at, part in enumerate(lone) if any(jax.tree.leaves(part))},
+        batch_axis,
         taken,
         is_stacked_result,
     )
