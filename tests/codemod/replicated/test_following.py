@@ -23,6 +23,24 @@ def main(batch):
     state = steps["train"](state, batch)
     print(float(state[0]))
 """,
+    "a map in a dictionary, by a key in a variable": """
+STEPS = {"train": step}
+def main(batch, mode):
+    state = replicate(1.0)
+    state = STEPS[mode](state, batch)
+    print(float(state[0]))
+""",
+    "an attribute that is read by its name": """
+class Trainer:
+    def __init__(self):
+        self.p_step = step
+    def run(self, state, batch):
+        return getattr(self, "p_step")(state, batch)
+def main(batch):
+    state = replicate(1.0)
+    state = Trainer().run(state, batch)
+    print(float(state[0]))
+""",
     "arguments that are unpacked": """
 def main(batch):
     given = (replicate(1.0), batch)
@@ -128,6 +146,13 @@ class Trainer:
 }
 
 STAYS = {
+    "a table with a map that is not known": """
+def main(batch, mode, more):
+    steps = {"train": step, **more}
+    state = replicate(1.0)
+    state = steps[mode](state, batch)
+    print(float(state[0]))
+""",
     "early in a loop, something else": """
 def main(batches):
     state = replicate(1.0)
