@@ -365,3 +365,19 @@ def test_a_decorated_function_of_several_programs_is_given_global_arrays_where_t
         text = after[str(tmp_path / name)]
         assert "state = sync(\n        multihost_utils.host_local_array_to_global_array(\n" in text
         assert "global_array_to_host_local_array" not in text  # The state is global from there on.
+
+
+def test_a_test_makes_its_map_and_mesh_itself(tmp_path):
+    (tmp_path / "test_mean.py").write_text(
+        "import jax\nfrom lib import mean, spread\n"
+        "def test_mean(x):\n    n = jax.device_count()\n"
+        "    assert jax.pmap(mean, axis_name='i')(x).shape == (n,)\n"
+        "def test_spread(x):\n    assert jax.pmap(spread, axis_name='i')(x)[0] == 1\n"
+        "if __name__ == '__main__':\n    pytest.main()\n"
+    )
+    (file,) = migrate([str(tmp_path)], style="stacked").files
+    after = file.after.decode()
+    # Collected by a test runner, it must not initialize the backend, nor have names of no test.
+    assert "sharded_" not in after
+    assert "\nmesh" not in after
+    assert after.count("jax.make_mesh(") == 2

@@ -11,7 +11,6 @@ import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
 
-
 # The last three take the device axis of pmap off and put it on.
 _COPIES = frozenset(
     {
