@@ -41,6 +41,20 @@ def main(batch):
     state = Trainer().run(state, batch)
     print(float(state[0]))
 """,
+    "a field with the name of an array's method, and of a field of what a step takes": """
+class Agent:
+    def __init__(self):
+        self.mean = replicate(1.0)
+    def update(self, batch):
+        self.mean = step(self.mean, batch)
+def normalized(stats, batch):
+    return batch.mean(0) - stats.mean
+other = jax.pmap(lambda stats, batch: normalized(stats, batch).sum(axis=-1), axis_name="i")
+def main(batch, stats):
+    agent = Agent()
+    agent.update(batch)
+    print(other(stats, batch).mean(), float(agent.mean[0]))
+""",
     "arguments that are unpacked": """
 def main(batch):
     given = (replicate(1.0), batch)
