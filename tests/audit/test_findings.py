@@ -172,6 +172,9 @@ PROGRAMS = {
         [
             lambda: (pmapped(lambda s, x: (s + x, x.sum()), donate_argnums=0), MIB, MIB),
             lambda: (pmapped(step), weights(), ROWS),
+            # A copy is made to keep both.
+            lambda: (pmapped(jnp.copy), MIB),
+            lambda: (jax.jit(lambda s: jnp.copy(s)), pmapped(jnp.copy)(MIB)),
         ],
     ),
     "PMX611": (

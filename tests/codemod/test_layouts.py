@@ -749,6 +749,17 @@ def test_shards_that_are_arrays_are_stacked_without_a_tree_map(tmp_path, shards)
     assert max(map(len, after.decode().splitlines())) <= 100
 
 
+def test_a_map_that_returns_its_argument_leaves_the_axis_on(tmp_path):
+    text = """\
+    import jax
+
+    n = jax.local_device_count()
+    place = jax.pmap(lambda x: x)
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert "jax.shard_map(\n        lambda x: x,\n" in after.decode()
+
+
 def test_a_call_around_a_map_in_a_file_of_two_spaces(tmp_path):
     text = """\
     import jax

@@ -416,3 +416,19 @@ def test_a_map_of_several_processes_that_is_made_again_has_its_mesh_at_the_top_l
     made = text[text.index("sharded_function = ") : text.index("class Evaluator")]
     assert "lambda function, *args: jax.shard_map(" in made
     assert "mesh=jax.sharding.Mesh(" in made
+
+
+def test_a_test_makes_its_map_and_mesh_itself(tmp_path):
+    (tmp_path / "test_mean.py").write_text(
+        "import jax\nfrom lib import mean, spread\n"
+        "def test_mean(x):\n    n = jax.device_count()\n"
+        "    assert jax.pmap(mean, axis_name='i')(x).shape == (n,)\n"
+        "def test_spread(x):\n    assert jax.pmap(spread, axis_name='i')(x)[0] == 1\n"
+        "if __name__ == '__main__':\n    pytest.main()\n"
+    )
+    (file,) = migrate([str(tmp_path)], style="stacked").files
+    after = file.after.decode()
+    # Collected by a test runner, it must not initialize the backend, nor have names of no test.
+    assert "sharded_" not in after
+    assert "\nmesh" not in after
+    assert after.count("jax.make_mesh(") == 2

@@ -54,6 +54,21 @@ def test_a_map_that_is_gone_is_different(summed):
     assert (site.state, site.detail) == ("different", "it is not called in the migrated code")
 
 
+def test_a_map_that_only_placed_its_argument_may_be_gone(summed):
+    site = summed(lambda watched: watched.pmap(lambda x: x)(ROWS), lambda watched: None)["<lambda>"]
+    assert (site.state, site.agreement, site.calls) == ("verified", "equal to the bit", 1)
+    assert site.notes == ("it returns what it takes, without a call in the migrated code",)
+
+
+def test_maps_of_one_name_are_matched_by_their_arrays_before_their_order(summed):
+    def before(watched):
+        place, add = watched.pmap(lambda x: x), watched.pmap(lambda x, y: x + y)
+        add(place(ROWS), place(ROWS)), place(ROWS)
+
+    site = summed(before, lambda watched: watched.pmap(lambda x, y: y + x)(ROWS, ROWS))
+    assert site["<lambda>"].state == "verified"
+
+
 def test_a_map_that_a_failing_run_did_not_come_to_is_unverified(summed):
     called = lambda watched: watched.pmap(double)(ROWS)
     site = summed(called, lambda watched: None, status=1)["double"]

@@ -23,6 +23,38 @@ def main(batch):
     state = steps["train"](state, batch)
     print(float(state[0]))
 """,
+    "a map in a dictionary, by a key in a variable": """
+STEPS = {"train": step}
+def main(batch, mode):
+    state = replicate(1.0)
+    state = STEPS[mode](state, batch)
+    print(float(state[0]))
+""",
+    "an attribute that is read by its name": """
+class Trainer:
+    def __init__(self):
+        self.p_step = step
+    def run(self, state, batch):
+        return getattr(self, "p_step")(state, batch)
+def main(batch):
+    state = replicate(1.0)
+    state = Trainer().run(state, batch)
+    print(float(state[0]))
+""",
+    "a field with the name of an array's method, and of a field of what a step takes": """
+class Agent:
+    def __init__(self):
+        self.mean = replicate(1.0)
+    def update(self, batch):
+        self.mean = step(self.mean, batch)
+def normalized(stats, batch):
+    return batch.mean(0) - stats.mean
+other = jax.pmap(lambda stats, batch: normalized(stats, batch).sum(axis=-1), axis_name="i")
+def main(batch, stats):
+    agent = Agent()
+    agent.update(batch)
+    print(other(stats, batch).mean(), float(agent.mean[0]))
+""",
     "arguments that are unpacked": """
 def main(batch):
     given = (replicate(1.0), batch)
@@ -151,6 +183,13 @@ class Trainer:
 }
 
 STAYS = {
+    "a table with a map that is not known": """
+def main(batch, mode, more):
+    steps = {"train": step, **more}
+    state = replicate(1.0)
+    state = steps[mode](state, batch)
+    print(float(state[0]))
+""",
     "early in a loop, something else": """
 def main(batches):
     state = replicate(1.0)

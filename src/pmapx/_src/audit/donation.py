@@ -11,6 +11,14 @@ import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
 
+# The last three take the device axis of pmap off and put it on.
+_COPIES = frozenset(
+    {
+        "copy", "copy_p", "device_put", "sharding_constraint", "optimization_barrier", "squeeze",
+        "reshape", "broadcast_in_dim",
+    }
+)  # fmt: skip
+
 
 def donations(
     donated: Sequence[bool], arguments: Sequence[Leaf], outputs: Sequence[Leaf]
@@ -78,6 +86,22 @@ def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
                     taken.update(range(first, first + len(leaves)))
                     break
     return sorted(pairs)
+
+
+def only_copies(jaxpr: Any) -> bool:
+    """Tells whether a program returns its arguments as they are, or copies of them.
+
+    >>> import jax.numpy as jnp
+    >>> [only_copies(jax.make_jaxpr(f)(1.0).jaxpr) for f in (jnp.copy, jnp.sin)]
+    [True, False]
+    """
+    for eqn in jaxpr.eqns:
+        inner = [eqn.params[name] for name in ("jaxpr", "call_jaxpr") if name in eqn.params]
+        if not inner and eqn.primitive.name not in _COPIES:
+            return False
+        if not all(only_copies(getattr(each, "jaxpr", each)) for each in inner):
+            return False
+    return True
 
 
 def _parts(tree: Any, first: int, depth: int = 2) -> Iterator[tuple[Any, int]]:

@@ -188,6 +188,8 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     ]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
+    # What only copies or places a tree is no step: its result does not replace its argument.
+    is_step = not donation.only_copies(subject.jaxpr.jaxpr)
     equal = {index for index, axes in enumerate(differs) if axes is not None and not axes}
     constant = {k for k in equal if not array_shardings.could_differ(subject.values[k])}
     only_read = equal - constant - carried.keys()
@@ -220,7 +222,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
             is_compared=differs[index] is not None,
             is_constant=index in constant,
             is_only_read=index in only_read,
-            carried=out_paths[carried[index]] if index in carried else None,
+            carried=out_paths[carried[index]] if index in carried and is_step else None,
             is_kept_equal=index in kept,
         )
         for index in range(len(subject.in_types))

@@ -76,7 +76,10 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
     if isinstance(fact, Elements):
         return value(fact) if isinstance(node.slice, ast.Slice) else fact.element
     if isinstance(fact, Dict):
-        return dict(fact.items).get(chosen, UNKNOWN) if isinstance(chosen, str) else UNKNOWN
+        if isinstance(chosen, str) or fact.is_open:
+            return dict(fact.items).get(chosen, UNKNOWN) if isinstance(chosen, str) else UNKNOWN
+        # ``steps[mode]`` may be any of a table of maps.
+        return frozenset(f for _, held in fact.items for f in held if isinstance(f, Mapped))
     if isinstance(fact, Stacked):
         return _shard(frame, fact, node, chosen, index)
     if isinstance(fact, Gradient):

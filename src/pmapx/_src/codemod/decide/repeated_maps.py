@@ -96,9 +96,13 @@ def _is_another(module: Module, name: str, other: Module, node: ast.AST) -> bool
 
 
 def _is_for_others(module: Module, site: Site, node: ast.AST) -> bool:
-    """Returns whether a map is made and called in a function that only others call, and often."""
+    """Returns whether a map is made and called in a function that only others call, and often.
+
+    A test is called by its name's pattern, and once.
+    """
     return site.is_called_at_once and any(
         isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not each.name.lower().startswith("test")
         and not _uses(module.project).get(_called_by(module, each))
         for each in module.functions_around(node)
     )

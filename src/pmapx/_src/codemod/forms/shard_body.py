@@ -313,6 +313,11 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
+    if isinstance(node.body, ast.Name) and node.body.id in names:
+        axis = layout.in_axis(names.index(node.body.id))
+        if axis is not None and axis == out_axes(use):
+            # A map that only places its argument: the axis stays on.
+            return editor.text(use.module.place(node))
     place = use.module.place(node.body)
     changes = []
     inner = {

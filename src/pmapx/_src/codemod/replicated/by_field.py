@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide.first_shards import chooses_item
-from pmapx._src.codemod.replicated.groups import MIXED, OTHER, Abstract, Parts, Ref, has_other, refs
+from pmapx._src.codemod.replicated.groups import (
+    MIXED,
+    OTHER,
+    READING,
+    Abstract,
+    Parts,
+    Ref,
+    has_other,
+    refs,
+)
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.replicated.maps import Map
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
+# What the arguments of an array's method may have: numbers, and tuples of them.
+_AXES = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)
 ALIKE = "it is used here whatever its fields are"
 
 
@@ -39,6 +50,47 @@ def takes_shard(values: StackedValues, base: Ref, module: Module, node: ast.Subs
     """Tells whether an index surely takes a shard."""
     may_be_tuple = any(element.root is base.element.root for element in values.unpacked)
     return values.maps.takes_shard(module, node, may_be_tuple)
+
+
+def is_of_array(values: StackedValues, module: Module, node: ast.Attribute) -> bool:
+    """Tells whether an attribute is no field of an object of the program, though one has its name.
+
+    ``x.mean(0)`` is a method of an array, and what traced code passes to a function has no axis.
+    """
+    above = module.parent(node)
+    if isinstance(above, ast.Call) and above.func is node and node.attr in READING:
+        given = [*above.args, *(keyword.value for keyword in above.keywords)]
+        return all(isinstance(part, _AXES) for arg in given for part in ast.walk(arg))
+    function = next(iter(module.functions_around(node)), None)
+    if not isinstance(function, ast.FunctionDef) or not isinstance(node.value, ast.Name):
+        return False
+    names = {arg.arg for arg in (*function.args.posonlyargs, *function.args.args)}
+    return node.value.id in names and _is_called_in_traced_code(values, function)
+
+
+def _is_called_in_traced_code(values: StackedValues, function: ast.FunctionDef) -> bool:
+    """Tells whether traced functions call a function, those that they call, and nothing else."""
+    if values.inner is None:
+        uses: dict[str, list[tuple[Module, ast.AST]]] = {}
+        defined: list[ast.FunctionDef] = []
+        for module in values.modules:
+            for part in module.nodes:
+                name = part.id if isinstance(part, ast.Name) else getattr(part, "attr", "")
+                uses.setdefault(name, []).append((module, part))
+                if isinstance(part, ast.FunctionDef) and not part.decorator_list:
+                    defined.append(part)
+        found: set[ast.AST] = set()
+        is_more = True
+        while is_more:
+            new = {
+                each for each in defined if each not in found and uses.get(each.name)
+                and all(values.is_traced(m, n) or not found.isdisjoint(m.functions_around(n))
+                        for m, n in uses[each.name])
+            }  # fmt: skip
+            found |= new
+            is_more = bool(new)
+        values.inner = found
+    return function in values.inner
 
 
 def alike(held: Abstract, module: Module, node: ast.AST) -> None:

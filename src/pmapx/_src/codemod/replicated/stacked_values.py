@@ -56,12 +56,12 @@ class StackedValues(abc.ABC):
         self.stacked = stacked
         self.graph = Graph()
         self.graph.is_by_field = bool(stacked)
-        projects = [module.project for module in modules[:1]]
-        self._traced = {node for each in projects for node in (*each.mapped, *each.jitted)}
-        self.unpacked: set[Element] = set()  # Arguments of maps that these take items of.
+        self._traced = {n for m in modules[:1] for n in (*m.project.mapped, *m.project.jitted)}
+        # Functions that only traced ones call; arguments of maps that these take items of.
+        self.inner: set[ast.AST] | None = None
+        self.unpacked: set[Element] = set()
         self._values: dict[object, Abstract] = {}
-        # The nodes of functions that are traced.
-        self._nodes_of: dict[ast.AST, set[ast.AST]] = {}
+        self._nodes_of: dict[ast.AST, set[ast.AST]] = {}  # Of functions that are traced.
         # Of the round before: what a value is that depends on itself.
         self._before: dict[object, Abstract] = {}
         self._attributes, self._set_somewhere = self._find_attributes()
@@ -155,8 +155,8 @@ class StackedValues(abc.ABC):
         if key in values:
             return values[key]
         values[key] = self._before.get(key, NOTHING)
-        held = values[key] = compute(*given)
-        return held
+        values[key] = compute(*given)
+        return values[key]
 
     def defined(self, definition: Definition) -> Abstract:
         """Returns what a binding gives its target."""
@@ -307,16 +307,16 @@ class StackedValues(abc.ABC):
         return self._of_any(module, node)
 
     def _of_any(self, module: Module, node: ast.Attribute) -> Abstract:
-        # Whose attribute it is, is not known: it may be any object's.
         found = self._attributes_named.get(node.attr, ())
-        for each in found if found and not self._is_library(module, node.value) else ():
-            why = "it may be read here, through an object"
-            self.escape(self.defined(each), module, node, why)
+        is_other = not found or by_field.is_of_array(self, module, node)
+        for each in () if is_other or self._is_library(module, node.value) else found:
+            # Whose attribute it is, is not known: it may be any object's.
+            self.escape(self.defined(each), module, node, "it may be read here, through an object")
         return OTHER
 
     def _is_library(self, module: Module, node: ast.expr) -> bool:
-        found = module.env.find(node.id) if isinstance(node, ast.Name) else None
-        return bool(found) and all(isinstance(fact, Named) for fact in found or ())
+        found = (module.env.find(node.id) if isinstance(node, ast.Name) else None) or ()
+        return bool(found) and all(isinstance(fact, Named) for fact in found)
 
     def _subscript(self, module: Module, node: ast.Subscript) -> Abstract:
         base = self.value(module, node.value)

@@ -258,8 +258,14 @@ def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
 
 
 def _is_run(module: Module) -> bool:
-    """Returns whether a file is run itself, or starts JAX's backend at import anyway."""
-    if module.source.cells or "__main__" in name_uses(module).strings:
+    """Returns whether a file is run itself, or starts JAX's backend at import anyway.
+
+    A test runner imports a file of tests, which may choose its devices when they start.
+    """
+    folder, name = os.path.split(module.path)
+    is_test = name.startswith("test_") or name.endswith("_test.py")
+    is_main = "__main__" in name_uses(module).strings
+    if module.source.cells or (is_main and not is_test):
         return True
     if any(
         not module.functions_around(node)
@@ -267,8 +273,7 @@ def _is_run(module: Module) -> bool:
         for node, call in module.facts.calls.items()
     ):
         return True
-    folder, name = os.path.split(module.path)
-    if os.path.exists(os.path.join(folder, "__init__.py")):
+    if is_test or os.path.exists(os.path.join(folder, "__init__.py")):
         return False
     stem, own = name.removesuffix(".py").encode(), os.path.normpath(module.path)
     words = _imported_words(module.project)

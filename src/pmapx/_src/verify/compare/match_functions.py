@@ -3,7 +3,8 @@
 Line numbers changed, and a function may be made elsewhere or later. If functions with the same
 code, of the same file and name, or else of the same file, are called equally often in both
 versions, their calls are matched in the order of execution. Other functions are matched by file,
-name and enclosing function, in the order in which they were made.
+name and enclosing function: those of the same shapes and dtypes first, then in the order in which
+they were made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ _KEYS: tuple[Callable[[Function], Hashable], ...] = (
     lambda function: function.file,
 )
 
+# Shapes change where a device axis goes, and dtypes only with a function: other ones come last.
+_SIGNATURES: tuple[Callable[[Function], Hashable], ...] = (
+    lambda function: function.signature,
+    lambda function: function.signature and function.signature[:2],
+    lambda function: None,
+)
+
 
 def match(
     before: Sequence[Function], after: Sequence[Function]
@@ -47,10 +55,11 @@ def match(
             left = [function for function in left if all(function is not each for each in old)]
             right = [function for function in right if all(function is not each for each in new)]
     for key in _KEYS:
-        found = _matched(left, right, key)
-        pairs += found
-        left = [function for function in left if all(function is not old for old, _ in found)]
-        right = [function for function in right if all(function is not new for _, new in found)]
+        for of_arrays in _SIGNATURES:
+            found = _matched(left, right, lambda f: (key(f), of_arrays(f)))  # noqa: B023
+            pairs += found
+            left = [function for function in left if all(function is not old for old, _ in found)]
+            right = [f for f in right if all(f is not new for _, new in found)]
     pairs += [(function, None) for function in left]
     pairs += [(None, function) for function in right]
     return pairs

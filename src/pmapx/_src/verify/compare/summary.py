@@ -21,7 +21,7 @@ from pmapx._src.verify.compare.result import (
     Verification,
 )
 from pmapx._src.verify.compare.tolerance import Tolerance
-from pmapx._src.verify.record.reader import Function, Records
+from pmapx._src.verify.record.reader import Call, Function, Records, Signature
 from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
 
@@ -32,6 +32,7 @@ TRACED = (
     "it once outside"
 )
 GONE = "it is not called in the migrated code"
+PLACED = "it returns what it takes, without a call in the migrated code"
 TOO_EARLY = "the migrated version ended before it was called"
 NOTHING = "nothing was compared"
 NEW = "it is called in the migrated code only"
@@ -150,6 +151,9 @@ class _Sites:
 
     def _pairs(self) -> list[tuple[Function | None, Function | None]]:
         called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
+        for side, functions in zip(self._sides, called, strict=True):
+            for function in functions:
+                function.signature = _signature(side.call(function, 0))
         pairs = match(*([f for f in side if not f.is_plain] for side in called))
         # What needs no shard_map may be a jitted function, as of replicated arguments alone.
         missing = [old for old, new in pairs if old is not None and new is None]
@@ -184,6 +188,10 @@ class _Sites:
         site = self._site(old)
         if new is None and not self._has_ended:
             return dataclasses.replace(site, detail=TOO_EARLY)
+        if new is None and self._is_identity(old):
+            return dataclasses.replace(
+                site, state=VERIFIED, agreement=EQUAL, calls=len(old.calls), notes=(PLACED,)
+            )
         if new is None:
             return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
         found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)
@@ -200,6 +208,16 @@ class _Sites:
             notes=tuple(found.notes),
             order=found.order,
         )
+
+    def _is_identity(self, function: Function) -> bool:
+        """Tells whether all calls of a map returned what they took, as one that only places it."""
+        calls = [self._before.call(function, number) for number in range(len(function.calls))]
+        both = [
+            [[leaf.get("digest") and (leaf["digest"], leaf["shape"]) for leaf in leaves]
+             for leaves in (call.inputs, call.outputs)]
+            for call in calls
+        ]  # fmt: skip
+        return all(taken == given and all(taken) for taken, given in both)
 
     def _of_uncalled(self, function: Function, by_number: dict[int, SiteResult]) -> SiteResult:
         """A mapped function that was only traced has the result of the functions around it."""
@@ -233,6 +251,13 @@ class _Sites:
             return SiteResult(function.file, function.line, function.name, UNVERIFIED)
         use = own[0]
         return SiteResult(use.path, use.line, function.name, UNVERIFIED, cell=use.cell)
+
+
+def _signature(call: Call) -> Signature:
+    """Returns the dtypes and shapes of a call's arrays."""
+    leaves = [*call.inputs, *call.outputs]
+    dtypes = tuple(str(leaf.get("dtype")) for leaf in leaves)
+    return len(call.inputs), dtypes, tuple(str(leaf.get("shape")) for leaf in leaves)
 
 
 def _at(function: Function) -> str:

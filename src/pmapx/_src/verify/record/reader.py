@@ -12,6 +12,9 @@ import numpy as np
 
 from pmapx._src.verify.record.array_record import Array
 
+# Of a call: the number of inputs, and the dtypes and shapes of inputs and outputs.
+Signature = tuple[int, tuple[str, ...], tuple[str, ...]]
+
 
 @dataclasses.dataclass
 class Function:
@@ -19,7 +22,8 @@ class Function:
 
     ``code`` is a hash of its code, or empty if there is none. ``inside`` are the functions in which
     it was only traced, -1 for one that is not watched; ``is_plain`` if it is a jitted function of
-    arrays on several devices, in which no mapped function was seen.
+    arrays on several devices, in which no mapped function was seen. ``signature`` is of its first
+    call, set before functions are matched.
     """
 
     number: int
@@ -35,6 +39,7 @@ class Function:
     orders: list[int] = dataclasses.field(default_factory=list)
     inside: set[int] = dataclasses.field(default_factory=set)
     is_plain: bool = False
+    signature: Signature | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
