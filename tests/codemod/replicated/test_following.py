@@ -75,6 +75,44 @@ def main(batch):
     state = step(state, batch)
     save(jax.tree.map(ocp.utils.fully_replicated_host_local_array_to_global_array, state))
 """,
+    "a function from a table that another function gives by its key": """
+def run(batch):
+    state = replicate(1.0)
+    state = step(state, batch)
+    print(float(state[0]))
+    return state
+TRAINERS = {"plain": run}
+def trainer(name):
+    if name not in TRAINERS.keys():
+        raise ValueError(name)
+    return TRAINERS[name]
+def main(name, batch):
+    state = run(batch)
+    state = trainer(name)(batch)
+    print(float(state[0]))
+""",
+    "a function that is chosen by a condition, beside a library's name": """
+import tensorflow as tf
+def short(state, batch):
+    print(tf.io.short)
+    return step(state, batch)
+def long(state, batch):
+    return step(step(state, batch), batch)
+def main(is_long, batch):
+    state = replicate(1.0)
+    update = long if is_long else short
+    state = update(state, batch)
+    print(float(state[0]))
+""",
+    "donated arguments by keyword": """
+donating = jax.pmap(train, axis_name="i", donate_argnums=(0, 1))
+def main(batches):
+    state = replicate(1.0)
+    for _ in range(3):
+        batch = next(batches)
+        state = donating(state=state, batch=batch)
+    print(float(state[0]))
+""",
     "a loop that goes on early": """
 def main(batches):
     state = replicate(1.0)
@@ -189,6 +227,24 @@ def main(batch, mode, more):
     state = replicate(1.0)
     state = steps[mode](state, batch)
     print(float(state[0]))
+""",
+    "a function from a table that is passed on": """
+def run(batch):
+    state = step(step(replicate(1.0), batch), batch)
+    return state
+TRAINERS = {"plain": run}
+def main(batch):
+    submit(TRAINERS["plain"], batch)
+    print(run(batch)[0])
+""",
+    "a donated argument by keyword that is kept": """
+donating = jax.pmap(train, axis_name="i", donate_argnums=0)
+def main(batches):
+    state = replicate(1.0)
+    for batch in batches:
+        best = state
+        state = donating(state=state, batch=batch)
+    print(float(state[0]), float(best[0]))
 """,
     "early in a loop, something else": """
 def main(batches):

@@ -55,6 +55,54 @@ def test_what_is_read_of_the_other_fields_needs_no_first_shard(tmp_path):
     assert "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats)).stats" in after
 
 
+ELSEWHERE = (
+    PROGRAM.replace(
+        "def main(",
+        """def eval_step(state, batch):
+    return jax.lax.pmean(batch.mean() * state.params["w"] + state.stats["mean"], "batch")
+
+
+def evaluate(state, batch):
+    p_eval = jax.pmap(eval_step, axis_name="batch")
+    return p_eval(state, batch)[0]
+
+
+class Evaluator:
+    def __init__(self, function):
+        self.function = jax.pmap(function, axis_name="batch")
+
+    def first(self, state, batch):
+        return self.function(state, batch)[0]
+
+    def run(self, state, batches):
+        return [self.first(state, batch) for batch in batches]
+
+
+def main(""",
+        1,
+    )
+    .replace(
+        "    first =",
+        "    print(evaluate(state, batch), evaluator.run(state, batches))\n    first =",
+    )
+    .replace("    p_step = ", "    evaluator = Evaluator(eval_step)\n    p_step = ")
+)
+
+
+def test_a_map_of_a_function_that_is_given_the_state_has_specs_above_it(tmp_path):
+    after = rewritten(tmp_path, ELSEWHERE, style="global")[0].decode()
+    specs = """def evaluate(state, batch):
+    state_specs = jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))
+"""
+    assert specs in after
+
+
+def test_a_class_that_maps_before_it_has_the_state_is_given_it_stacked_once(tmp_path):
+    after = rewritten(tmp_path, ELSEWHERE, style="global")[0].decode()
+    assert after.count("# With a leading device axis, as run takes it.") == 1
+    assert "return [self.first(state, batch) for batch in batches]" in after
+
+
 STORED = """\
 import collections
 

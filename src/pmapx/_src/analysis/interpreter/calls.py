@@ -10,6 +10,7 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Invocation
 from pmapx._src.analysis.interpreter.frame import Arguments, Caller, Frame, call
 from pmapx._src.analysis.interpreter.functions import call_function
+from pmapx._src.analysis.interpreter.indexing import of_key
 from pmapx._src.analysis.interpreter.lookup import attribute, dotted
 from pmapx._src.analysis.values import (
     UNKNOWN,
@@ -248,8 +249,7 @@ def _call_dict_method(mapping: Dict, name: str, arguments: Arguments) -> Value:
     if name == "values":
         return value(Elements(join(*[held for _, held in mapping.items])))
     if name in ("get", "pop"):
-        key = constant(arguments.get(0, "key"))
-        return dict(mapping.items).get(key, UNKNOWN) if isinstance(key, str) else UNKNOWN
+        return of_key(mapping, constant(arguments.get(0, "key")))
     return value(mapping) if name == "copy" else UNKNOWN
 
 

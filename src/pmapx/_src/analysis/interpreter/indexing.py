@@ -15,6 +15,7 @@ from pmapx._src.analysis.values import (
     Dict,
     Elements,
     Fact,
+    Function,
     Gradient,
     Items,
     Mapped,
@@ -76,10 +77,7 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
     if isinstance(fact, Elements):
         return value(fact) if isinstance(node.slice, ast.Slice) else fact.element
     if isinstance(fact, Dict):
-        if isinstance(chosen, str) or fact.is_open:
-            return dict(fact.items).get(chosen, UNKNOWN) if isinstance(chosen, str) else UNKNOWN
-        # ``steps[mode]`` may be any of a table of maps.
-        return frozenset(f for _, held in fact.items for f in held if isinstance(f, Mapped))
+        return of_key(fact, chosen)
     if isinstance(fact, Stacked):
         return _shard(frame, fact, node, chosen, index)
     if isinstance(fact, Gradient):
@@ -87,6 +85,23 @@ def _item(frame: Frame, fact: Fact, node: ast.Subscript, index: Value) -> Value:
     if isinstance(fact, Result) and fact.of in known_names.DEVICES and type(chosen) is int:
         return value(Result(f"{fact.of}[]"))
     return UNKNOWN
+
+
+def of_key(mapping: Dict, key: object) -> Value:
+    """Returns what a dict holds; for a key in a variable, any of its functions or of its maps.
+
+    >>> of_key(Dict((("a", value(Named("jax.jit"))),), False), "a")
+    frozenset({Named(name='jax.jit')})
+    """
+    if isinstance(key, str):
+        return dict(mapping.items).get(key, UNKNOWN)
+    held = [held for _, held in mapping.items]
+    is_registry = all(each and all(isinstance(f, Function) for f in each) for each in held)
+    if mapping.is_open:
+        return UNKNOWN
+    return (
+        join(*held) if is_registry else frozenset(f for f in join(*held) if isinstance(f, Mapped))
+    )
 
 
 def _shard(

@@ -62,10 +62,27 @@ def is_at_site(use: Use) -> bool:
         use.takes_keywords
         or use.known_layout.devices
         or not use.is_axis_constant
+        or (_is_by_field(use) and not _are_near(use, found))
         or not 0 < len(found) <= (MOST_CALLS if _may_name_mesh(use) else MOST_WITHOUT_MESH)
     ):
         return True
     return not all(_is_plain(use, module, call) for module, call in found)
+
+
+def _is_by_field(use: Use) -> bool:
+    """Returns whether a state has specs by field, which are a variable where the map is made."""
+    layout = use.known_layout
+    axes = (*_parts(layout.in_axes), *_parts(layout.out_axes))
+    return any(isinstance(axis, set) for axis in axes)
+
+
+def _are_near(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
+    """Returns whether all calls are in the function that makes the map, or in those inside."""
+    home = next(iter(use.module.functions_around(use.node)), None)
+    return all(
+        module is use.module and (home is None or home in module.functions_around(call))
+        for module, call in found
+    )
 
 
 def _may_name_mesh(use: Use) -> bool:

@@ -19,7 +19,6 @@ from pmapx._src.codemod.replicated.groups import (
 )
 
 if TYPE_CHECKING:
-    from pmapx._src.codemod.replicated.maps import Map
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
@@ -133,12 +132,3 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
-
-
-def is_in_reach(each: Map) -> bool:
-    """Tells whether all calls of a map are in the function that makes it, or in those inside."""
-    home = next(iter(each.module.functions_around(each.node)), None)
-    return all(
-        module is each.module and (home is None or home in module.functions_around(node))
-        for module, node in each.calls.values()
-    )

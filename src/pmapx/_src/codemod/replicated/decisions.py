@@ -17,7 +17,6 @@ from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.decide.fields import Fields
-from pmapx._src.codemod.replicated.by_field import is_in_reach
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
@@ -53,7 +52,8 @@ class Decisions:
     stays: list[Stay] = dataclasses.field(default_factory=list)
     # States of which some fields stay stacked; and results that would be such, in another reading.
     fields: dict[Position, Fields] = dataclasses.field(default_factory=dict)
-    assigned: dict[SiteKey, ast.Assign] = dataclasses.field(default_factory=dict)
+    # Where the specs of a state are made for a map: below its assignment, or above the map.
+    assigned: dict[SiteKey, ast.stmt] = dataclasses.field(default_factory=dict)
     wanted: Wanted = dataclasses.field(default_factory=dict)
 
 
@@ -110,6 +110,7 @@ def decide(flow: Flow, named: Set[Position], wanted: Wanted | None = None) -> De
         if each.is_parameter and (each.changes or each.reasons or each.boundaries)
         and isinstance(each.key, tuple) and isinstance(each.key[0], ast.arg)
     )  # fmt: skip
+    flow.without_specs = flow.parameters_of(judge.without_specs)
     decisions = Decisions(fields=judge.fields, assigned=judge.assigned, wanted=judge.wanted)
     for group in open_groups:
         _convert(flow, group, decisions)
@@ -125,7 +126,9 @@ class _Judge:
         self.flow = flow
         self.wanted = dict(wanted)
         self.fields: dict[Position, Fields] = {}
-        self.assigned: dict[SiteKey, ast.Assign] = {}
+        self.assigned: dict[SiteKey, ast.stmt] = {}
+        # Maps that take a state with fields that differ where nothing else is seen of it.
+        self.without_specs: set[SiteKey] = set()
         self.named = named
         self.passed_on = passed_on(flow)
         self._proof = SourceProof(flow.modules)
@@ -155,12 +158,10 @@ class _Judge:
         """Returns why a state with fields that differ stays; notes the fields of one that may."""
         found = [self.wanted[each.position] for each in group
                  if each.position in self.wanted and not each.is_part]  # fmt: skip
-        names = tuple(sorted({name for _, several in found for name in several}))
-        read = {name: place for each in group for name, place in each.fields.items()}
-        for name, place in read.items():
-            if name not in names:
-                return place, f"its {name} would differ between devices elsewhere"
-        if not found:
+        # A function that takes states of several maps reads a field of all of them alike.
+        read = {name for each in group if not each.is_part for name in each.fields}
+        names = tuple(sorted({*read, *(name for _, several in found for name in several)}))
+        if not names:
             return None
         states = [each for each in group if not each.is_part]
         reasons = [reason for each in states for reason in each.unsplit.items()]
@@ -171,19 +172,15 @@ class _Judge:
             if not change.is_part
             and (change.kind not in ("call", "place", "stack") or not is_simple(change))
         ]
-        methods = {method for method, _ in found}
+        methods = {method for method, _ in found or self.wanted.values()}
         for position in (each.position for each in states if each.position is not None):
             site = self.flow.maps.by_key(position.site)
-            assigned = self.flow.assigned_before(site, group)
-            state = assigned.targets[0].id if assigned is not None else ""  # type: ignore[attr-defined]
-            fields = Fields(names, next(iter(methods)), state)
+            assigned, state = self.flow.state_before(site, group) or (None, "")
+            fields = Fields(names, next(iter(methods), "replace"), state)
             is_free = site.module.env.find(fields.specs) is None
             is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
-            # Each call in a multi-process program has the specs too.
-            is_known = is_known and (
-                not self.flow.maps.in_processes(site.module) or is_in_reach(site)
-            )
             if assigned is None or not is_free or not is_known:
+                self.without_specs.add(site.key)
                 reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
             else:
                 self.fields[position] = fields
@@ -295,7 +292,7 @@ class _Judge:
             # What it gives is a state again, with no more fields that differ.
             found = results.fields(position.index)
             is_same = found is not None and found[1] <= {*self.fields[position].names}
-            return "" if is_same else reason or BY_FIELD.format("others")
+            return "" if is_same or not reason else reason
         if reason and results.refused is not None:
             reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
         return reason

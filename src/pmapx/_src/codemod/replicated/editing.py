@@ -156,7 +156,7 @@ def _called_with(change: Change) -> Callable[[str], str]:
 
 
 def _specs(each: Map, decisions: Decisions) -> Edit:
-    """Writes the specs of a state with fields that differ, below where it is assigned."""
+    """Writes the specs of a state with fields that differ, where that is seen before its map."""
     module, statement = each.module, decisions.assigned[each.key]
     fields = next(f for p, f in decisions.fields.items() if p.site == each.key)
     editor, place = Editor(module.source), module.place(statement)
@@ -165,7 +165,8 @@ def _specs(each: Map, decisions: Decisions) -> Edit:
     head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
     indent = editor.indent(place.line)
     text = editor.folded_call(head, parts, indent, len(indent))
-    line = place.end_line + 1
+    is_assigned = not each.made_at.is_inside(place)
+    line = place.end_line + 1 if is_assigned else editor.line_above(statement)
     return between((line, 0), (line, 0), f"{indent}{text}\n")
 
 

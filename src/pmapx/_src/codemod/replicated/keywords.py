@@ -6,7 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pmapx._src.analysis import definitions
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from pmapx._src.codemod.replicated.maps import Map
 
 
-def keywords_in_order(maps: Sequence[Map], call: ast.Call) -> list[ast.keyword] | None:
+def keywords_in_order(
+    module: Module, maps: Sequence[Map], call: ast.Call
+) -> list[ast.keyword] | None:
     """Returns a call's keywords in the order of the parameters that they are for.
 
     None if they could not be written by position: one is not a parameter of every function that may
@@ -22,7 +26,7 @@ def keywords_in_order(maps: Sequence[Map], call: ast.Call) -> list[ast.keyword] 
     """
     if any(keyword.arg is None for keyword in call.keywords):
         return None
-    orders = [_order(each, call) for each in maps]
+    orders = [_order(module, each, call) for each in maps]
     first = orders[0]
     if first is None or any(order != first for order in orders[1:]):
         return None
@@ -33,7 +37,7 @@ def keywords_in_order(maps: Sequence[Map], call: ast.Call) -> list[ast.keyword] 
     return ordered
 
 
-def _order(each: Map, call: ast.Call) -> list[int] | None:
+def _order(module: Module, each: Map, call: ast.Call) -> list[int] | None:
     names = _parameters(each)
     if names is None or each.is_method:
         return None
@@ -44,9 +48,47 @@ def _order(each: Map, call: ast.Call) -> list[int] | None:
     if set(wanted) != set(given) or len(wanted) != len(given):
         return None
     # By keyword, an argument is mapped over axis 0 and never donated.
-    if any(p in each.donated or p in each.static or each.in_axis(p) != 0 for p in positions):
+    if any(p in each.static or each.in_axis(p) != 0 for p in positions):
+        return None
+    donated = [name for name, p in zip(wanted, positions, strict=True) if p in each.donated]
+    if not all(_is_last_use(module, call, call.keywords[given[name]].value) for name in donated):
         return None
     return [given[name] for name in wanted]
+
+
+def _is_last_use(module: Module, call: ast.Call, value: ast.expr) -> bool:
+    """Tells whether a call may reuse the memory of a variable: bound anew, or used no more."""
+    if not isinstance(value, ast.Name):
+        return False
+    around: list[ast.AST] = [call]
+    while not isinstance(around[-1], (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+        around.append(module.parent(around[-1]))
+    statement = next(each for each in around if isinstance(each, ast.stmt))
+    bound = [
+        part
+        for part in ast.walk(around[-1])
+        if isinstance(part, ast.Assign)
+        and value.id in {name for t in part.targets for name in definitions.bound(ast.walk(t))}
+    ]
+    is_kept = any(
+        isinstance(part, ast.Assign) and isinstance(part.value, ast.Name)
+        and part.value.id == value.id
+        for part in ast.walk(around[-1])
+    )  # fmt: skip
+    if is_kept or statement in bound:
+        return not is_kept
+    is_read_below = any(
+        isinstance(part, ast.Name) and part.id == value.id and isinstance(part.ctx, ast.Load)
+        for part in ast.walk(around[-1])
+        if getattr(part, "lineno", 0) > (statement.end_lineno or 0)
+    )
+    # In a loop, each round gives it another value first.
+    loop = next((index for index, each in enumerate(around) if isinstance(each, LOOPS)), None)
+    inside = around[: None if loop is None else loop + 1]
+    is_new = loop is None or any(
+        part.lineno < statement.lineno and module.parent(part) in inside for part in bound
+    )
+    return is_new and not is_read_below
 
 
 def _parameters(each: Map) -> list[str] | None:

@@ -64,6 +64,8 @@ class StackedCalls(StackedValues):
     cut: frozenset[ast.arg] = frozenset()
     # Those of functions that kept the values of other functions from losing their axis.
     refused: frozenset[ast.arg] = frozenset()
+    # Those that go on to a map whose specs cannot be by field.
+    without_specs: frozenset[ast.arg] = frozenset()
     not_made = "what is passed here was not made by replicate"
 
     def __init__(
@@ -302,7 +304,7 @@ class StackedCalls(StackedValues):
             parts = self._unpacked(module, maps, node, arg)
             args += [arg] * len(parts)
             held += parts
-        keywords = None if is_starred else keywords_in_order(maps, node)
+        keywords = None if is_starred else keywords_in_order(module, maps, node)
         args += [keyword.value for keyword in keywords or ()]
         held += [self.value(module, keyword.value) for keyword in keywords or ()]
         for each in maps:

@@ -27,7 +27,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.maps import Map, Maps
+from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
 
@@ -76,6 +76,8 @@ class Flow(StackedCalls):
         self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
         # The classes of each module with a base that is not read.
         self._classes: dict[Module, list[ast.ClassDef]] = {}
+        # Where names are read, and attributes of these names.
+        self.loads: dict[str, list[tuple[Module, ast.AST]]] = {}
         # What is assigned to state, and is an argument whose shards were equal in a run.
         self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
 
@@ -200,28 +202,75 @@ class Flow(StackedCalls):
                     is_more |= not element.fields.keys() <= ref.element.fields.keys()
                     ref.element.fields.update(element.fields)
 
-    def assigned_before(self, each: Map, group: Collection[Element]) -> ast.Assign | None:
-        """Returns the assignment of a state of a group that each way to a map goes through."""
+    def state_before(self, each: Map, group: Collection[Element]) -> tuple[ast.stmt, str] | None:
+        """Returns where a state of a group is seen on each way to a map, and its name there.
+
+        That is the assignment of a variable, or, of a parameter, the statement of the map.
+        """
         module, node = each.module, each.node
+        bound: set[str] = set()
+        statement: ast.AST = node
         while not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)) or (
             node is not each.node and each.node in getattr(node, "decorator_list", ())
         ):
             above = module.parent(node)
             blocks = [b for b in above.__dict__.values() if isinstance(b, list) and node in b]
-            bound: set[str] = set()
-            for statement in reversed([s for b in blocks for s in b[: b.index(node)]]):
-                stored = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)
+            if isinstance(node, ast.stmt) and not isinstance(statement, ast.stmt):
+                statement = node
+            for before in reversed([s for b in blocks for s in b[: b.index(node)]]):
+                stored = {part.id for part in ast.walk(before) if isinstance(part, ast.Name)
                           and not isinstance(part.ctx, ast.Load)}  # fmt: skip
-                if isinstance(statement, ast.Assign) and len(stored - bound) == 1:
-                    (target,) = statement.targets[:1]
-                    held = self.value(module, statement.value)
-                    is_state = isinstance(held, Ref) and not held.is_field
-                    if is_state and isinstance(target, ast.Name) and target.id not in bound:  # noqa: SIM102
-                        if held.element.root is next(iter(group)).root:  # type: ignore[union-attr]
-                            return statement
+                if isinstance(before, ast.Assign) and len(stored - bound) == 1:
+                    (target,) = before.targets[:1]
+                    is_state = self._is_state(self.value(module, before.value), group)
+                    if is_state and isinstance(target, ast.Name) and target.id not in bound:
+                        return before, target.id
                 bound |= stored
             node = above
+        if not isinstance(node, ast.FunctionDef) or not isinstance(statement, ast.stmt):
+            return None
+        # In a loop, a later statement may bind it as well.
+        bound |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+                  and not isinstance(part.ctx, ast.Load)}  # fmt: skip
+        for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            if parameter.arg not in bound and self._is_state(
+                self._parameter(module, parameter), group
+            ):
+                return statement, parameter.arg
         return None
+
+    def parameters_of(self, sites: Collection[SiteKey]) -> frozenset[ast.arg]:
+        """Returns the parameters that maps are called with, of the first function on the way."""
+        found: set[ast.arg] = set()
+        waiting = [
+            (module, arg)
+            for site in sites
+            for module, call in self.maps.by_key(site).calls.values()
+            for arg in call.args
+        ]
+        seen: set[ast.arg] = set()
+        while waiting:
+            module, arg = waiting.pop()
+            held = self.definitions_of(module, arg) if isinstance(arg, ast.Name) else ()
+            for node in (each.node for each in held):
+                if not isinstance(node, ast.arg) or node in seen:
+                    continue
+                seen.add(node)
+                function = module.parent(module.parent(node))
+                passed = self.passed.get((function, node.arg), [])
+                if passed and all(self._is_parameter(home, given) for home, given in passed):
+                    waiting += passed
+                elif list(refs(self._parameter(module, node))):
+                    found.add(node)
+        return frozenset(found)
+
+    def _is_parameter(self, module: Module, node: ast.expr) -> bool:
+        held = self.definitions_of(module, node) if isinstance(node, ast.Name) else ()
+        return bool(held) and all(isinstance(each.node, ast.arg) for each in held)
+
+    def _is_state(self, held: Abstract, group: Collection[Element]) -> bool:
+        is_state = isinstance(held, Ref) and not held.is_field
+        return is_state and held.element.root is next(iter(group)).root  # type: ignore[union-attr]
 
     def _statements(self, module: Module, parts: Sequence[ast.AST]) -> None:
         for part in parts:

@@ -27,7 +27,7 @@ __all__ = ["Gain", "NamingError", "Restyled", "Stay", "restyle"]
 # A value is followed through calls and bindings in one go, however many these are.
 DEEPEST = 8000
 # Fields of a state that differ may show that others do.
-MOST_READINGS = 3
+MOST_READINGS = 4
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
@@ -168,7 +168,10 @@ def _decided(
     wanted, last = decided.wanted, flow
     is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
-        before, cut = names, last.cut | (last.refused if names else frozenset())
+        before, cut = names, last.cut
+        if names:
+            # Of what a map takes so, its function stays as it is; else all that kept others.
+            cut |= last.without_specs - cut or last.refused
         names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
         if names == before and cut == last.cut:
             break

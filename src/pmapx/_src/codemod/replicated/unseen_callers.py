@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Place
+from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Named, Place
 from pmapx._src.codemod.replicated.groups import Element, Position, refs
 from pmapx._src.codemod.replicated.maps import Map
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 
 Reason = tuple[Place, str]
+# From where a function is named to where it is called: a table, what returns it, a variable.
+MOST_STEPS = 8
 
 
 def passed_on(flow: Flow) -> dict[Element, Reason]:
@@ -146,7 +148,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             if isinstance(node, ast.Attribute) and is_call:
                 # What goes into such a call is followed there.
                 continue
-            if _is_renamed(flow, module, parent):
+            if _is_renamed(flow, module, parent) or is_only_called(flow, module, node):
                 continue
             reason = (module.place(node), f"{name} is used in a way that is not followed")
             for function, elements in by_name[name]:
@@ -160,15 +162,28 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     known = {fact.node for fact in held if isinstance(fact, Function)}
     if known:
         return function in known
+    if isinstance(node, ast.Name):
+        facts = module.env.find(node.id) or frozenset()
+        is_bound = bool(facts) and not _is_variable(flow, module, node)
+        if is_bound and all(isinstance(fact, Function) for fact in facts):
+            return any(fact.node is function for fact in facts if isinstance(fact, Function))
+        return True
     is_of_module = function.col_offset == 0  # type: ignore[attr-defined]
-    base = node.value if isinstance(node, ast.Attribute) and is_of_module else None
-    facts = module.env.find(base.id) if isinstance(base, ast.Name) else None
-    if facts and all(isinstance(fact, Exported) for fact in facts):
+    root = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(node, ast.Attribute) or not is_of_module or not isinstance(root, ast.Name):
+        return True
+    facts = module.env.find(root.id) or frozenset()
+    if facts and all(isinstance(fact, Named) for fact in facts):
+        # Of a library.
+        return False
+    if root is node.value and facts and all(isinstance(fact, Exported) for fact in facts):
         homes = {_module_of(fact) for fact in facts if isinstance(fact, Exported)}
         tops = [each.source.tree.body for each in flow.modules if each.path in homes]
         return len(tops) < len(homes) or any(function in top for top in tops)
     # A module's function is no attribute of what a function is given.
-    found = flow.definitions_of(module, base) if isinstance(base, ast.Name) else ()
+    found = flow.definitions_of(module, root)
     return not found or not all(isinstance(each.node, ast.arg) for each in found)
 
 
@@ -196,11 +211,9 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool =
     name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
     uses = [
         (home, node)
-        for home in flow.modules
-        for node in home.nodes
-        if name and name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
-        and not _is_bound_here(node) and flow.maps.connected.has(home, node)
-    ]  # fmt: skip
+        for home, node in (_loaded(flow, name) if name else ())
+        if flow.maps.connected.has(home, node)
+    ]
     if is_table:
         uses = [(home, home.parent(node)) for home, node in uses]
         if not all(isinstance(node, ast.Subscript) for _, node in uses):
@@ -215,3 +228,87 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool =
 
 def _is_bound_here(node: ast.AST) -> bool:
     return not isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def is_only_called(flow: Flow, module: Module, node: ast.AST, depth: int = 0) -> bool:
+    """Tells whether nothing becomes of a function but calls that are followed.
+
+    It may be returned, chosen from a table by its key, or get another name on the way there.
+    """
+    parent = module.parent(node)
+    if depth > MOST_STEPS or isinstance(parent, (ast.Expr, ast.Compare)):
+        return depth <= MOST_STEPS
+    if isinstance(parent, ast.Call):
+        return parent.func is node and node in flow.resolved
+    if isinstance(parent, ast.IfExp) and parent.test is not node:
+        return is_only_called(flow, module, parent, depth + 1)
+    if isinstance(parent, ast.Return):
+        around = module.functions_around(parent)[0]
+        if not isinstance(around, ast.FunctionDef) or _has_another_name(flow, around.name):
+            return False
+        uses = [use for use in _loaded(flow, around.name) if _may_be(flow, use[0], use[1], around)]
+        calls = [(home, home.parent(use)) for home, use in uses]
+        return bool(calls) and all(
+            isinstance(call, ast.Call)
+            and call.func is use
+            and is_only_called(flow, home, call, depth + 1)
+            for (home, call), (_, use) in zip(calls, uses, strict=True)
+        )
+    if isinstance(parent, ast.Dict):
+        return _is_chosen_by_key(flow, module, parent, depth)
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        (target,) = parent.targets
+        local = module.functions_around(parent)
+        if isinstance(target, ast.Name) and local:
+            uses = [
+                (module, part)
+                for part in ast.walk(local[0])
+                if isinstance(part, ast.Name) and part.id == target.id and not _is_bound_here(part)
+            ]
+            return all(is_only_called(flow, module, use, depth + 1) for _, use in uses)
+    return False
+
+
+def _is_chosen_by_key(flow: Flow, module: Module, table: ast.Dict, depth: int) -> bool:
+    """Tells whether the items of a table of functions are only called, wherever it is used."""
+    assigned = module.parent(table)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
+    if not isinstance(target, ast.Name) or _has_another_name(flow, target.id):
+        return False
+    for home, use in _loaded(flow, target.id):
+        above = home.parent(use)
+        if isinstance(above, ast.Subscript) and above.value is use:
+            chosen: ast.AST = above
+        elif isinstance(above, ast.Attribute) and above.attr in ("get", "keys"):
+            chosen = home.parent(above)
+            if above.attr == "keys":
+                continue
+        elif isinstance(above, ast.Compare):
+            continue
+        else:
+            return False
+        if not is_only_called(flow, home, chosen, depth + 1):
+            return False
+    return True
+
+
+def _loaded(flow: Flow, name: str) -> list[tuple[Module, ast.AST]]:
+    """Returns where a name, or an attribute of that name, is read."""
+    if name not in flow.loads:
+        flow.loads[name] = [
+            (home, node)
+            for home in flow.modules
+            for node in home.nodes
+            if name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
+            and not _is_bound_here(node)
+        ]
+    return flow.loads[name]
+
+
+def _has_another_name(flow: Flow, name: str) -> bool:
+    """Tells whether a file imports it by another name."""
+    return any(
+        isinstance(node, ast.alias) and node.name == name and node.asname not in (None, name)
+        for home in flow.modules
+        for node in home.nodes
+    )
