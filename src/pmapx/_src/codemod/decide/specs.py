@@ -74,6 +74,19 @@ class Layout:
             isinstance(axis, (int, str, set)) for axis in _leaves((self.in_axes, self.out_axes))
         )
 
+    def in_one_process(self) -> Layout:
+        """Returns the same where the local devices are all that there are."""
+        return dataclasses.replace(self, devices="") if self.devices == LOCAL else self
+
+    def in_processes(self, may_be_local: bool) -> Layout:
+        """Returns the same where each process has its own shards.
+
+        Without the name of an axis nothing is reduced over it: each can map its own.
+        """
+        is_stacked = self.is_leading and self.out_axes == 0
+        is_alone = is_stacked and not self.axis and not self.devices and may_be_local
+        return dataclasses.replace(self, devices=LOCAL) if is_alone else self
+
     def in_specs(self, name: str, count: int | None) -> str:
         """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
         if isinstance(self.in_axes, tuple):

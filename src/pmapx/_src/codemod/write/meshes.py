@@ -82,7 +82,10 @@ class Meshes:
                 use.is_lazy = use.is_made_again
             elif devices:
                 use.mesh = ("jax.sharding.Mesh", devices, axis, AUTO)
-                use.is_lazy = use.is_made_again
+                # Only what asks for devices itself starts the backend there.
+                is_early = is_outside and not self._may_start
+                is_own = use.site.option("devices") is not None
+                use.is_lazy = use.is_made_again or (is_early and not is_own)
             elif not use.is_axis_constant:
                 # It may be another in a subclass, or for another caller.
                 function, devices, _, types = self._made(value)
@@ -122,7 +125,10 @@ class Meshes:
             return
         name = self._free_name(self.default_axis)
         self._own[line] = name, use.mesh
-        use.mesh, use.is_lazy = (name,), False
+        use.near_mesh = name
+        if not use.is_made_again:
+            # One that is, is made at the top level, where it has a mesh of its own.
+            use.mesh, use.is_lazy = (name,), False
 
     def _text(self, axis: str) -> str:
         function, *args = self._made(axis)
