@@ -173,6 +173,9 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
     if len(text.rpartition("\n")[2]) + len(f"({given}),") > editor.width and "\n" in text:
         end = "" if editor.is_filled else f"\n{indent}"
         given = f"\n{indent}{editor.hang}{given}{end}"
+    if len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width and not early:
+        before, _, last = head.rpartition(", ")
+        head = f"{before},\n{indent}{editor.hang}{last}" if before else head
     return f"lambda {head}{early}: {text}({given})"
 
 

@@ -123,12 +123,25 @@ class Meshes:
         is_simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
         if line in self._own or not is_simple or not isinstance(above, ast.FunctionDef):
             return
-        name = self._free_name(self.default_axis)
-        self._own[line] = name, use.mesh
+        name = self._named_before(statement, use.mesh)
+        if not name:
+            name = self._free_name(self.default_axis)
+            self._own[line] = name, use.mesh
         use.near_mesh = name
         if not use.is_made_again:
             # One that is, is made at the top level, where it has a mesh of its own.
             use.mesh, use.is_lazy = (name,), False
+
+    def _named_before(self, statement: ast.stmt, mesh: tuple[str, ...]) -> str:
+        """Returns the name of the same mesh, if it is made above in the same block."""
+        above = self.module.parent(statement)
+        blocks = [held for held in vars(above).values() if isinstance(held, list)]
+        before = [each.lineno for block in blocks if statement in block
+                  for each in block[: block.index(statement)]]  # fmt: skip
+        found = [
+            name for line, (name, made) in self._own.items() if made == mesh and line in before
+        ]
+        return found[0] if found else ""
 
     def _text(self, axis: str) -> str:
         function, *args = self._made(axis)
