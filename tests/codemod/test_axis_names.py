@@ -109,3 +109,37 @@ def test_a_file_that_makes_no_map_asks_the_others(tmp_path):
     files = {file.path: file.after.decode() for file in changed}
 
     assert 'jax.NamedSharding(mesh, jax.P("batch"))' in files[str(tmp_path / "main.py")]
+
+
+OPTIONAL = """
+import jax, numpy as np
+{first}
+
+class Optimizer:
+    def __init__(self, is_mapped, axis_name="batch"):
+        self.axis_name = axis_name if is_mapped else None
+        self.scale = jax.pmap(self._scale, axis_name=self.axis_name)
+        self.step = jax.pmap(self._step, axis_name=self.axis_name, static_broadcasted_argnums=[1])
+
+    def _scale(self, x):
+        return x / 2
+
+    def _step(self, x, times):
+        return x * times if self.axis_name is None else jax.lax.psum(x, self.axis_name) * times
+
+x = np.arange(jax.local_device_count(), dtype=np.float32)
+optimizers = Optimizer(True), Optimizer(False)
+RESULTS = [np.asarray(each.step(each.scale(x), 3)) for each in optimizers]
+"""
+
+
+@pytest.mark.parametrize("first", ["", "share = 64 // jax.process_count()"])
+def test_a_name_that_may_be_none_is_given_to_a_mesh_in_another_ones_place(tmp_path, first):
+    after = migrated(tmp_path, OPTIONAL.format(first=first))
+    assert 'self.axis_name or "devices"' in after
+    assert after.count("mesh = ") <= 1
+    names = {}
+    exec(after, names)
+    count = jax.local_device_count()
+    total = [count * (count - 1) / 4 * 3] * count
+    assert [each.tolist() for each in names["RESULTS"]] == [total, [i * 1.5 for i in range(count)]]

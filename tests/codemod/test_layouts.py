@@ -237,11 +237,8 @@ TEXTS = {
             return functools.partial(
                 lambda jitted, s, x: multihost_utils.global_array_to_host_local_array(
                     jitted(
-                        multihost_utils.host_local_array_to_global_array(
-                            s, mesh, jax.P()
-                        ),
-                        multihost_utils.host_local_array_to_global_array(
-                            x, mesh, jax.P('i')
+                        *multihost_utils.host_local_array_to_global_array(
+                            (s, x), mesh, (jax.P(), jax.P('i'))
                         ),
                     ),
                     mesh,
@@ -258,6 +255,42 @@ TEXTS = {
                     donate_argnums=1,
                 ),
             )
+        """,
+    ),
+    "state of several processes that is placed, and stays global": (
+        "batch = 64 // jax.process_count()\ndef main(state, batches):\n    step = jax.pmap(f, 'i', in_axes=(None, 0), out_axes=(None, 0))\n    state = on_every_device(state)\n    for batch in batches:\n        state, loss = step(state, batch)\n",
+        """\
+        batch = 64 // jax.process_count()
+        def main(state, batches):
+            mesh = jax.sharding.Mesh(
+                sorted(jax.devices(), key=lambda device: device.process_index),
+                ('i',),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            step = jax.jit(
+                jax.shard_map(
+                    lambda state, batch: (
+                        (lambda a, b: (a, jax.tree.map(lambda x: x[None], b)))(
+                            *f(state, jax.tree.map(lambda x: x[0], batch))
+                        )
+                    ),
+                    mesh=mesh,
+                    in_specs=(jax.P(), jax.P('i')),
+                    out_specs=(jax.P(), jax.P('i')),
+                    check_vma=False,
+                ),
+            )
+            state = jax.device_put(state, jax.NamedSharding(mesh, jax.P()))
+            for batch in batches:
+                state, loss = step(
+                    state,
+                    multihost_utils.host_local_array_to_global_array(
+                        batch, mesh, jax.P('i')
+                    ),
+                )
+                loss = multihost_utils.global_array_to_host_local_array(
+                    loss, mesh, jax.P('i')
+                )
         """,
     ),
     "a decorator of several processes": (

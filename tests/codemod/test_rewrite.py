@@ -350,6 +350,32 @@ def main(batches):
 """
 
 
+AT_TOP_LEVEL = """
+import jax
+share = 64 // jax.process_count()
+def total(x):
+    return jax.lax.psum(x, "i")
+def main(x, is_mapped):
+    if is_mapped:
+        run = jax.pmap(total, axis_name="i")
+    else:
+        run = jax.jit(total)
+    return run(x)
+def again(xs):
+    return [main(x, True) for x in xs]
+"""
+
+
+def test_what_is_made_at_the_top_level_does_not_use_the_mesh_of_a_function(tmp_path):
+    (tmp_path / "train.py").write_text(AT_TOP_LEVEL)
+    (file,) = migrate([str(tmp_path)]).changed
+    top, _, below = file.after.decode().partition("def main")
+    assert "sharded_total = jax.jit(" in top
+    assert "mesh=jax.sharding.Mesh(" in top
+    assert "mesh = jax.sharding.Mesh(" in below
+    assert "args, mesh, jax.P('i')" in below.replace('"', "'")
+
+
 def test_a_decorated_function_of_several_programs_is_given_global_arrays_where_they_call_it(
     tmp_path,
 ):

@@ -69,6 +69,20 @@ def batches():
         yield jax.tree.map(lambda v: v.reshape((DEVICES, -1) + v.shape[1:]), batch)
 
 
+def descended(w, batch):
+    loss, grads = jax.value_and_grad(loss_of)(w, batch)
+    return w - 0.1 * jax.lax.pmean(grads, "batch"), loss
+
+
+def with_state_that_is_not_stacked():
+    step = jax.pmap(descended, axis_name="batch", in_axes=(None, 0), out_axes=(None, 0))
+    w = np.ones(3, np.float32)
+    for batch in batches():
+        w, losses = step(w, batch)
+        w, losses = step(w, batch)
+    return np.asarray(w), losses, jax.pmap(jnp.sin)(losses)
+
+
 state = replicate({"w": np.ones(3, np.float32), "n": np.int32(0)})
 for batch in batches():
     state, metrics = train_step(state, batch)
@@ -92,6 +106,7 @@ RESULTS = {
     "local": local(np.arange(DEVICES * 2.0).reshape(DEVICES, 2) + HERE),
     "counted": counted,
     "in a function": in_a_function(),
+    "not stacked": with_state_that_is_not_stacked(),
     "traces": len(TRACES),
     "is_local": [x.is_fully_addressable for x in jax.tree.leaves((state, metrics, own, total))],
 }

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 # With how many uses of pmap.
-PROGRAMS = {"migrated_program": 8, "kept_pmap_program": 1}
+PROGRAMS = {"migrated_program": 10, "kept_pmap_program": 1}
 
 
 def runs_of(name, root):
@@ -65,6 +65,20 @@ def test_processes_differ_where_their_shards_do(runs):
     first, second = runs["after"]
     assert first["['own']"].tobytes() != second["['own']"].tobytes()
     assert first["['total']"] == second["['total']"]
+
+
+def test_state_that_is_not_stacked_stays_global_between_calls():
+    text = migrate([str(HERE / "migrated_program.py")]).files[0].after.decode()
+    body = text.partition("def with_state_that_is_not_stacked")[2].partition("\n\n\n")[0]
+    assert body.count("losses = multihost_utils.global_array_to_host_local_array(") == 2
+    assert body.count("global_array_to_host_local_array(") == 2
+
+
+def test_a_map_without_the_name_of_an_axis_is_over_the_devices_of_each_process():
+    text = migrate([str(HERE / "migrated_program.py")]).files[0].after.decode()
+    body = text.partition("def with_state_that_is_not_stacked")[2].partition("\n\n\n")[0]
+    assert "mesh=jax.sharding.Mesh(\n" in body.partition("jnp.sin")[2]
+    assert "jax.local_devices(), " in body.partition("jnp.sin")[2]
 
 
 def test_a_map_that_is_made_in_each_call_is_traced_once(runs):

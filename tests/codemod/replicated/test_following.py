@@ -246,6 +246,13 @@ def main(batches):
         state = donating(state=state, batch=batch)
     print(float(state[0]), float(best[0]))
 """,
+    "keywords that are unpacked into a call": """
+def main(batches, model):
+    state = replicate(1.0)
+    for batch in batches:
+        state = jax.pmap(model.apply, axis_name="i")(state, **batch)
+        state = step(state, 1.0)
+""",
     "early in a loop, something else": """
 def main(batches):
     state = replicate(1.0)

@@ -95,13 +95,12 @@ def of_key(mapping: Dict, key: object) -> Value:
     """
     if isinstance(key, str):
         return dict(mapping.items).get(key, UNKNOWN)
-    held = [held for _, held in mapping.items]
-    is_registry = all(each and all(isinstance(f, Function) for f in each) for each in held)
     if mapping.is_open:
         return UNKNOWN
-    return (
-        join(*held) if is_registry else frozenset(f for f in join(*held) if isinstance(f, Mapped))
-    )
+    held = [held for _, held in mapping.items]
+    if all(each and all(isinstance(f, Function) for f in each) for each in held):
+        return join(*held)
+    return frozenset(f for f in join(*held) if isinstance(f, Mapped))
 
 
 def _shard(

@@ -11,6 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod.decide import fields
+from pmapx._src.codemod.decide.axis_names import UNNAMED
 from pmapx._src.codemod.decide.map_calls import map_calls
 
 _OPTIONS = frozenset(
@@ -73,6 +74,19 @@ class Layout:
         return not any(
             isinstance(axis, (int, str, set)) for axis in _leaves((self.in_axes, self.out_axes))
         )
+
+    def in_one_process(self) -> Layout:
+        """Returns the same where the local devices are all that there are."""
+        return dataclasses.replace(self, devices="") if self.devices == LOCAL else self
+
+    def in_processes(self, may_be_local: bool) -> Layout:
+        """Returns the same where each process has its own shards.
+
+        Without the name of an axis nothing is reduced over it: each can map its own.
+        """
+        is_stacked = self.is_leading and self.out_axes == 0
+        is_alone = is_stacked and not self.axis and not self.devices and may_be_local
+        return dataclasses.replace(self, devices=LOCAL) if is_alone else self
 
     def in_specs(self, name: str, count: int | None) -> str:
         """Returns the text of ``in_specs`` for this number of arguments, static ones among them."""
@@ -142,15 +156,22 @@ def _axis_name(module: Module, site: Site) -> str | None:
         return "" if text == "None" else text
     held = _held_names(module, site)
     is_string = len(held) == 1 and all(isinstance(each, str) for each in held)
-    return text if is_string and re.fullmatch(r"[\w.]+", text) else None
+    if re.fullmatch(r"[\w.]+", text) is None:
+        return None
+    if {type(each) for each in held} == {str, type(None)}:
+        # Without the name of an axis there are no collectives over it, so that any name will do.
+        return f'{text} or "{UNNAMED}"'
+    return text if is_string else None
 
 
 def _held_names(module: Module, site: Site) -> set[object]:
-    return {
-        constant(making.options.get("axis_name", frozenset()))
+    """Returns what the name of a map's axis may be, ``...`` if that is not known."""
+    held = [
+        making.options.get("axis_name", frozenset())
         for making in module.facts.makings.values()
         if making.site in site.places
-    }
+    ]
+    return {constant(frozenset({fact})) for each in held for fact in each} or {...}
 
 
 def _devices(options: dict[str, str]) -> str | None:

@@ -152,6 +152,7 @@ def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor
         inner = deeper + editor.hang
         mesh = editor.folded_call(ast.unparse(made.func), parts, inner, len(inner + editor.hang))
         sharding = editor.call("jax.NamedSharding", [mesh, spec], deeper)
+    tree = editor.folded(tree, deeper, len(deeper) + 1)
     editor.replace(place, editor.folded_call("jax.device_put", [tree, sharding], indent, used))
 
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
-from pmapx._src.codemod.decide import fields
+from pmapx._src.codemod.decide import fields, global_state
 from pmapx._src.codemod.decide.assigned_values import block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
+from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.forms.mapped_function import takes_its_name
 from pmapx._src.codemod.forms.python_numbers import is_number
 from pmapx._src.codemod.forms.use import Use
@@ -124,9 +125,17 @@ def _function(fact: object) -> ast.AST | None:
 def _is_mixed(use: Use) -> bool:
     """Returns whether some results are state that stays global, and others are not."""
     axes = use.known_layout.out_axes
-    if not use.replicated:
+    if not _keeps_state(use):
         return False
     return isinstance(axes, tuple) and None in axes and any(axis is not None for axis in axes)
+
+
+def _keeps_state(use: Use) -> bool:
+    """Returns whether its replicated results stay global: the next call takes them as they are."""
+    if use.replicated:
+        return True
+    calls = map_calls(use.module, use.site)
+    return bool(calls) and all(global_state.carried(module, call) for module, call in calls)
 
 
 def _unpacked(use: Use, module: Module, call: ast.Call) -> tuple[ast.Assign, list[int]] | None:
@@ -174,6 +183,7 @@ def _position(use: Use, name: str | None, position: int) -> int:
 def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     """Returns the parameters and the body of a function that converts for the jitted one."""
     mesh = use.mesh[0] + (f"({', '.join(use.mesh[1:])})" if use.mesh[1:] else "")
+    mesh = use.near_mesh or mesh
     layout, names = use.known_layout, use.names
     deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
@@ -202,12 +212,15 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
         text = _converted(use, "jitted", parts, mesh, editor, indent, len(indent) + 1)
     if _is_mixed(use):
         axes = _parts(layout.out_axes)
-        results = [f"result{i}" for i in range(len(axes))]
-        converted = [
-            name if axis is None else f"{_TO_LOCAL}({name}, {mesh}, {_axis_spec(use, axis)})"
-            for name, axis in zip(results, axes, strict=True)
-        ]
-        several = editor.folded_call("", converted, deeper, len(deeper) + 1)
+        results = shard_body.result_names(len(axes))
+        converted = shard_body.grouped(
+            results,
+            axes,
+            lambda tree, axis: _conversion(
+                _TO_LOCAL, tree, mesh, _axis_spec(use, axis), editor, deeper, len(deeper) + 1
+            ),
+        )
+        several = editor.folded_call("", converted, indent, len(deeper) + 1)
         text = f"(lambda {', '.join(results)}: {several})(*{text})"
     return head, text
 
@@ -231,21 +244,26 @@ def _converted(
         end = at + 1
         name, text, _ = given[at]
         while name is None and end < len(given) and given[end][0] is None and specs[at]:
-            if specs[end] != specs[at]:
+            if specs[end] is None:
                 break
             end += 1
         head = f"{name}=" if name is not None else ""
         if specs[at] is None:
             args.append(head + text)
         else:
+            spec = str(specs[at])
             if end - at > 1:
-                head, text = "*", f"({', '.join(each for _, each, _ in given[at:end])})"
+                deeper = inside + editor.hang
+                texts = [each for _, each, _ in given[at:end]]
+                head, text = "*", editor.folded_call("", texts, deeper, len(deeper) + 1)
+            if len(set(specs[at:end])) > 1:
+                spec = f"({', '.join(map(str, specs[at:end]))})"
             args.append(
                 _conversion(
                     f"{head}{_TO_GLOBAL}",
                     text,
                     mesh,
-                    str(specs[at]),
+                    spec,
                     editor,
                     inside,
                     len(inside) + 1,
@@ -264,7 +282,7 @@ def _converted(
 def _is_wrapped(use: Use) -> bool:
     """Returns whether all results of a call are made host-local."""
     axes = _parts(use.known_layout.out_axes)
-    is_state = bool(use.replicated) and axes == (None,) * len(axes)
+    is_state = _keeps_state(use) and axes == (None,) * len(axes)
     return not is_state and not _is_mixed(use)
 
 
@@ -279,7 +297,7 @@ def _conversion(
 ) -> str:
     """Returns the text of a conversion, with a mesh that may have to be made there."""
     deeper = indent + editor.hang
-    mesh = editor.folded(mesh, deeper, len(deeper) + 1)
+    tree, mesh, spec = (editor.folded(text, deeper, len(deeper) + 1) for text in (tree, mesh, spec))
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
 
 
@@ -317,9 +335,21 @@ def _spec(use: Use, position: int) -> str | None:
     axis = 0 if position in layout.merged else layout.in_axes_of(position)
     if axis is None:
         # Replicated state is global already, unless it is placed on the local part of its devices.
-        is_global = position in use.replicated and not layout.devices
-        return None if is_global or _may_be_number(use, position) else "jax.P()"
+        is_global = position in use.replicated or _is_given_global(use, position)
+        is_here = is_global and not layout.devices
+        return None if is_here or _may_be_number(use, position) else "jax.P()"
     return _axis_spec(use, axis)
+
+
+def _is_given_global(use: Use, position: int) -> bool:
+    """Returns whether every call gives state that another one left global."""
+    given = [
+        (module, call.args[position - use.is_method : position - use.is_method + 1])
+        for module, call in map_calls(use.module, use.site)
+    ]
+    return bool(given) and all(
+        bool(args) and global_state.is_global(module, args[0]) for module, args in given
+    )
 
 
 def _may_be_number(use: Use, position: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
@@ -256,17 +256,42 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
     """Returns the text of a call's results with their axes."""
     axes = out_axes(use)
     if isinstance(axes, tuple):
-        results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
-        parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
+        results = result_names(len(axes))
+        parts = grouped(results, axes, lambda text, axis: put(text, axis, use.axis))
+        head = f"(lambda {', '.join(results)}: "
         inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
-        last = f"(lambda {', '.join(results)}: ({inside}))"
+        several = editor.folded(f"({inside})", indent, len(indent) + len(f"{head}, "))
         used = len(indent) + len("lambda *args: ,")
-        return editor.folded_call(last, [f"*{call}"], indent, used)
+        return editor.folded_call(f"{head}{several})", [f"*{call}"], indent, used)
     if axes is None:
         return call
     return editor.folded_call(
         "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
     )
+
+
+def result_names(count: int) -> list[str]:
+    """Returns names for the results of a call."""
+    return [f"result{i}" if count > 3 else "abc"[i] for i in range(count)]
+
+
+def grouped(
+    names: Sequence[str], axes: Sequence[object], change: Callable[[str, object], str]
+) -> list[str]:
+    """Returns results, each changed by its axis; those in a row that have the same, together."""
+    found: list[str] = []
+    start = 0
+    while start < len(names):
+        axis, end = axes[start], start + 1
+        while end < len(names) and isinstance(axis, int) and axes[end] == axis:
+            end += 1
+        if axis is None or end == start + 1:
+            found.append(names[start] if axis is None else change(names[start], axis))
+        else:
+            together = ", ".join(names[start:end])
+            found.append(f"*{change(f'({together})', axis)}")
+        start = start + 1 if axis is None else end
+    return found
 
 
 def adding(use: Use, axis: object) -> str:

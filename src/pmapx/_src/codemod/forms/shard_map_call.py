@@ -170,6 +170,12 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
         if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):
             body = shard_body.static_bound(use, body, names, editor, indent + editor.hang)
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
+    if len(text.rpartition("\n")[2]) + len(f"({given}),") > editor.width and "\n" in text:
+        end = "" if editor.is_filled else f"\n{indent}"
+        given = f"\n{indent}{editor.hang}{given}{end}"
+    if len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width and not early:
+        before, _, last = head.rpartition(", ")
+        head = f"{before},\n{indent}{editor.hang}{last}" if before else head
     return f"lambda {head}{early}: {text}({given})"
 
 

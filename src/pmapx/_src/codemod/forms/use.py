@@ -38,9 +38,10 @@ class Use:
     node: ast.AST
     nestings: Sequence[Nesting]
     around: Surroundings
-    # The name of its mesh, or the call that makes it and its arguments, with {size} for the number
-    # of its shards; and whether it is made only when the function is traced.
+    # The name of its mesh, or the call that makes it and its arguments, with {size} for how many
+    # shards it has; its name near the site; whether it is made only when the function is traced.
     mesh: tuple[str, ...] = ()
+    near_mesh: str = ""
     is_lazy: bool = False
     # The name of the mesh axis for a map that has none.
     default_axis: str = '"devices"'
@@ -66,8 +67,9 @@ class Use:
         )
         if not isinstance(found, Layout):
             return found
-        if found.devices == specs.LOCAL and not self.around.in_processes:
-            found = dataclasses.replace(found, devices="")
+        may_be_local = self.grid is None and not self.replicated and self.site.kind == "call"
+        is_one = not self.around.in_processes
+        found = found.in_one_process() if is_one else found.in_processes(may_be_local)
         return self._with_keywords(found)
 
     def _with_keywords(self, layout: Layout) -> Layout:
@@ -445,5 +447,4 @@ def spelled(options: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
 
 def jax_numpy(module: Module) -> str:
     """Returns the name that a file has for jax.numpy."""
-    is_short = module.env.find("jnp") == frozenset({Named("jax.numpy")})
-    return "jnp" if is_short else "jax.numpy"
+    return "jnp" if module.env.find("jnp") == frozenset({Named("jax.numpy")}) else "jax.numpy"

@@ -11,6 +11,7 @@ from pmapx._src.codemod.decide import axis_names, copies
 from pmapx._src.codemod.decide.array_twins import may_have_twins
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_used_after
 from pmapx._src.codemod.decide.fields import Fields
+from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
@@ -22,7 +23,7 @@ from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 
-HELPER = "on_every_device"
+HELPER = REPLICATED
 TEXT = '''\
 def on_every_device(tree, devices=None, axis_name="devices"):
     """Replicates every leaf on the devices, as jax.shard_map expects for P() in in_specs."""

@@ -50,6 +50,8 @@ _TO_GLOBAL = "fully_replicated_host_local_array_to_global_array"
 _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
+# With other axes for some arguments, each needs a name.
+KEYWORDS = "it is called with keywords that name no parameter which is known"
 _LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 # These read or set attributes of an object, whose names may be in a variable.
@@ -340,7 +342,9 @@ class StackedCalls(StackedValues):
         held = self.value(module, keyword.value)
         self.escape(held, module, keyword, "it is passed by keyword")
         index = each.index_of(keyword.arg) if keyword.arg is not None else None
-        if index is not None and index not in each.static:
+        if index is None:
+            each.reasons.setdefault(module.place(keyword), KEYWORDS)
+        elif index not in each.static:
             self._argument(module, each, index, held, keyword.value)
 
     def _first_argument(self, module: Module, each: Map, function: ast.expr) -> int | None:

@@ -182,16 +182,21 @@ class Editor:
         return f"lambda {head}: (\n{deeper}{inside}\n{indent})"
 
     def folded(self, text: str, indent: str, used: int) -> str:
-        """Returns an expression as it is, or a call in lines that fit if it is too long for one."""
+        """Returns an expression, a call or a tuple in lines that fit if it is too long for one."""
         is_long = used + len(text) > self.width and "\n" not in text
         try:
             node = ast.parse(text, mode="eval").body if is_long else None
         except SyntaxError:  # such as *args
             node = None
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, (ast.Call, ast.Tuple)):
             return text
-        deeper, function = indent + self.hang, ast.get_source_segment(text, node.func) or ""
-        texts = [ast.get_source_segment(text, part) or "" for part in (*node.args, *node.keywords)]
+        deeper, function, given = indent + self.hang, "", getattr(node, "elts", [])
+        if isinstance(node, ast.Call):
+            function = ast.get_source_segment(text, node.func) or ""
+            given = [*node.args, *node.keywords]
+        elif not text.startswith("(") or len(given) < 2:
+            return text
+        texts = [ast.get_source_segment(text, part) or "" for part in given]
         parts = [self.folded(part, deeper, len(deeper) + 1) for part in texts]
         return self.folded_call(function, parts, indent, used)
 

@@ -82,7 +82,10 @@ class Meshes:
                 use.is_lazy = use.is_made_again
             elif devices:
                 use.mesh = ("jax.sharding.Mesh", devices, axis, AUTO)
-                use.is_lazy = use.is_made_again
+                # Only what asks for devices itself starts the backend there.
+                is_early = is_outside and not self._may_start
+                is_own = use.site.option("devices") is not None
+                use.is_lazy = use.is_made_again or (is_early and not is_own)
             elif not use.is_axis_constant:
                 # It may be another in a subclass, or for another caller.
                 function, devices, _, types = self._made(value)
@@ -120,9 +123,25 @@ class Meshes:
         is_simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
         if line in self._own or not is_simple or not isinstance(above, ast.FunctionDef):
             return
-        name = self._free_name(self.default_axis)
-        self._own[line] = name, use.mesh
-        use.mesh, use.is_lazy = (name,), False
+        name = self._named_before(statement, use.mesh)
+        if not name:
+            name = self._free_name(self.default_axis)
+            self._own[line] = name, use.mesh
+        use.near_mesh = name
+        if not use.is_made_again:
+            # One that is, is made at the top level, where it has a mesh of its own.
+            use.mesh, use.is_lazy = (name,), False
+
+    def _named_before(self, statement: ast.stmt, mesh: tuple[str, ...]) -> str:
+        """Returns the name of the same mesh, if it is made above in the same block."""
+        above = self.module.parent(statement)
+        blocks = [held for held in vars(above).values() if isinstance(held, list)]
+        before = [each.lineno for block in blocks if statement in block
+                  for each in block[: block.index(statement)]]  # fmt: skip
+        found = [
+            name for line, (name, made) in self._own.items() if made == mesh and line in before
+        ]
+        return found[0] if found else ""
 
     def _text(self, axis: str) -> str:
         function, *args = self._made(axis)

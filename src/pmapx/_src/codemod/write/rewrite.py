@@ -11,6 +11,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Nesting, nestings
@@ -43,8 +44,6 @@ PLACING = {
     "flax.jax_utils.replicate": "replicate_over_devices",
 }
 TAKEN = "the name {} that its rewrite needs means something else in this file"
-# What the global style calls for state to be replicated, until its mesh has a name.
-REPLICATED = "on_every_device"
 _WITH_MESH = (shard_map_call, decorator_form)
 # Why a file stays as it is although its uses have a form.
 NOT_WRITTEN = (
