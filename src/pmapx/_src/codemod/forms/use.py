@@ -68,7 +68,17 @@ class Use:
             return found
         if found.devices == specs.LOCAL and not self.around.in_processes:
             found = dataclasses.replace(found, devices="")
+        if self._is_local(found):
+            found = dataclasses.replace(found, devices=specs.LOCAL)
         return self._with_keywords(found)
+
+    def _is_local(self, layout: Layout) -> bool:
+        """Whether each process of several can map its own shards alone.
+
+        Without the name of an axis there are no collectives, and no global arrays are needed.
+        """
+        is_named = bool(layout.axis or layout.devices or self.replicated)
+        return self.around.in_processes and self.grid is None and not is_named
 
     def _with_keywords(self, layout: Layout) -> Layout:
         """Adds the axis of the keywords that every call gives, 0."""
