@@ -21,6 +21,7 @@ SHORT = {
     "a decorator": "@pmap\ndef g(x): return x",
     "a decorator with options": "@functools.partial(pmap, donate_argnums=0)\ndef g(x): return x",
     "axes of a named tuple": "g = pmap(f, in_axes=(0, Sample(0, None)))",
+    "a parameter of its name": "g = pmap(f)\ndef make(pmap=True):\n    if pmap: return 1",
     "JAX's own beside it": "g = pmap(f)\nh = jax.pmap(f)",
 }
 LONG = {
@@ -39,6 +40,29 @@ LONG = {
 }
 
 
+IN_PROCESSES = {
+    "axes of another class": "g = pmap(f, in_axes=(0, Other(0, None)))",
+    "axes of another module's class": "g = pmap(f, in_axes=(0, states.Other(x=0, y=None)))",
+    "axes with a name": (
+        "def main():\n    axes = Other(x=0, y=None)\n    g = pmap(f, in_axes=(0, axes))"
+    ),
+    "a call by keyword": "g = pmap(f)\ng(x=1)",
+}
+LONG_IN_PROCESSES = {
+    "another axis of another class": "g = pmap(f, in_axes=(0, Other(1, None)))",
+    "axes of a function": "g = pmap(f, in_axes=(0, axes_of(0)))",
+    "axes with a name that is assigned twice": (
+        "axes = Other(0)\naxes = Other(1)\ng = pmap(f, in_axes=(0, axes))"
+    ),
+}
+WRAPPER = """\
+import jax
+def pmap(f, axis_name="i", **options):
+    \"\"\"Over the devices.\"\"\"
+    return jax.pmap(f, axis_name, **options)
+"""
+
+
 def is_short(text):
     module = Project(["a.py"]).module("a.py", data=f"{HEAD}{text}\n".encode())
     (site,) = [site for site in find_sites(module) if site.kind == "partial"]
@@ -53,3 +77,33 @@ def test_few_options(case):
 @pytest.mark.parametrize("case", LONG)
 def test_more_options(case):
     assert not is_short(LONG[case])
+
+
+def is_short_in_processes(text):
+    module = Project(["a.py"]).module("a.py", data=f"{text}\n".encode())
+    (site,) = [site for site in find_sites(module) if site.kind in ("partial", "wrapper")]
+    return maps_leading_axes(module, site, in_processes=True)
+
+
+@pytest.mark.parametrize("case", SHORT.keys() | IN_PROCESSES)
+def test_several_processes_have_trees_and_keywords_too(case):
+    assert is_short_in_processes(HEAD + {**SHORT, **IN_PROCESSES}[case])
+
+
+@pytest.mark.parametrize("case", LONG_IN_PROCESSES)
+def test_several_processes_have_only_leading_axes(case):
+    assert not is_short_in_processes(HEAD + LONG_IN_PROCESSES[case])
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ("g = pmap(f)\nh = pmap(f, donate_argnums=0)", True),
+        ("@pmap\ndef g(x): return x", True),
+        ("g = pmap(f, in_axes=1)", False),
+        ("g = pmap(f, devices=some)", False),
+        ("g = pmap(f)\nuse(pmap)", False),
+    ],
+)
+def test_a_function_that_hands_on_its_arguments_is_as_short_as_its_calls(use, expected):
+    assert is_short_in_processes(WRAPPER + use) == expected

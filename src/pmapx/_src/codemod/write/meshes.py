@@ -55,7 +55,7 @@ class Meshes:
         self._may_start = not around.is_set_late and _is_run(module)
         self._in_processes = around.in_processes
         self._meshes: dict[str, _Mesh] = {}
-        # The text of meshes of two axes.
+        # The text of meshes of two axes, and of those of one process.
         self._grids: dict[str, tuple[str, ...]] = {}
         # Statements that make the mesh of one use alone, by the line that they stand above.
         self._own: dict[int, tuple[str, tuple[str, ...]]] = {}
@@ -80,6 +80,8 @@ class Meshes:
                 function, every, _, types = self._made(value)
                 use.mesh = (function, f"{every} if {devices} is None else {devices}", axis, types)
                 use.is_lazy = use.is_made_again
+            elif devices == specs.LOCAL and use.is_axis_constant:
+                self._assign_local(use, value)
             elif devices:
                 use.mesh = ("jax.sharding.Mesh", devices, axis, AUTO)
                 # Only what asks for devices itself starts the backend there.
@@ -108,6 +110,14 @@ class Meshes:
         if not use.is_lazy:
             self._grids[f"{size} {axes}"] = use.mesh
             use.mesh = (self._name(f"{size} {axes}", use.node),)
+
+    def _assign_local(self, use: Use, axis: str) -> None:
+        """Gives a mesh of the devices of one process."""
+        key = f"{specs.LOCAL} {axis}"
+        self._grids[key] = ("jax.sharding.Mesh", specs.LOCAL, f"({self._quoted(axis)},)", AUTO)
+        is_outside = self._home(use.node) is None and not self._may_start
+        use.is_lazy = use.is_made_again or is_outside
+        use.mesh = self._grids[key] if use.is_lazy else (self._name(key, use.node, "local_mesh"),)
 
     def _give_name(self, use: Use) -> None:
         """Has the mesh of a use made in a statement above it, unless a loop makes it again."""
@@ -175,11 +185,11 @@ class Meshes:
             return self._of_module(axis) or self._text(axis)
         return self._name(axis, node)
 
-    def _name(self, axis: str, node: ast.AST) -> str:
+    def _name(self, axis: str, node: ast.AST, first: str = "mesh") -> str:
         if shared := self._of_module(axis):
             return shared
         if axis not in self._meshes:
-            self._meshes[axis] = _Mesh(axis, self._free_name(axis))
+            self._meshes[axis] = _Mesh(axis, self._free_name(axis, first))
         self._meshes[axis].users.append(node)
         return self._meshes[axis].name
 
@@ -189,7 +199,7 @@ class Meshes:
         taken |= {name for name, _ in self._own.values()} | set(self.imported.values())
         wanted = [first, f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
         for name in wanted:
-            if name not in taken or (name == "mesh" and self._made_here(name, axis)):
+            if name not in taken or (name == first and self._made_here(name, axis)):
                 return name
         return next(f"mesh{i}" for i in range(2, 100) if f"mesh{i}" not in taken)
 

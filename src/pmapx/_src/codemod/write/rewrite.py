@@ -352,7 +352,8 @@ def _placing_names(module: Module) -> dict[ast.AST, str]:
 def _manner(planned: Sequence[Plan], around: Surroundings) -> Manner:
     uses = [plan.use for plan in planned if plan.functions]
     is_short = around.maps_all_devices and not any(use.nestings for use in uses)
-    if is_short and uses and all(maps_leading_axes(use.module, use.site) for use in uses):
+    leading = functools.partial(maps_leading_axes, in_processes=around.in_processes)
+    if is_short and uses and all(leading(use.module, use.site) for use in uses):
         return Manner.LEADING_PROCESSES if around.in_processes else Manner.LEADING
     if around.in_processes:
         return Manner.PROCESSES

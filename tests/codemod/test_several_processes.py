@@ -1,0 +1,114 @@
+"""Programs of several processes give the same after their migration, in each process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pmapx
+from pmapx._src.codemod.migration import migrate
+
+HEAD = """\
+import dataclasses
+import functools
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+N = jax.local_device_count()
+SHARE = 8 // jax.process_count()
+FIRST = jax.process_index() * N
+
+
+def show(*trees):
+    for leaf in jax.tree.leaves(trees):
+        print(jax.process_index(), np.asarray(leaf).tolist())
+
+
+"""
+# A map without the name of an axis, whose result goes to one that has it.
+LOCAL = """\
+def main():
+    x = jnp.arange(N * 3.0).reshape(N, 3) + FIRST
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), jax.process_index()), N)
+    noise = jax.pmap(lambda key, x: x + jax.random.normal(key, x.shape))(keys, x)
+    total = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(noise)
+    show(noise, total, jax.pmap(jnp.square)(total))
+
+
+main()
+"""
+# A pmap that the project keeps, over axes that are a tree of a class, and called by keyword.
+KEPT = """\
+pmap = functools.partial(jax.pmap, axis_name="i")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Walkers:
+    positions: object
+    atoms: object
+
+
+def energy(params, data, scale=1.0):
+    local = (params * data.positions).sum() * data.atoms.sum() * scale
+    return jax.lax.pmean(local, "i"), local
+
+
+def main():
+    walkers = Walkers(jnp.arange(N * 3.0).reshape(N, 3) + FIRST, jnp.ones(2))
+    axes = Walkers(positions=0, atoms=None)
+    p_energy = pmap(energy, in_axes=(0, axes))
+    params = jnp.ones((N, 3))
+    show(p_energy(params, walkers), p_energy(params, walkers, scale=jnp.full(N, 2.0)))
+
+
+main()
+"""
+PROGRAMS = {"local": LOCAL, "kept": KEPT}
+
+
+def printed(path):
+    """What a program prints in 2 processes of 2 devices, by line."""
+    command = [sys.executable, "-m", "pmapx", "run", "-n", "2", "--devices", "2", path.name]
+    env = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    env |= {"PYTHONPATH": str(Path(pmapx.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        command, cwd=path.parent, env=env, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_process_prints_the_same(tmp_path, name):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + PROGRAMS[name])
+    before = printed(path)
+    (file,) = migrate([str(path)]).changed
+    path.write_bytes(file.after)
+    assert len(before) > 4
+    assert b"jax.pmap" not in file.after
+    assert printed(path) == before
+
+
+def test_a_map_without_the_name_of_an_axis_is_over_the_devices_of_its_process(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + LOCAL)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert text.count("mesh=local_mesh") == 2
+    # Only the map with collectives takes and gives global arrays.
+    assert text.count("multihost_utils.host_local_array_to_global_array") == 1
+
+
+def test_a_kept_pmap_with_trees_of_leading_axes_is_given_the_short_function(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + KEPT)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "pmap = functools.partial(map_over_devices, axis_name=" in text
+    assert text.count("def ") - (HEAD + KEPT).count("def ") == 4
