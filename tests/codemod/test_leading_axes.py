@@ -85,7 +85,7 @@ def is_short_in_processes(text):
     return maps_leading_axes(module, site, in_processes=True)
 
 
-@pytest.mark.parametrize("case", SHORT.keys() | IN_PROCESSES)
+@pytest.mark.parametrize("case", [*SHORT, *IN_PROCESSES])
 def test_several_processes_have_trees_and_keywords_too(case):
     assert is_short_in_processes(HEAD + {**SHORT, **IN_PROCESSES}[case])
 
