@@ -97,7 +97,7 @@ class Meshes:
                 use.mesh, use.is_lazy = tuple(self._parts(value)), True
             else:
                 use.mesh = (self._name(value, use.node),)
-            if len(use.mesh) > 1 and not use.is_made_again and process_calls.is_at_site(use):
+            if len(use.mesh) > 1 and process_calls.is_at_site(use):
                 # It is named several times.
                 self._give_name(use)
 
