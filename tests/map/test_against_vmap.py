@@ -1,39 +1,18 @@
-"""Drawn functions, trees, axes, devices, placements and transformations, against `jax.vmap`.
-
-PMAPX_EXAMPLES=N draws N examples in all: the same ones every time up to 540, as many as are drawn
-without it, and others at random beyond.
-"""
-
-import os
+"""Drawn functions, trees, axes, devices, placements and transformations, against `jax.vmap`."""
 
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume
 
 import pmapx
 from drawn_programs import AXIS, cases
 from oracle import assert_same, by_vmap
+from property_tests import property_test
 
 N = jax.device_count()
-USUAL = 540
-ASKED = int(os.environ.get("PMAPX_EXAMPLES", USUAL))
-
-
-def examples(share):
-    """Settings for a test that takes `share` per cent of all examples."""
-    return settings(
-        max_examples=max(1, round(ASKED * share / 100)),
-        derandomize=ASKED <= USUAL,
-        database=None,
-        deadline=None,
-        print_blob=True,
-        # To shrink takes minutes; a case is small, and printed whole.
-        phases=[Phase.explicit, Phase.generate] + ([Phase.shrink] if ASKED > USUAL else []),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def both(case, **options):
@@ -56,8 +35,7 @@ def compare(case, actual, expected):
     assert_same(actual, expected, **tolerance)
 
 
-@examples(45)
-@given(case=cases())
+@property_test(45, case=cases())
 def test_a_call_computes_what_vmap_computes(case):
     mapped, wanted, (args, kwargs) = both(case)
     placed_args, placed_kwargs = case.placed((args, kwargs))
@@ -133,8 +111,7 @@ SMOOTH = {
 STACKED = {"vmap": over_a_batch, "scan": in_a_scan}
 
 
-@examples(20)
-@given(case=cases(differentiable=True), transform=st.sampled_from(sorted(SMOOTH)))
+@property_test(20, case=cases(differentiable=True), transform=st.sampled_from(sorted(SMOOTH)))
 def test_derivatives_are_those_of_vmap(case, transform):
     names = {operation.name for output in case.outputs for operation in output.operations}
     assume(transform != "jvp" or "custom gradient" not in names)  # JAX refuses that of anyone.
@@ -145,16 +122,14 @@ def test_derivatives_are_those_of_vmap(case, transform):
     compare(case, actual, jax.jit(SMOOTH[transform](wanted))(*args, **kwargs))
 
 
-@examples(5)
-@given(case=cases())
+@property_test(5, case=cases())
 def test_a_map_under_jit_computes_what_vmap_computes(case):
     mapped, wanted, (args, kwargs) = both(case, devices=None)
 
     compare(case, jax.jit(mapped)(*args, **kwargs), jax.jit(wanted)(*args, **kwargs))
 
 
-@examples(10)
-@given(case=cases(), transform=st.sampled_from(sorted(STACKED)))
+@property_test(10, case=cases(), transform=st.sampled_from(sorted(STACKED)))
 def test_a_map_under_vmap_or_scan_computes_what_vmap_does(case, transform):
     mapped, wanted, (args, kwargs) = both(case, devices=None)
     stacked = jax.tree.map(lambda x: np.stack([x, x]), (args, kwargs))
@@ -164,8 +139,7 @@ def test_a_map_under_vmap_or_scan_computes_what_vmap_does(case, transform):
     compare(case, actual, jax.jit(STACKED[transform](wanted))(*stacked))
 
 
-@examples(5)
-@given(case=cases(differentiable=True))
+@property_test(5, case=cases(differentiable=True))
 def test_derivatives_of_a_call_with_placed_inputs(case):
     mapped, wanted, (args, kwargs) = both(case)
     # JAX itself has no zero cotangent for an unused input on an Explicit mesh.
@@ -177,17 +151,15 @@ def test_derivatives_of_a_call_with_placed_inputs(case):
     compare(case, actual, jax.jit(gradient(wanted))(*args, **kwargs))
 
 
-@examples(10)
-@given(case=cases(max_size=3 * N))
 @pytest.mark.filterwarnings("ignore::pmapx.PmapxWarning")
+@property_test(10, case=cases(max_size=3 * N))
 def test_an_oversubscribed_call_computes_what_vmap_computes(case):
     mapped, wanted, (args, kwargs) = both(case, devices=None, oversubscribe=True)
 
     compare(case, mapped(*args, **kwargs), jax.jit(wanted)(*args, **kwargs))
 
 
-@examples(5)
-@given(case=cases(max_size=max(1, N // 2)), outer=st.integers(1, min(2, N)))
+@property_test(5, case=cases(max_size=max(1, N // 2)), outer=st.integers(1, min(2, N)))
 def test_a_nested_call_computes_what_vmap_computes(case, outer):
     mapped, wanted, (args, kwargs) = both(case, devices=None)
     args, kwargs = jax.tree.map(lambda x: jnp.stack([x] * outer), (args, kwargs))

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from pmapx._src.replication import shard_map_body
+from property_tests import property_test
 
 pytestmark = pytest.mark.behaviour("A5")
 
@@ -740,14 +741,7 @@ def check_program(program):
 
 
 @pytest.mark.needs_devices(8)
-@hypothesis.settings(
-    # A twelfth of all examples, of which tests/map/test_against_vmap.py has most.
-    max_examples=max(1, int(os.environ.get("PMAPX_EXAMPLES", 540)) // 12),
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
-@hypothesis.given(programs())
+@property_test(100 / 12, program=programs())
 def test_no_run_refutes_a_claim_of_replication(program):
     hypothesis.event(f"claims: {min(check_program(program), 5)}")
 
@@ -791,12 +785,6 @@ def check_nested_program(program):
 
 @pytest.mark.needs_devices(8)
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="this JAX cannot nest axis_index")
-@hypothesis.settings(
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
-@hypothesis.given(programs())
+@property_test(100 / 36, program=programs())
 def test_no_run_refutes_a_claim_about_a_nested_shard_map(program):
     hypothesis.event(f"claims: {min(check_nested_program(program), 5)}")

@@ -37,7 +37,7 @@ class Project:
         self.is_partial = is_partial
         self.has_definitions = has_definitions
         self.relevance = Relevance(self, relevant_names)
-        self.pmaps = Relevance(self, names.PMAP | names.OTHER_PMAPS)
+        self.pmaps = self.relevance.to_names(names.PMAP | names.OTHER_PMAPS)
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
@@ -76,6 +76,7 @@ class Project:
         """
         fresh = Project((), is_partial=self.is_partial)
         fresh.relevance = self.relevance.for_another(fresh)
+        fresh.pmaps = self.pmaps.for_another(fresh)
         fresh.paths = self.paths
         fresh._module_paths = self._module_paths
         fresh._imports = self._imports

@@ -76,7 +76,8 @@ def path_value(
     frame: Frame, node: ast.Name | ast.Attribute, is_quiet: bool, is_part: bool = False
 ) -> Value:
     """A name or a chain of attributes; the chain is one reference, not each part of it."""
-    path = node.id if isinstance(node, ast.Name) else dotted(node)
+    is_name = type(node) is ast.Name
+    path = dotted(node)
     held = frame.env.find(path) if path is not None else None
     if held is None:
         held = (
@@ -84,7 +85,7 @@ def path_value(
             if isinstance(node, ast.Name)
             else _evaluate_attribute(frame, node, is_quiet)
         )
-    if frame.module.project.has_definitions and path is not None:
+    if path is not None and frame.module.project.has_definitions:
         frame.module.facts.definitions.add_reaching(node, frame.env.reaching(path))
     if not held:
         return held
@@ -98,10 +99,9 @@ def path_value(
     if is_part:
         note_holder(frame, node, held)
     # A parameter has no meaning of its own, whatever its default.
-    elif outside and not (type(node) is ast.Name and frame.env.is_parameter(node.id)):
-        by = "name" if type(node) is ast.Name else "attribute"
+    elif outside and not (is_name and path is not None and frame.env.is_parameter(path)):
         frame.module.facts.references[node] = Reference(
-            node, outside, by, frame.guards > 0, len(held) == 1
+            node, outside, "name" if is_name else "attribute", frame.guards > 0, len(held) == 1
         )
     return held
 
@@ -123,7 +123,16 @@ def _evaluate_attribute(frame: Frame, node: ast.Attribute, is_quiet: bool) -> Va
         base = path_value(frame, node.value, is_quiet, is_part=True)
     else:
         base = evaluate(frame, node.value, is_quiet=is_quiet)
-    return join(*[attribute(frame, fact, node.attr) for fact in base]) if base else base
+    if not base:
+        return base
+    # Most chains lead outside, to the same at every reading.
+    known: tuple[Value, Value] | None = node.__dict__.get("outside")
+    if known is not None and known[0] is base:
+        return known[1]
+    held = join(*[attribute(frame, fact, node.attr) for fact in base])
+    if len(base) == 1 and type(next(iter(base))) is Named:
+        node.__dict__["outside"] = (base, held)
+    return held
 
 
 def attribute(frame: Frame, fact: Fact, name: str) -> Value:
