@@ -136,17 +136,17 @@ class Progress:
                 self._next_line = elapsed + min(max(elapsed, PIPE_PATIENCE), _LONGEST_PAUSE)
                 click.echo(f"pmapx: {label}: {state}", err=True)
         elif self._bar is not None or elapsed >= PATIENCE:
-            bar = self._bar = self._bar or _opened_bar()
+            bar = self._bar = self._bar or _opened_bar(label)
             bar.update(bar.task_ids[0], description=label, completed=done, total=total, state=state)
 
 
-def _opened_bar() -> RichProgress:
+def _opened_bar(label: str) -> RichProgress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     description = TextColumn("{task.description}", markup=False)
     state = TextColumn("{task.fields[state]}", markup=False)
     bar = Progress(description, BarColumn(), state, console=Console(stderr=True), transient=True)
-    bar.add_task("", total=None, state="")
+    bar.add_task(label, total=None, state="")
     bar.start()
     return bar
