@@ -256,3 +256,28 @@ def main():
 """  # fmt: skip
     refused = process_batches.placed(version, [], lambda chosen, new: False)
     assert refused is version
+
+
+def test_shardings_that_have_a_name_are_not_named_again():
+    text = """\
+import jax
+from jax.experimental import multihost_utils
+
+
+def main():
+    mesh = jax.make_mesh((8,), ("batch",))
+    by_example = jax.NamedSharding(mesh, jax.P('batch'))
+    w, x = step(
+        multihost_utils.host_local_array_to_global_array(w, mesh, jax.P()),
+        multihost_utils.host_local_array_to_global_array(x, mesh, jax.P("batch")),
+    )
+"""
+    version = Version(Path("/project"), {"/project/train.py": text.encode()}, [])
+    [after] = process_batches.placed(version, [], lambda chosen, new: True).data.values()
+    shardings = [line for line in after.decode().splitlines() if "NamedSharding" in line]
+    assert shardings == [
+        "    replicated = jax.NamedSharding(mesh, jax.P())",
+        "    by_example = jax.NamedSharding(mesh, jax.P('batch'))",
+    ]
+    assert b"local_data(replicated, w)" in after
+    assert b"local_data(by_example, x)" in after

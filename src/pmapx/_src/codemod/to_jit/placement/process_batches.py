@@ -16,6 +16,7 @@ _OLD = "multihost_utils.host_local_array_to_global_array"
 _NEW = "jax.make_array_from_process_local_data"
 _IMPORT = "from jax.experimental import multihost_utils"
 _NAMES = ("sharded", "batch_sharding", "over_batch")
+_NAMES_OF_REPLICATED = ("replicated", "replicated_sharding")
 _Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -94,8 +95,12 @@ class _Named:
                 is_mesh = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == mesh
                 if is_mesh and node.lineno < call.lineno:
                     assert isinstance(node, ast.Assign)
+                    known = _named_already(scope, call, f"jax.NamedSharding({mesh}, {spec})")
+                    if known:
+                        return known
                     if (node, spec) not in self._made:
-                        free = [name for name in _NAMES if name not in self._taken]
+                        names = _NAMES_OF_REPLICATED if spec.endswith("P()") else _NAMES
+                        free = [name for name in names if name not in self._taken]
                         if not free:
                             return ""
                         self._taken.add(free[0])
@@ -108,6 +113,19 @@ class _Named:
             indent, mesh = editor.indent(statement.lineno), ast.unparse(statement.targets[0])
             line = f"{indent}{name} = jax.NamedSharding({mesh}, {spec})\n"
             editor.insert((statement.end_lineno or statement.lineno) + 1, 0, line)
+
+
+def _named_already(scope: _Scope, call: ast.Call, sharding: str) -> str:
+    """Returns the name that a statement above a call gives to a sharding."""
+    wanted = ast.unparse(ast.parse(sharding))
+    for node in scope.body:
+        is_above = isinstance(node, ast.Assign) and node.lineno < call.lineno
+        if not is_above or ast.unparse(node.value) != wanted:  # type: ignore[attr-defined]
+            continue
+        [target, *_] = node.targets  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name):
+            return target.id
+    return ""
 
 
 def _around(tree: ast.Module, node: ast.AST) -> Iterator[_Scope]:
