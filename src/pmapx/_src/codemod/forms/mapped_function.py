@@ -79,6 +79,25 @@ class MappedFunction:
         first = min(stored, default=1 << 30)
         return any(use.lineno <= first and _is_used_as_array(module, use) for use in uses)
 
+    @functools.cached_property
+    def is_vmapped(self) -> bool:
+        """Whether ``jax.vmap`` maps it too, so that its body sees neither axis."""
+        module, node = self.function.module, self.node
+        uses: list[ast.AST] = [node]
+        if not isinstance(node, ast.Lambda):
+            name = node.name
+            uses = [p for p in module.nodes if name in (getattr(p, "id", ""), getattr(p, "attr", ""))]
+            if any("vmap" in ast.unparse(each) for each in node.decorator_list):
+                return True
+        for each in uses:
+            above = module.parent(each)
+            while isinstance(above, (ast.expr, ast.keyword)):
+                called = above.func if isinstance(above, ast.Call) else None
+                if called is not None and called is not each and "vmap" in ast.unparse(called):
+                    return True
+                each, above = above, module.parent(above)
+        return False
+
     @property
     def returns(self) -> list[ast.Return]:
         """The return statements of its own."""

@@ -87,7 +87,7 @@ def is_editable(use: Use) -> bool:
     if mapped is None or mapped.function.module is not use.module:
         return False
     node, layout = mapped.node, use.known_layout
-    if not isinstance(node, ast.FunctionDef) or use.names is None:
+    if not isinstance(node, ast.FunctionDef) or use.names is None or mapped.is_vmapped:
         return False
     if not set(use.names) <= set(mapped.parameters or []):
         return False
@@ -175,7 +175,8 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     layout, mapped = use.known_layout, use.function
     at_site = mapped.node if mapped is not None and isinstance(mapped.node, ast.Lambda) else None
     is_here = function != "function" and not use.takes_keywords
-    if at_site is not None and not layout.static and is_here:
+    is_vmapped = mapped is not None and mapped.is_vmapped
+    if at_site is not None and not layout.static and is_here and not is_vmapped:
         text = _inlined(use, editor, at_site, indent)
         if text is not None:
             return text
