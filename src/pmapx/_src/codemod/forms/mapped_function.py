@@ -86,7 +86,9 @@ class MappedFunction:
         uses: list[ast.AST] = [node]
         if not isinstance(node, ast.Lambda):
             name = node.name
-            uses = [p for p in module.nodes if name in (getattr(p, "id", ""), getattr(p, "attr", ""))]
+            uses = [
+                p for p in module.nodes if name in (getattr(p, "id", ""), getattr(p, "attr", ""))
+            ]
             if any("vmap" in ast.unparse(each) for each in node.decorator_list):
                 return True
         for each in uses:
