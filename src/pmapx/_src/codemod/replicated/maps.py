@@ -131,6 +131,11 @@ class Map:
         found = [function for function, _ in functions(self.function)]
         return bool(found) and all(returns_tuple(function, index) for function in found)
 
+    def arrays_in(self, index: int) -> frozenset[str]:
+        """Returns the parts of a result, by name, that a run showed to be arrays."""
+        found = self.record.arrays if self.record is not None else {}
+        return frozenset(found.get("whole" if index < 0 else str(index), ()))
+
     def in_axis(self, index: int) -> object:
         """Returns the axis of an argument, ``...`` if it is not known."""
         if isinstance(self.in_axes, (tuple, list)):
@@ -360,23 +365,6 @@ class Maps:
         elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
         return seen
-
-
-def hands_on_name(module: Module, node: ast.Call) -> bool:
-    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
-
-    The name is written where the attribute is read, and that is followed there.
-    """
-    function = next(iter(module.functions_around(node)), None)
-    if not isinstance(function, ast.FunctionDef) or len(node.args) < 2:
-        return False
-    names = [each.arg for each in function.args.args]
-    return (
-        function.name in ("__getattr__", "__getattribute__")
-        and isinstance(module.parent(function), ast.ClassDef)
-        and isinstance(node.args[1], ast.Name)
-        and names[1:2] == [node.args[1].id]
-    )
 
 
 def _make(
