@@ -213,6 +213,23 @@ def h(w, x):
 maps = [jax.pmap(f, in_axes=(None, 0)), jax.pmap(g, in_axes=(None, 0))]
 RESULT = maps[0](2.0, ROWS), maps[1](3.0, ROWS), jax.pmap(h, in_axes=(None, 0))(4.0, ROWS)
 """,
+    "over_vmap": """
+def chain(key, x, steps):
+    return x + steps * jax.random.normal(key, x.shape), x.mean()
+def score(x, scale):
+    return scale * x.sum()
+@jax.pmap
+@jax.vmap
+def total(x):
+    return x.sum()
+keys, x = jax.random.split(jax.random.PRNGKey(0), 16), jnp.arange(48.0).reshape(8, 2, 3)
+run = jax.pmap(jax.vmap(chain, in_axes=(0, 0, None)), in_axes=(0, 0, None),
+               static_broadcasted_argnums=2)
+each = jax.vmap(score, in_axes=(0, None))
+moved, means = run(keys.reshape((8, 2) + keys.shape[1:]), x, 3)
+RESULT = moved, means.reshape(-1), jax.pmap(each, in_axes=(0, None))(x, 2.0), total(x), jax.pmap(
+    jax.vmap(lambda x: x.sum()))(x)
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])

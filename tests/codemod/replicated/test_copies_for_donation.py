@@ -84,3 +84,26 @@ def test_what_a_checkpoint_writes_at_once_is_not_copied(tmp_path):
     assert 'save_checkpoint("run", (state, 1), 1)' in after
     later = text.replace(", 1), 1)", ", 1), 1, async_manager=manager)")
     assert "jax.numpy.copy(state)" in rewritten(tmp_path, later, style="global")[0].decode()
+
+
+def test_names_that_are_placed_together_and_bound_anew_are_not_copied(tmp_path):
+    text = """\
+    import jax
+    import jax.numpy as jnp
+
+
+    def step(w, m, x):
+        m = m + jax.lax.pmean(x.mean(), "i")
+        return w - m, m
+
+
+    def main(batches):
+        p_step = jax.pmap(step, "i", donate_argnums=(0, 1))
+        w, m = jnp.ones(3), jnp.zeros(3)
+        w, m = jax.device_put_replicated((w, m), jax.local_devices())
+        for batch in batches:
+            w, m = p_step(w, m, batch)
+        return w[0]
+    """
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "w, m = jax.device_put((w, m), jax.NamedSharding(mesh, jax.P()))" in after

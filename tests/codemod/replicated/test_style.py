@@ -1,5 +1,7 @@
 """State that is equal on all devices becomes replicated, and nothing else does."""
 
+import sys
+
 import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
@@ -7,6 +9,7 @@ pytest.importorskip("click", reason="needs pmapx[tools]")
 from running import Runs
 from state_programs import BOUNDARIES, BY_FIELD, HEAD, REPLICATED, RUN, STACKED
 
+from pmapx._src.codemod.evidence.proof_run import prove
 from pmapx._src.codemod.migration import migrate
 
 
@@ -102,3 +105,19 @@ def test_sites_are_reported_where_they_stood(runs):
 def test_a_tree_that_differs_in_part_stays_stacked(runs):
     done = runs.done["new", "partly_varying_and_never_fed_back"]
     assert [gain.what for gain in done.gains] == ["step: state, return[0]"]
+
+
+@pytest.mark.parametrize("result", ["jax.lax.pmean(x, 'i')", "(x.sum(), x)"])
+def test_an_index_on_the_host_is_a_shard_if_a_run_showed_an_array(tmp_path, result):
+    path = tmp_path / "main.py"
+    path.write_text(
+        "import jax, jax.numpy as jnp\n"
+        f"step = jax.pmap(lambda x: {{'loss': {result}}}, axis_name='i')\n"
+        "metrics = step(jnp.ones((jax.device_count(), 2)))\n"
+        "print(jax.device_get(metrics['loss'])[0])\n"
+    )
+    evidence = prove([sys.executable, str(path)], devices=8, timeout=300)
+    (file,) = migrate([str(path)], evidence=evidence).files
+    shown = file.after.decode().splitlines()[-1]
+    is_array = result.startswith("jax.lax")
+    assert shown == f"print(jax.device_get(metrics['loss']){'' if is_array else '[0]'})"

@@ -20,7 +20,8 @@ class Record:
 
     ``unequal`` are the arguments whose shards differed, ``varies`` the results that differ between
     devices by themselves, and ``with_`` for each argument the results that differ if it does;
-    each with a text that describes where. ``tuples`` are the results that are tuples or lists.
+    each with a text that describes where. ``tuples`` are the results that are tuples or lists,
+    ``arrays`` for each result the names of its parts that are arrays.
     """
 
     function: str
@@ -32,6 +33,7 @@ class Record:
     varies: dict[str, str]
     with_: dict[str, dict[str, str]]
     tuples: list[str]
+    arrays: dict[str, list[str]]
 
 
 class Evidence:
@@ -79,6 +81,7 @@ class Evidence:
         new = Record(
             site["function"], site["calls"], site["problem"], site["names"], site["unequal"],
             site["arity"], site["varies"], site["with"], site["tuples"],
+            site["arrays"],
         )  # fmt: skip
         seen = self._records.get(span)
         if seen is None:
@@ -125,6 +128,10 @@ def _both(one: Record, other: Record) -> Record:
             for argument in {**one.with_, **other.with_}
         },
         [result for result in one.tuples if result in other.tuples],
+        {
+            result: [name for name in names if name in other.arrays.get(result, ())]
+            for result, names in one.arrays.items()
+        },
     )
 
 

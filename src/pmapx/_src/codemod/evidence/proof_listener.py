@@ -88,6 +88,7 @@ class _Site:
             "unequal": {},
             "arity": "unknown",
             "tuples": [],
+            "arrays": {},
             "varies": {},
             "with": {},
         }
@@ -149,6 +150,11 @@ class _Site:
         results = enumerate(traced.out_info) if is_tuple else (("whole", traced.out_info),)
         tuples = [str(name) for name, each in results if isinstance(each, (tuple, list))]
         self.record["tuples"] = tuples
+        for path in paths:
+            result, inner = (str(path[0].idx), path[1:]) if is_tuple else ("whole", path)
+            name = getattr(inner[0], "key", getattr(inner[0], "name", None)) if inner else None
+            if len(inner) == 1 and isinstance(name, str):
+                self.record["arrays"].setdefault(result, []).append(name)
 
         def ask(varying: set[int]) -> list[shard_map_body.Variation]:
             axes_of = [(level.mesh_axis,) if leaf in varying else () for leaf in range(size)]

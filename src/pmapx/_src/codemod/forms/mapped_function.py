@@ -82,6 +82,27 @@ class MappedFunction:
         first = min(stored, default=1 << 30)
         return any(use.lineno <= first and _is_used_as_array(module, use) for use in uses)
 
+    @functools.cached_property
+    def is_vmapped(self) -> bool:
+        """Whether ``jax.vmap`` maps it too, so that its body sees neither axis."""
+        module, node = self.function.module, self.node
+        uses: list[ast.AST] = [node]
+        if not isinstance(node, ast.Lambda):
+            name = node.name
+            uses = [
+                p for p in module.nodes if name in (getattr(p, "id", ""), getattr(p, "attr", ""))
+            ]
+            if any("vmap" in ast.unparse(each) for each in node.decorator_list):
+                return True
+        for each in uses:
+            above = module.parent(each)
+            while isinstance(above, (ast.expr, ast.keyword)):
+                called = above.func if isinstance(above, ast.Call) else None
+                if called is not None and called is not each and "vmap" in ast.unparse(called):
+                    return True
+                each, above = above, module.parent(above)
+        return False
+
     @property
     def returns(self) -> list[ast.Return]:
         """The return statements of its own."""
@@ -235,20 +256,6 @@ def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -
         and (function.end_lineno or 0) < node.lineno < statement.lineno
         for node in ast.walk(above)
     )
-
-
-def is_vmapped(module: Module, function: ast.FunctionDef) -> bool:
-    """Returns whether a use of a function's name is what ``jax.vmap`` maps once more."""
-    for node in module.nodes:
-        name = getattr(node, "id", getattr(node, "attr", None))
-        if name != function.name:
-            continue
-        above = module.parent(node)
-        while isinstance(above, ast.Call):
-            if "vmap" in ast.unparse(above.func).replace("(", ".").split("."):
-                return True
-            above = module.parent(above)
-    return False
 
 
 class _Names:

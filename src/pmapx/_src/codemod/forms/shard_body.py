@@ -18,7 +18,6 @@ from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,
     is_named_once,
-    is_vmapped,
     takes_its_name,
 )
 from pmapx._src.codemod.forms.python_numbers import may_return_numbers
@@ -88,7 +87,7 @@ def is_editable(use: Use) -> bool:
     if mapped is None or mapped.function.module is not use.module:
         return False
     node, layout = mapped.node, use.known_layout
-    if not isinstance(node, ast.FunctionDef) or use.names is None:
+    if not isinstance(node, ast.FunctionDef) or use.names is None or mapped.is_vmapped:
         return False
     if not set(use.names) <= set(mapped.parameters or []):
         return False
@@ -99,13 +98,8 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.whole:
             return False
-    elif (
-        node.decorator_list
-        or not (
-            is_named_once(use.module, node, node.name)
-            or takes_its_name(use.module, use.whole, node)
-        )
-        or is_vmapped(use.module, node)
+    elif node.decorator_list or not (
+        is_named_once(use.module, node, node.name) or takes_its_name(use.module, use.whole, node)
     ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
@@ -184,7 +178,8 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
     at_site = mapped.node if is_lambda and mapped.node in given_here else None
     is_here = function != "function" and not use.takes_keywords
-    if at_site is not None and not layout.static and is_here:
+    is_vmapped = mapped is not None and mapped.is_vmapped
+    if at_site is not None and not layout.static and is_here and not is_vmapped:
         text = _inlined(use, editor, at_site, indent)
         if text is not None:
             return text

@@ -36,7 +36,7 @@ def part_of(
         return OTHER
     if not name:
         alike(whole, module, node)
-    return Ref(whole.element, is_part=bool(values.stacked))
+    return Ref(whole.element, name in whole.arrays, bool(values.stacked))
 
 
 def takes_item(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:

@@ -184,7 +184,9 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
     while not isinstance(statement, ast.stmt):
         statement = module.parent(statement)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    if any(isinstance(each, ast.Name) and each.id == kept.id for each in targets):
+    # ``params, opt = replicate((params, opt))`` binds both names anew.
+    parts = [part for each in targets for part in getattr(each, "elts", (each,))]
+    if any(isinstance(each, ast.Name) and each.id == kept.id for each in parts):
         return False
     return is_used_after(module, node, kept.id)
 

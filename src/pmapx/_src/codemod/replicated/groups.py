@@ -125,13 +125,15 @@ class Ref:
     """A value that is of a group: stacked now, without the axis if the group loses it.
 
     ``is_leaf`` if it is surely an array, so that an index takes a shard. ``is_part`` if it is the
-    value of a field. ``is_tuple`` if it is a tuple, so that an index takes an item.
+    value of a field. ``is_tuple`` if it is a tuple, so that an index takes an item. ``arrays`` are
+    the names of its parts that are surely arrays.
     """
 
     element: Element
     is_leaf: bool = False
     is_part: bool = False
     is_tuple: bool = False
+    arrays: frozenset[str] = frozenset()
 
     @property
     def is_field(self) -> bool:
@@ -224,7 +226,7 @@ class Graph:
             # Of a group by field, the root may be a field.
             element = first.element if self.is_by_field else first.element.root
             is_leaf, is_tuple = first.is_leaf and second.is_leaf, first.is_tuple or second.is_tuple
-            return Ref(element, is_leaf, is_part, is_tuple)
+            return Ref(element, is_leaf, is_part, is_tuple, first.arrays & second.arrays)
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)

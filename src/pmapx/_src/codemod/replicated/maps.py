@@ -131,6 +131,11 @@ class Map:
         found = [function for function, _ in functions(self.function)]
         return bool(found) and all(returns_tuple(function, index) for function in found)
 
+    def arrays_in(self, index: int) -> frozenset[str]:
+        """Returns the parts of a result, by name, that a run showed to be arrays."""
+        found = self.record.arrays if self.record is not None else {}
+        return frozenset(found.get("whole" if index < 0 else str(index), ()))
+
     def in_axis(self, index: int) -> object:
         """Returns the axis of an argument, ``...`` if it is not known."""
         if isinstance(self.in_axes, (tuple, list)):

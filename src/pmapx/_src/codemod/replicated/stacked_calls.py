@@ -32,6 +32,7 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     differs_by_process,
     functions,
     given_arguments,
+    hands_on_name,
     is_generator,
     is_inside,
     is_statement,
@@ -394,7 +395,8 @@ class StackedCalls(StackedValues):
         if each.out_axis(index) != 0:
             return OTHER
         position = Position.of(each.made_at, index, is_output=True)
-        return Ref(self.graph.element(position, position), is_tuple=each.gives_tuple(index))
+        element = self.graph.element(position, position)
+        return Ref(element, is_tuple=each.gives_tuple(index), arrays=each.arrays_in(index))
 
     def _one_liner(self, module: Module, node: ast.Call) -> OneLiner | None:
         callees = list(self._callee(module, node))
