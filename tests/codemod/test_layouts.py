@@ -237,11 +237,8 @@ TEXTS = {
             return functools.partial(
                 lambda jitted, s, x: multihost_utils.global_array_to_host_local_array(
                     jitted(
-                        multihost_utils.host_local_array_to_global_array(
-                            s, mesh, jax.P()
-                        ),
-                        multihost_utils.host_local_array_to_global_array(
-                            x, mesh, jax.P('i')
+                        *multihost_utils.host_local_array_to_global_array(
+                            (s, x), mesh, (jax.P(), jax.P('i'))
                         ),
                     ),
                     mesh,

@@ -103,6 +103,22 @@ def test_a_class_that_maps_before_it_has_the_state_is_given_it_stacked_once(tmp_
     assert "return [self.first(state, batch) for batch in batches]" in after
 
 
+def test_a_step_that_is_not_edited_has_lines_of_the_file_around_it(tmp_path):
+    text = (
+        PROGRAM.replace("(state, batch):", "(state, batch, rate):", 1)
+        .replace("params=params, stats=stats)", "params=params, stats=stats), batch, batch.mean()")
+        .replace("jax.pmap(train_step,", "jax.pmap(functools.partial(train_step, rate=0.1),")
+        .replace("state = p_step", "state, seen, mean = p_step")
+        .replace("import dataclasses", "import dataclasses\nimport functools", 1)
+        .replace("    p_step =", "    print(train_step(first, None, 0.1))\n    p_step =")
+        .replace("    state = jax.device_put", "    first = state\n    state = jax.device_put")
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "lambda state, batch: (lambda a, *rest: (" in after
+    assert "*jax.tree.map(lambda x: x[None], rest),\n" in after
+    assert max(map(len, after.splitlines())) <= 100
+
+
 STORED = """\
 import collections
 

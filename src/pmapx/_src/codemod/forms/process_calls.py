@@ -230,25 +230,21 @@ def _converted(
     while at < len(given):
         end = at + 1
         name, text, _ = given[at]
-        while name is None and end < len(given) and given[end][0] is None and specs[at]:
-            if specs[end] != specs[at]:
-                break
+        is_sharded = name is None and specs[at] is not None
+        # All that is sharded is converted at once.
+        while is_sharded and end < len(given) and given[end][0] is None and specs[end]:
             end += 1
-        head = f"{name}=" if name is not None else ""
-        if specs[at] is None:
+        head, spec = f"{name}=" if name is not None else "", specs[at]
+        if spec is None:
             args.append(head + text)
         else:
             if end - at > 1:
                 head, text = "*", f"({', '.join(each for _, each, _ in given[at:end])})"
+                several = [str(each) for each in specs[at:end]]
+                spec = spec if len(set(several)) == 1 else f"({', '.join(several)})"
             args.append(
                 _conversion(
-                    f"{head}{_TO_GLOBAL}",
-                    text,
-                    mesh,
-                    str(specs[at]),
-                    editor,
-                    inside,
-                    len(inside) + 1,
+                    f"{head}{_TO_GLOBAL}", text, mesh, spec, editor, inside, len(inside) + 1
                 )
             )
         at = end

@@ -200,6 +200,8 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
         ]
         given = by_name(use, given)
     deeper = indent + editor.hang
+    inside = deeper + editor.hang
+    given = [editor.folded(text, inside, len(inside) + 1) for text in given]
     call = call_of(function, given, editor, deeper)
     return editor.function(head + early, _result(use, call, editor, indent), indent)
 
@@ -215,14 +217,32 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
     )
     if is_partial and isinstance(node, ast.Call) and len(node.args) == 1 and "#" not in function:
         parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
-        texts = [" ".join((part or "").split()) for part in parts]
-        if not any(text[:1] == "*" or '"""' in text or "'''" in text for text in texts):
+        texts = [_on_one_line(part or "") for part in parts]
+        if not any(text[:1] in ("", "*") or '"""' in text or "'''" in text for text in texts):
+            inside = indent + editor.hang
+            texts = [editor.folded(text, inside, len(inside) + 1) for text in texts]
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
             return editor.folded_call(
                 texts[0], [*first, *texts[1:], *by_keyword], indent, len(indent) + 1
             )
     return editor.folded_call(function, given, indent, len(indent) + 1)
+
+
+def _on_one_line(text: str) -> str:
+    """Returns an argument of a call in one line, "" if that would change a string of it.
+
+    >>> _on_one_line("metrics=partial(\\n    accuracy, axis=0)")
+    'metrics=partial(accuracy, axis=0)'
+    """
+    if "\n" not in text:
+        return text
+    joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
+    try:
+        is_same = ast.dump(ast.parse(f"f({joined})")) == ast.dump(ast.parse(f"f({text})"))
+    except SyntaxError:
+        return ""
+    return joined if is_same else ""
 
 
 def by_name(use: Use, given: Sequence[str]) -> list[str]:
@@ -247,17 +267,36 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
     """Returns the text of a call's results with their axes."""
     axes = out_axes(use)
     if isinstance(axes, tuple):
-        results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
-        parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
+        head, parts = _each_result(use, axes)
         inside = ", ".join(parts) + ("," if len(parts) == 1 else "")
-        last = f"(lambda {', '.join(results)}: ({inside}))"
+        last = f"(lambda {head}: ({inside}))"
         used = len(indent) + len("lambda *args: ,")
+        if used + len(last) > editor.width:
+            deeper = indent + editor.hang
+            folded = [editor.folded(part, deeper, len(deeper) + 1) for part in parts]
+            several = "".join(f"\n{deeper}{part}," for part in folded)
+            last = f"(lambda {head}: ({several}\n{indent}))"
         return editor.folded_call(last, [f"*{call}"], indent, used)
     if axes is None:
         return call
     return editor.folded_call(
         "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
     )
+
+
+def _each_result(use: Use, axes: tuple[object, ...]) -> tuple[str, list[str]]:
+    """Returns names for the results of a call, and what each is with its axis.
+
+    Those at the end that are alike are one.
+    """
+    alike = next(i for i in range(len(axes)) if all(axis == axes[i] for axis in axes[i:]))
+    results = [f"result{i}" if len(axes) > 3 else "abc"[i] for i in range(len(axes))]
+    if len(axes) - alike > 1 and isinstance(axes[-1], (int, str)):
+        first = results[:alike]
+        parts = [put(name, axis, use.axis) for name, axis in zip(first, axes, strict=False)]
+        return ", ".join([*first, "*rest"]), [*parts, f"*{put('rest', axes[-1], use.axis)}"]
+    parts = [put(name, axis, use.axis) for name, axis in zip(results, axes, strict=True)]
+    return ", ".join(results), parts
 
 
 def adding(use: Use, axis: object) -> str:
