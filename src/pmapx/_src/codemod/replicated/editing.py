@@ -151,8 +151,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
 def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
     """Returns ``.replace(...)`` behind a node with its arguments below it."""
     editor = Editor(module.source)
-    indent = editor.indent(module.place(node).end_line) + editor.hang
-    return text.replace("(", f"(\n{indent}", 1)
+    indent = editor.indent(module.place(node).end_line)
+    end = ")" if editor.is_filled else f"\n{indent})"
+    return text.replace("(", f"(\n{indent}{editor.hang}", 1).removesuffix(")") + end
 
 
 def _called_with(change: Change) -> Callable[[str], str]:
