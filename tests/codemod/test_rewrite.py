@@ -393,6 +393,18 @@ def test_a_decorated_function_of_several_programs_is_given_global_arrays_where_t
         assert "global_array_to_host_local_array" not in text  # The state is global from there on.
 
 
+def test_an_import_sorts_in_by_its_full_name_where_the_file_has_that_order(tmp_path):
+    text = (
+        "import jax\nfrom jax.example_libraries import optimizers\nimport jax.numpy as jnp\n"
+        "jax.distributed.initialize()\nf = jax.pmap(lambda x: x)\nf(jnp.ones(optimizers))\n"
+    )
+    after, _ = rewritten(tmp_path, text)
+    assert after.startswith(
+        b"import jax\nfrom jax.example_libraries import optimizers\n"
+        b"from jax.experimental import multihost_utils\nimport jax.numpy as jnp\n"
+    )
+
+
 EVALUATOR = """
 import jax
 class Evaluator:

@@ -103,6 +103,22 @@ def test_a_class_that_maps_before_it_has_the_state_is_given_it_stacked_once(tmp_
     assert "return [self.first(state, batch) for batch in batches]" in after
 
 
+def test_a_step_that_is_not_edited_has_lines_of_the_file_around_it(tmp_path):
+    text = (
+        PROGRAM.replace("(state, batch):", "(state, batch, rate):", 1)
+        .replace("params=params, stats=stats)", "params=params, stats=stats), batch, batch.mean()")
+        .replace("jax.pmap(train_step,", "jax.pmap(functools.partial(train_step, rate=0.1),")
+        .replace("state = p_step", "state, seen, mean = p_step")
+        .replace("import dataclasses", "import dataclasses\nimport functools", 1)
+        .replace("    p_step =", "    print(train_step(first, None, 0.1))\n    p_step =")
+        .replace("    state = jax.device_put", "    first = state\n    state = jax.device_put")
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "lambda state, batch: (lambda a, *rest: (" in after
+    assert "*jax.tree.map(lambda x: x[None], rest),\n" in after
+    assert max(map(len, after.splitlines())) <= 100
+
+
 STORED = """\
 import collections
 
@@ -144,3 +160,29 @@ def test_an_update_that_asks_for_the_device_is_seen_where_it_is_stored(tmp_path)
     assert "out_specs=jax.P()" not in unequal
     equal = rewritten(tmp_path, STORED.replace("USED", "plain"), style="global")[0].decode()
     assert "out_specs=jax.P()" in equal
+
+
+def test_a_state_whose_field_is_read_where_that_of_another_differs_has_specs_by_field(tmp_path):
+    synced = """def sync(state):
+    return state.replace(stats=jax.pmap(lambda x: jax.lax.pmean(x, "i"), "i")(state.stats))
+
+
+def equal_step(state, batch):
+    return state.replace(params=jax.lax.pmean(state.params, "batch"))
+
+
+def other(batch):
+    state = State(0, {"w": jnp.ones(3)}, {"mean": jnp.zeros(())})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    p_step = jax.pmap(equal_step, axis_name="batch")
+    for _ in range(2):
+        state = sync(p_step(state, batch))
+    return jax.tree.map(lambda x: x[0], state)
+
+
+def main("""
+    text = PROGRAM.replace("def main(", synced, 1).replace(
+        "    first =", "    state = sync(state)\n    first ="
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert after.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2

@@ -420,7 +420,8 @@ class Program:
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None
-        files, refused = [], {}
+        files: list[Rewriting] = []
+        refused: dict[Place, str] = {}
         for file in changed.rewritten(to):
             outcomes = tuple(
                 dataclasses.replace(outcome, place=changed.original(outcome.place))

@@ -247,8 +247,8 @@ def _converted(
             if specs[end] is None:
                 break
             end += 1
-        head = f"{name}=" if name is not None else ""
-        if specs[at] is None:
+        head, spec = f"{name}=" if name is not None else "", specs[at]
+        if spec is None:
             args.append(head + text)
         else:
             spec = str(specs[at])

@@ -204,6 +204,8 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
         ]
         given = by_name(use, given)
     deeper = indent + editor.hang
+    inside = deeper + editor.hang
+    given = [editor.folded(text, inside, len(inside) + 1) for text in given]
     call = call_of(function, given, editor, deeper)
     return editor.function(head + early, _result(use, call, editor, indent), indent)
 
@@ -219,14 +221,32 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
     )
     if is_partial and isinstance(node, ast.Call) and len(node.args) == 1 and "#" not in function:
         parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
-        texts = [" ".join((part or "").split()) for part in parts]
-        if not any(text[:1] == "*" or '"""' in text or "'''" in text for text in texts):
+        texts = [_on_one_line(part or "") for part in parts]
+        if not any(text[:1] in ("", "*") or '"""' in text or "'''" in text for text in texts):
+            inside = indent + editor.hang
+            texts = [editor.folded(text, inside, len(inside) + 1) for text in texts]
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
             return editor.folded_call(
                 texts[0], [*first, *texts[1:], *by_keyword], indent, len(indent) + 1
             )
     return editor.folded_call(function, given, indent, len(indent) + 1)
+
+
+def _on_one_line(text: str) -> str:
+    """Returns an argument of a call in one line, "" if that would change a string of it.
+
+    >>> _on_one_line("metrics=partial(\\n    accuracy, axis=0)")
+    'metrics=partial(accuracy, axis=0)'
+    """
+    if "\n" not in text:
+        return text
+    joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
+    try:
+        is_same = ast.dump(ast.parse(f"f({joined})")) == ast.dump(ast.parse(f"f({text})"))
+    except SyntaxError:
+        return ""
+    return joined if is_same else ""
 
 
 def by_name(use: Use, given: Sequence[str]) -> list[str]:

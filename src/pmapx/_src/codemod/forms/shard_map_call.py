@@ -198,6 +198,6 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:
     """Puts a call in the place of the site, below its comments."""
-    step = editor.indent(use.site.whole.line) + editor.step
+    step = editor.indent(use.site.whole.line) + editor.hang
     notes = "".join(f"{step}{note}\n" for note in use.notes(editor))
     editor.replace(use.site.whole, text.replace("(\n", f"(\n{notes}", 1))

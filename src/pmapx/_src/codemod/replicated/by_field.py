@@ -101,6 +101,7 @@ def alike(held: Abstract, module: Module, node: ast.AST) -> None:
 
 def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) -> None:
     """Joins a state with what some of its fields are replaced by, but for stacked ones."""
+    base.element.methods.add(node.func.attr)  # type: ignore[attr-defined]
     for keyword in node.keywords:
         held = values.value(module, keyword.value)
         if keyword.arg in values.stacked:

@@ -172,7 +172,8 @@ class _Judge:
             if not change.is_part
             and (change.kind not in ("call", "place", "stack") or not is_simple(change))
         ]
-        methods = {method for method, _ in found or self.wanted.values()}
+        methods = {method for method, _ in found}
+        methods |= {method for each in states for method in each.methods} if not found else set()
         for position in (each.position for each in states if each.position is not None):
             site = self.flow.maps.by_key(position.site)
             assigned, state = self.flow.state_before(site, group) or (None, "")

@@ -127,6 +127,10 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     )  # fmt: skip
     if change.fields is not None and (change.kind == "place" or not is_other):
         text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
+        length = whole.column + len(_text(module, change.kept)) + len(text)
+        if change.kind == "place" or length > Editor(module.source).width:
+            # What is placed becomes longer than a line.
+            text = _on_next_line(module, node, text)
     if change.kind == "place":
         before, after = f"{HELPER}(", ""
         is_shared = _is_used_again(module, node, change.kept) or may_have_twins(module, change.kept)
@@ -143,6 +147,14 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     elif is_donated and _is_kept(module, node, change.kept):
         before, after = "jax.tree.map(jax.numpy.copy, ", ")"
     return [*keeping(whole, kept, before, after + text)]
+
+
+def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
+    """Returns ``.replace(...)`` behind a node with its arguments below it."""
+    editor = Editor(module.source)
+    indent = editor.indent(module.place(node).end_line)
+    end = ")" if editor.is_filled else f"\n{indent})"
+    return text.replace("(", f"(\n{indent}{editor.hang}", 1).removesuffix(")") + end
 
 
 def _called_with(change: Change) -> Callable[[str], str]:
@@ -204,7 +216,7 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     )
     before, _, after = call.rpartition(value)
     if change.fields is not None:
-        after += change.fields.with_each("", str, value)
+        after += _on_next_line(module, change.node, change.fields.with_each("", str, value))
     comment = f"With a leading device axis, as {change.around} takes it."
     return _around(change, before, after, comment)
 

@@ -101,6 +101,8 @@ class Element:
     # that are understood only if all fields are alike.
     is_part: bool = False
     fields: dict[str, Place] = dataclasses.field(default_factory=dict)
+    # The methods that were called to give it other fields.
+    methods: set[str] = dataclasses.field(default_factory=set)
     unsplit: dict[Place, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -193,6 +195,7 @@ class Graph:
             element.changes.clear()
             element.boundaries.clear()
             element.fields.clear()
+            element.methods.clear()
             element.unsplit.clear()
             element.is_taken_apart = False
 

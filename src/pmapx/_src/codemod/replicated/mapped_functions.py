@@ -129,23 +129,6 @@ def is_generator(function: ast.AST) -> bool:
     return bool(known["is_generator"])
 
 
-def hands_on_name(module: Module, node: ast.Call) -> bool:
-    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
-
-    The name is written where the attribute is read, and that is followed there.
-    """
-    function = next(iter(module.functions_around(node)), None)
-    if not isinstance(function, ast.FunctionDef) or len(node.args) < 2:
-        return False
-    names = [each.arg for each in function.args.args]
-    return (
-        function.name in ("__getattr__", "__getattribute__")
-        and isinstance(module.parent(function), ast.ClassDef)
-        and isinstance(node.args[1], ast.Name)
-        and names[1:2] == [node.args[1].id]
-    )
-
-
 def is_static(function: ast.AST) -> bool:
     decorators = getattr(function, "decorator_list", ())
     return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators)

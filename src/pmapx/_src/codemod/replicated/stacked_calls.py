@@ -32,7 +32,6 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     differs_by_process,
     functions,
     given_arguments,
-    hands_on_name,
     is_generator,
     is_inside,
     is_statement,

@@ -201,6 +201,7 @@ class Flow(StackedCalls):
                 for ref in found if element.fields and not element.is_part else ():
                     is_more |= not element.fields.keys() <= ref.element.fields.keys()
                     ref.element.fields.update(element.fields)
+                    ref.element.methods.update(element.methods)
 
     def state_before(self, each: Map, group: Collection[Element]) -> tuple[ast.stmt, str] | None:
         """Returns where a state of a group is seen on each way to a map, and its name there.

@@ -11,6 +11,7 @@ from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped,
 from pmapx._src.codemod.replicated.groups import Element, Position, refs
 from pmapx._src.codemod.replicated.maps import Map
 from pmapx._src.codemod.replicated.stacked_flow import Flow
+from pmapx._src.source import files
 
 Reason = tuple[Place, str]
 # From where a function is named to where it is called: a table, what returns it, a variable.
@@ -180,11 +181,25 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
         return False
     if root is node.value and facts and all(isinstance(fact, Exported) for fact in facts):
         homes = {_module_of(fact) for fact in facts if isinstance(fact, Exported)}
-        tops = [each.source.tree.body for each in flow.modules if each.path in homes]
-        return len(tops) < len(homes) or any(function in top for top in tops)
+        return any(_has(flow, path, function) for path in homes)
     # A module's function is no attribute of what a function is given.
     found = flow.definitions_of(module, root)
     return not found or not all(isinstance(each.node, ast.arg) for each in found)
+
+
+def _has(flow: Flow, path: str, function: ast.AST) -> bool:
+    """Tells whether a file may have a function of some module, its own or imported."""
+    own = next((each for each in flow.modules if function in each.source.tree.body), None)
+    known = next((each for each in flow.modules if each.path == path), None)
+    if known is not None:
+        return function in known.source.tree.body
+    data = files.read_bytes(path)
+    if own is None or not isinstance(data, bytes):
+        return True
+    # A file that is not read could have it from there.
+    folder, name = os.path.split(own.path)
+    stem = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+    return own.path == path or stem.encode() in files.imported_words(data)
 
 
 def _module_of(fact: Exported) -> str:

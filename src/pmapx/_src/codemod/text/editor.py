@@ -184,6 +184,10 @@ class Editor:
     def folded(self, text: str, indent: str, used: int) -> str:
         """Returns an expression, a call or a tuple in lines that fit if it is too long for one."""
         is_long = used + len(text) > self.width and "\n" not in text
+        keyword = re.match(r"\w+=(?!=)", text) if is_long else None
+        if keyword is not None:
+            value = text[keyword.end() :]
+            return keyword[0] + self.folded(value, indent, used + len(keyword[0]))
         try:
             node = ast.parse(text, mode="eval").body if is_long else None
         except SyntaxError:  # such as *args

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -121,12 +122,13 @@ def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> in
     """
     wanted = ast.parse(text).body[0]
     found = 0
+    order = _order_of_names if _are_mixed(lines) else _order
     for line in lines:
         node = line.nodes[0]
         is_alone = len(line.nodes) == 1 and isinstance(node, (ast.Import, ast.ImportFrom))
         is_alone = is_alone and getattr(node, "module", "") != "__future__"
         if is_alone and not module.source.cells and _package(node) == _package(wanted):
-            is_before = _order(node) < _order(wanted)
+            is_before = order(node) < order(wanted)
             found = line.last + 1 if is_before else found or line.first
     return found
 
@@ -135,6 +137,23 @@ def _order(node: ast.stmt) -> tuple[bool, str]:
     """``import a`` before ``from a import b``, each by its module."""
     is_from = isinstance(node, ast.ImportFrom)
     return is_from, node.module or "" if is_from else node.names[0].name  # type: ignore[attr-defined]
+
+
+def _order_of_names(node: ast.stmt) -> tuple[bool, str]:
+    """By the full name of what is imported, as Google's style has it."""
+    is_from, name = _order(node)
+    return False, (f"{name}.{node.names[0].name}" if is_from else name).lower()  # type: ignore[attr-defined]
+
+
+def _are_mixed(lines: Sequence[_Line]) -> bool:
+    """Returns whether ``import a`` follows ``from a import b`` of the same package."""
+    nodes = [line.nodes[0] for line in lines if len(line.nodes) == 1]
+    return any(
+        isinstance(one, ast.ImportFrom)
+        and isinstance(other, ast.Import)
+        and _package(one) == _package(other) != "python"
+        for one, other in itertools.pairwise(nodes)
+    )
 
 
 def _package(node: ast.stmt) -> str:
