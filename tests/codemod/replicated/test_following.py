@@ -16,6 +16,16 @@ def replicate(tree):
 """
 
 FOLLOWED = {
+    "copies of an array that is made first": """
+def everywhere(x):
+    count = jax.local_device_count()
+    x = jnp.asarray(x)
+    return jnp.stack([x] * count)
+def main(batch):
+    state = jax.tree.map(everywhere, 1.0)
+    state = step(state, batch)
+    print(float(state[0]))
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
@@ -151,6 +161,15 @@ class Trainer:
 }
 
 STAYS = {
+    "copies of something that is computed first": """
+def main(batches, params):
+    def everywhere(x):
+        x = x * 2
+        return jnp.stack([x] * jax.local_device_count())
+    state = jax.tree.map(everywhere, params)
+    for batch in batches:
+        state = step(state, batch)
+""",
     "keywords that are unpacked into a call": """
 def main(batches, model):
     state = replicate(1.0)

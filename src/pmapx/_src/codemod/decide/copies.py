@@ -13,6 +13,7 @@ MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
+_ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
 _TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
 _EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
@@ -52,8 +53,10 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
         return None
     if isinstance(function, ast.Lambda):
         results: list[ast.expr | None] = [function.body]
-    else:
+    elif _leaves_alone(module, function, function.args.args[0].arg):
         results = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
+    else:
+        return None
     found: list[Copied] = []
     for result in results:
         one = (
@@ -71,6 +74,28 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
             return None
         found.append(one)
     return found[0] if found else None
+
+
+def _leaves_alone(module: Module, function: ast.FunctionDef, parameter: str) -> bool:
+    """Returns whether a function does no more with its parameter than return something of it."""
+    is_documented = ast.get_docstring(function) is not None
+    *before, last = function.body[1:] if is_documented else function.body
+    for statement in before:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if not names or len(names) != len(targets) or not isinstance(statement, ast.Assign):
+            return False
+        value = statement.value
+        is_same = (
+            isinstance(value, ast.Call)
+            and bool(names_called(module, value))
+            and names_called(module, value) <= _ARRAYS
+            and [ast.unparse(arg) for arg in value.args] == [parameter]
+            and not value.keywords
+        )
+        if parameter in names and not is_same:
+            return False
+    return isinstance(last, ast.Return)
 
 
 def _definition(
