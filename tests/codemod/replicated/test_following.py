@@ -371,3 +371,19 @@ def test_a_value_is_followed_through_however_many_calls(tmp_path):
     done, after = _migrated(tmp_path, text)
     assert done.gains
     assert "in_specs=(jax.P()," in after
+
+
+@pytest.mark.parametrize(
+    ("given", "written"), [("state", "jax.device_get(state)"), ("state, as_numpy=False", "state")]
+)
+def test_what_is_brought_to_the_host_still_is(tmp_path, given, written):
+    text = f"""
+from acme.jax import utils
+def main(batch):
+    state = replicate(1.0)
+    state = step(state, batch)
+    save(utils.get_from_first_device({given}))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert f"save({written})" in after

@@ -12,6 +12,8 @@ from pmapx._src.analysis.module import Module
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
+# These take the first, and bring it to the host unless they are asked not to.
+_FIRST_ON_HOST = frozenset({"acme.jax.utils.get_from_first_device"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
 _ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
@@ -36,6 +38,13 @@ def takes_first(call: ast.Call, only: int | None = None) -> bool:
         return False
     index = index_taken(call.args[0])
     return index is not None and only in (None, index)
+
+
+def to_host(call: ast.Call, called: frozenset[str]) -> str:
+    """Returns what a call that takes the first does with it: bring it to the host, or nothing."""
+    asked = [keyword.value for keyword in call.keywords if keyword.arg == "as_numpy"]
+    is_asked = all(isinstance(each, ast.Constant) and each.value is True for each in asked)
+    return "jax.device_get" if called <= _FIRST_ON_HOST and is_asked else ""
 
 
 def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None:
