@@ -88,23 +88,27 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
 def _leaves_alone(module: Module, function: ast.FunctionDef, parameter: str) -> bool:
     """Returns whether a function does no more with its parameter than return something of it."""
     is_documented = ast.get_docstring(function) is not None
-    *before, last = function.body[1:] if is_documented else function.body
-    for statement in before:
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        names = [target.id for target in targets if isinstance(target, ast.Name)]
-        if not names or len(names) != len(targets) or not isinstance(statement, ast.Assign):
-            return False
-        value = statement.value
-        is_same = (
-            isinstance(value, ast.Call)
-            and bool(names_called(module, value))
-            and names_called(module, value) <= _ARRAYS
-            and [ast.unparse(arg) for arg in value.args] == [parameter]
-            and not value.keywords
-        )
-        if parameter in names and not is_same:
-            return False
-    return isinstance(last, ast.Return)
+    body = function.body[1:] if is_documented else function.body
+    return isinstance(body[-1], ast.Return) and all(_is_plain(module, s, parameter) for s in body)
+
+
+def _is_plain(module: Module, statement: ast.stmt, parameter: str) -> bool:
+    """Returns whether a statement returns, or gives a name to something else."""
+    if isinstance(statement, ast.If):
+        inside = (*statement.body, *statement.orelse)
+        return all(_is_plain(module, each, parameter) for each in inside)
+    if not isinstance(statement, ast.Assign):
+        return isinstance(statement, ast.Return)
+    names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    value = statement.value
+    is_same = (
+        isinstance(value, ast.Call)
+        and bool(names_called(module, value))
+        and names_called(module, value) <= _ARRAYS
+        and [ast.unparse(arg) for arg in value.args] == [parameter]
+        and not value.keywords
+    )
+    return len(names) == len(statement.targets) and (parameter not in names or is_same)
 
 
 def _definition(
