@@ -13,6 +13,7 @@ ARRAYS = {
     "a collective of one": "return jax.lax.pmean(jnp.sum(x), 'i')",
     "a key that is split": "key, own = jax.random.split(key)\n    return key",
     "a part of one": "y = jnp.ones((3, 2))\n    return y[0]",
+    "a part by several indices": "return tree[:, -1, 1:]",
     "a choice between two": "return jnp.where(x > 0, x, 0)",
     "a loss": "loss, grads = jax.value_and_grad(f)(x)\n    return loss",
     "a sum over a loop": "y = jnp.ones(3)\n    for i in tree:\n        y = y + i\n    return y",
@@ -21,6 +22,7 @@ ARRAYS = {
 }
 OTHERS = {
     "a parameter that nothing is known of": "return tree",
+    "a part of a list": "return tree[1:]",
     "a collective of a tree": "return jax.lax.pmean(tree, 'i')",
     "a gradient": "loss, grads = jax.value_and_grad(f)(x)\n    return grads",
     "a loss with more": "loss, grads = jax.value_and_grad(f, has_aux=True)(x)\n    return loss",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pmapx._src.codemod.migration import migrate
 from pmapx._src.codemod.unused_names import without_unused
 
 GONE = {
@@ -118,3 +119,20 @@ def test_a_packages_public_names_stay_and_private_ones_go(tmp_path):
     after = b"n = 1\n_m = 2\nf()\n"
     found = without_unused(str(tmp_path / "a.py"), before, after, lambda name: False)
     assert found == b"n = 1\nf()\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        ("import jax\nimport steps\nf = jax.pmap(steps.g)\nprint(jax.utils)\n", False),
+        ("import jax\nimport steps\nf = jax.pmap(steps.g)\nprint(steps.utils)\n", True),
+        ("import jax\nimport steps\nf = jax.pmap(getattr(steps, 'utils'))\n", True),
+    ],
+)
+def test_an_import_stays_if_another_file_reaches_it_through_the_module(tmp_path, other, stays):
+    first = "import jax\nfrom flax import jax_utils as utils\n\ndef g(x):\n    return x\n\n"
+    text = "def main(w):\n    w = utils.replicate(w)\n    return jax.pmap(g)(w)\n"
+    (tmp_path / "steps.py").write_text(first + text)
+    (tmp_path / "other.py").write_text(other)
+    after = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).changed}
+    assert ("as utils" in after[str(tmp_path / "steps.py")]) is stays

@@ -16,6 +16,16 @@ def replicate(tree):
 """
 
 FOLLOWED = {
+    "copies of an array that is made first": """
+def everywhere(x):
+    count = jax.local_device_count()
+    x = jnp.asarray(x)
+    return jnp.stack([x] * count)
+def main(batch):
+    state = jax.tree.map(everywhere, 1.0)
+    state = step(state, batch)
+    print(float(state[0]))
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
@@ -245,6 +255,15 @@ def main(batches):
         best = state
         state = donating(state=state, batch=batch)
     print(float(state[0]), float(best[0]))
+""",
+    "copies of something that is computed first": """
+def main(batches, params):
+    def everywhere(x):
+        x = x * 2
+        return jnp.stack([x] * jax.local_device_count())
+    state = jax.tree.map(everywhere, params)
+    for batch in batches:
+        state = step(state, batch)
 """,
     "keywords that are unpacked into a call": """
 def main(batches, model):
@@ -482,3 +501,19 @@ def test_an_index_of_a_replicated_tuple_takes_an_item_and_stays(tmp_path, state,
     # An item of a dictionary whose shape is read is stacked again; the counter is a number.
     assert 'state[0]["w"]' in after
     assert "int(state[1])" in after
+
+
+@pytest.mark.parametrize(
+    ("given", "written"), [("state", "jax.device_get(state)"), ("state, as_numpy=False", "state")]
+)
+def test_what_is_brought_to_the_host_still_is(tmp_path, given, written):
+    text = f"""
+from acme.jax import utils
+def main(batch):
+    state = replicate(1.0)
+    state = step(state, batch)
+    save(utils.get_from_first_device({given}))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert f"save({written})" in after

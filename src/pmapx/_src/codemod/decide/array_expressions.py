@@ -43,6 +43,11 @@ class ArrayExpressions:
                 return self.is_array(one) or self.is_array(other)
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Invert(), operand=inner):
                 return self.is_array(inner)
+            case ast.Subscript(slice=ast.Tuple(elts=parts)) if any(
+                isinstance(part, ast.Slice) for part in parts
+            ):
+                # Only arrays have a part for several indices.
+                return True
             case ast.Subscript(value=inner):
                 return self.is_array(inner)
             case ast.IfExp(body=one, orelse=other):

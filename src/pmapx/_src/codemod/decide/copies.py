@@ -12,7 +12,10 @@ from pmapx._src.analysis.module import Module
 MAKERS = known_names.REPLICATE | {"jax.device_put_replicated"}
 UNREPLICATE = known_names.UNREPLICATE - {"flax.training.common_utils.get_metrics"}
 TO_HOST = frozenset({"jax.device_get", "numpy.asarray", "numpy.array"})
+# These take the first, and bring it to the host unless they are asked not to.
+_FIRST_ON_HOST = frozenset({"acme.jax.utils.get_from_first_device"})
 _STACKS = frozenset({"jax.numpy.stack", "numpy.stack", "jax.numpy.array", "numpy.array"})
+_ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "numpy.asarray"})
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
 _TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
 _EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
@@ -37,6 +40,13 @@ def takes_first(call: ast.Call, only: int | None = None) -> bool:
     return index is not None and only in (None, index)
 
 
+def to_host(call: ast.Call, called: frozenset[str]) -> str:
+    """Returns what a call that takes the first does with it: bring it to the host, or nothing."""
+    asked = [keyword.value for keyword in call.keywords if keyword.arg == "as_numpy"]
+    is_asked = all(isinstance(each, ast.Constant) and each.value is True for each in asked)
+    return "jax.device_get" if called <= _FIRST_ON_HOST and is_asked else ""
+
+
 def copied(module: Module, call: ast.Call, called: frozenset[str]) -> Copied | None:
     """Returns what a call stacks copies of: ``jnp.stack([x] * n)``, alone or in a tree_map."""
     if called and called <= known_names.TREE_MAP and len(call.args) == 2 and not call.keywords:
@@ -52,8 +62,10 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
         return None
     if isinstance(function, ast.Lambda):
         results: list[ast.expr | None] = [function.body]
-    else:
+    elif _leaves_alone(module, function, function.args.args[0].arg):
         results = [part.value for part in ast.walk(function) if isinstance(part, ast.Return)]
+    else:
+        return None
     found: list[Copied] = []
     for result in results:
         one = (
@@ -71,6 +83,32 @@ def _copied_by(module: Module, node: ast.expr, call: ast.Call) -> Copied | None:
             return None
         found.append(one)
     return found[0] if found else None
+
+
+def _leaves_alone(module: Module, function: ast.FunctionDef, parameter: str) -> bool:
+    """Returns whether a function does no more with its parameter than return something of it."""
+    is_documented = ast.get_docstring(function) is not None
+    body = function.body[1:] if is_documented else function.body
+    return isinstance(body[-1], ast.Return) and all(_is_plain(module, s, parameter) for s in body)
+
+
+def _is_plain(module: Module, statement: ast.stmt, parameter: str) -> bool:
+    """Returns whether a statement returns, or gives a name to something else."""
+    if isinstance(statement, ast.If):
+        inside = (*statement.body, *statement.orelse)
+        return all(_is_plain(module, each, parameter) for each in inside)
+    if not isinstance(statement, ast.Assign):
+        return isinstance(statement, ast.Return)
+    names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    value = statement.value
+    is_same = (
+        isinstance(value, ast.Call)
+        and bool(names_called(module, value))
+        and names_called(module, value) <= _ARRAYS
+        and [ast.unparse(arg) for arg in value.args] == [parameter]
+        and not value.keywords
+    )
+    return len(names) == len(statement.targets) and (parameter not in names or is_same)
 
 
 def _definition(

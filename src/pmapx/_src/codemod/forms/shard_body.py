@@ -196,14 +196,17 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     else:
         names = argument_names(use)
         head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
+        axes = [None if i in layout.static else layout.in_axis(i) for i in range(len(names))]
+        are_arrays = [_is_array(mapped, use, i) for i in range(len(names))]
         given = [
-            name
-            if i in layout.static
-            else taken(name, layout.in_axis(i), use.axis, is_array=_is_array(mapped, use, i))
-            for i, name in enumerate(names)
+            taken(name, axis, use.axis, is_array=is_array)
+            for name, axis, is_array in zip(names, axes, are_arrays, strict=True)
         ]
-        given = by_name(use, given)
-    deeper = indent + editor.hang
+        if by_name(use, given) != given:
+            given = by_name(use, given)
+        elif not all(are_arrays):
+            given = grouped(names, axes, lambda text, axis: taken(text, axis, use.axis), given)
+    deeper = indent if out_axes(use) is None else indent + editor.hang
     inside = deeper + editor.hang
     given = [editor.folded(text, inside, len(inside) + 1) for text in given]
     call = call_of(function, given, editor, deeper)
@@ -291,9 +294,15 @@ def result_names(count: int) -> list[str]:
 
 
 def grouped(
-    names: Sequence[str], axes: Sequence[object], change: Callable[[str, object], str]
+    names: Sequence[str],
+    axes: Sequence[object],
+    change: Callable[[str, object], str],
+    alone: Sequence[str] | None = None,
 ) -> list[str]:
-    """Returns results, each changed by its axis; those in a row that have the same, together."""
+    """Returns values, each changed by its axis; those in a row that have the same, together.
+
+    ``alone`` are the texts of each on its own, if these are others.
+    """
     found: list[str] = []
     start = 0
     while start < len(names):
@@ -301,7 +310,8 @@ def grouped(
         while end < len(names) and isinstance(axis, int) and axes[end] == axis:
             end += 1
         if axis is None or end == start + 1:
-            found.append(names[start] if axis is None else change(names[start], axis))
+            single = change(names[start], axis) if alone is None else alone[start]
+            found.append(names[start] if axis is None else single)
         else:
             together = ", ".join(names[start:end])
             found.append(f"*{change(f'({together})', axis)}")

@@ -209,7 +209,7 @@ class StackedCalls(StackedValues):
         if copied is not None:
             return self._made(module, node, copied.tree, copied.devices)
         if called <= copies.UNREPLICATE and only is not None and len(node.args) == 1:
-            return self._first(module, node, only)
+            return self._first(module, node, only, copies.to_host(node, called))
         if called <= known_names.TREE_MAP and len(node.args) > 1:
             return self._tree_map(module, node)
         if called <= _SAME and only is not None:

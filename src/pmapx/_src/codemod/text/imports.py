@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 
 from pmapx._src.analysis.module import Module
@@ -72,10 +73,11 @@ def _is_taken_from(module: Module, name: str) -> bool:
             continue
         if module.path in other.env.star_imports:
             return True
-        for held in other.env.names.values():
+        for bound, held in other.env.names.items():
             if Exported(module.path, name) in held:
                 return True
-            if Exported(module.path, "") in held and f".{name}" in other.source.text:
+            taken = rf"\b{bound}\s*\.\s*{name}\b|['\"]{name}['\"]"
+            if Exported(module.path, "") in held and re.search(taken, other.source.text):
                 return True
     return False
 
@@ -144,7 +146,7 @@ def _unused(
         for alias in node.names
         if alias not in moved
         and _is_used_only(module, alias.asname or alias.name, inside.__contains__)
-        and not _is_imported_elsewhere(module, alias.asname or alias.name)
+        and not may_be_imported(module, alias.asname or alias.name)
     }
 
 
