@@ -207,6 +207,19 @@ def h(w, x):
 maps = [jax.pmap(f, in_axes=(None, 0)), jax.pmap(g, in_axes=(None, 0))]
 RESULT = maps[0](2.0, ROWS), maps[1](3.0, ROWS), jax.pmap(h, in_axes=(None, 0))(4.0, ROWS)
 """,
+    "static_arguments_first_and_last": """
+class Trainer:
+    @functools.partial(jax.pmap, in_axes=(None, 0, None, None), static_broadcasted_argnums=(0, 3))
+    def unroll(self, x, w, with_sum):
+        return (x * w, x.sum()) if with_sum else (x, x)
+RESULT = Trainer().unroll(ROWS, 2.0, True), Trainer().unroll(ROWS, 2.0, False)
+""",
+    "computed_axes": """
+def f(a, b, c, w):
+    return a + b + c * w
+g = jax.pmap(f, in_axes=(0,) * 3 + (None,), donate_argnums=list(range(0)))
+RESULT = g(ROWS, ROWS, ROWS, 2.0)
+""",
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -368,5 +381,5 @@ WRITTEN_OUT = (
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
-    "first_result_in_parentheses",
+    "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
 )  # fmt: skip

@@ -254,3 +254,16 @@ def test_nothing_is_merged_unless_it_is_asked_for(tmp_path):
     done = style.restyle([module], Evidence())
     assert not done.edits
     assert not done.merged_arguments
+
+
+def test_an_import_stays_if_what_is_reshaped_uses_it(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import jax\nimport jax.numpy as jnp\n\nN = jax.local_device_count()\n"
+        "step = jax.pmap(lambda x: x.sum())\n"
+        "x = jnp.arange(N * 3.0).reshape(N, 3)\nprint(step(x))\n"
+    )
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "jnp.arange(N * 3.0).reshape(-1)" in text
+    assert "import jax.numpy as jnp" in text

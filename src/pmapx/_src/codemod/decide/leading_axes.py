@@ -10,6 +10,7 @@ import copy
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
+from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 
@@ -18,13 +19,16 @@ _OPTIONS = frozenset({"axis_name", "in_axes", "out_axes", "donate_argnums"})
 
 
 def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False) -> bool:
-    """Tells whether all that is mapped through a partial has leading device axes or none.
+    """Tells whether what a site maps has leading device axes or none.
 
-    Every use of its name must be a call whose options can be read. The function for several
-    processes also takes keywords, and trees of any class.
+    Every use of the name of a partial must be a call whose options can be read. The function for
+    several processes also takes keywords, and trees of any class.
     """
     modules = [each for each in module.project.modules.values() if each is not None]
     trees = None if in_processes else _named_tuples(modules)
+    if site.kind in ("call", "decorator"):
+        is_few = all(_is_few(*each, trees) for each in site.options)
+        return is_few and not site.has_unpacked_options
     wrapper = _wrapper_of(module, site)
     name = _name_of(module, site) if wrapper is None else wrapper.name
     if wrapper is None:
@@ -122,16 +126,18 @@ class _Spelled(ast.NodeTransformer):
     def __init__(self, values: dict[str, ast.Call]) -> None:
         self.values = values
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         return self.values.get(node.id, node)
 
 
 def _is_few(name: str, text: str, trees: set[str] | None) -> bool:
     if name not in _OPTIONS or (name == "axis_name" and text == "None"):
         return False
-    return name not in ("in_axes", "out_axes") or _is_leading(
-        ast.parse(text.strip(), mode="eval").body, trees
-    )
+    if name not in ("in_axes", "out_axes"):
+        return True
+    axes = specs.literal(text)
+    tree = ast.parse(text.strip() if axes is ... else repr(axes), mode="eval").body
+    return _is_leading(tree, trees)
 
 
 def _is_leading(axes: ast.expr, trees: set[str] | None) -> bool:

@@ -99,11 +99,14 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.whole:
             return False
-    elif node.decorator_list or not (
-        is_named_once(use.module.project, node.name) or takes_its_name(use.module, use.whole, node)
+    elif (
+        node.decorator_list
+        or is_vmapped(use.module, node)
+        or not (
+            is_named_once(use.module.project, node.name)
+            or takes_its_name(use.module, use.whole, node)
+        )
     ):
-        return False
-    elif is_vmapped(use.module, node):
         return False
     if isinstance(layout.out_axes, (list, dict)):
         return False
@@ -364,9 +367,16 @@ def is_array_expression(use: Use, node: ast.expr) -> bool:
 
 def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the function with its static arguments, which shard_map does not take."""
-    layout = use.known_layout
-    if layout.static == tuple(range(len(layout.static))) and use.module.env.find("functools"):
-        return f"functools.partial({', '.join([function, *names[: len(layout.static)]])})"
+    layout, known = use.known_layout, use.function
+    first = next((i for i in range(len(names)) if i not in layout.static), len(names))
+    others = [i for i in layout.static if i > first]
+    # Those behind the others are given by name.
+    is_last = others == list(range(len(names) - len(others), len(names)))
+    own = known.parameters if known is not None and not known.node.args.posonlyargs else None
+    is_named = not others or (own or [])[: len(names)] == list(names)
+    if is_last and is_named and use.module.env.find("functools"):
+        given = [*names[:first], *(f"{names[i]}={names[i]}" for i in others)]
+        return f"functools.partial({', '.join([function, *given])})"
     head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
     if re.match(r"\s*lambda\b", function):
         function = f"({function})"
