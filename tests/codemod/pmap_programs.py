@@ -220,6 +220,13 @@ def f(a, b, c, w):
 g = jax.pmap(f, in_axes=(0,) * 3 + (None,), donate_argnums=list(range(0)))
 RESULT = g(ROWS, ROWS, ROWS, 2.0)
 """,
+    "called_lambda": """
+f = jax.pmap(lambda w, x: (lambda first_of_both, second_of_both: first_of_both * second_of_both + w)(x, x + 1.0), in_axes=(None, 0))
+g = jax.pmap(lambda w, x: (jnp.add if x.shape[0] > 1000 else jnp.subtract)(x * w * 1000000, jnp.asarray(x + 1.0)), in_axes=(None, 0))
+around = (lambda y, z: y + z)(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(ROWS), ROWS)
+chosen = (jnp.sin if len(ROWS) > 3 else jnp.cos)(jax.pmap(lambda x: x * 2, axis_name="i")(ROWS))
+RESULT = f(2.0, ROWS), g(2.0, ROWS), around, chosen
+""",  # noqa: E501
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -382,4 +389,5 @@ WRITTEN_OUT = (
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
     "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
+    "called_lambda",
 )  # fmt: skip

@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from pmapx._src.codemod.text.call_tokens import needs_parentheses
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
@@ -191,6 +192,8 @@ class Editor:
         if not isinstance(node, ast.Call):
             return text
         deeper, function = indent + self.hang, ast.get_source_segment(text, node.func) or ""
+        if needs_parentheses(node.func):
+            function = f"({function})"
         texts = [ast.get_source_segment(text, part) or "" for part in (*node.args, *node.keywords)]
         parts = [self.folded(part, deeper, len(deeper) + 1) for part in texts]
         return self.folded_call(function, parts, indent, used)
