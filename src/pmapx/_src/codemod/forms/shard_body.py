@@ -80,6 +80,13 @@ def is_edited(use: Use) -> bool:
     return is_editable(use) and not (is_plain and not is_bound_again(use))
 
 
+def has_own_body(use: Use) -> bool:
+    """Returns whether its body can be edited, or is a lambda at the site."""
+    mapped = use.function
+    is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
+    return is_lambda or is_editable(use)
+
+
 def is_editable(use: Use) -> bool:
     """Returns whether the function is in this file, and nothing but this use has it."""
     mapped = use.function
