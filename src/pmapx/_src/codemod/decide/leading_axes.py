@@ -61,12 +61,13 @@ def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False)
 def _wrapper_of(module: Module, site: Site) -> ast.FunctionDef | None:
     """Returns the function of the file that hands its arguments on: ``def pmap(f, **options)``."""
     for node in module.source.tree.body:
-        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-            *first, last = node.body
-            is_it = isinstance(last, ast.Return) and last.value is not None
-            is_it = is_it and module.place(last.value) == site.whole  # type: ignore[union-attr, arg-type]
-            if is_it and len(first) == (ast.get_docstring(node) is not None):
-                return node if _hands_on(node, last.value) else None  # type: ignore[union-attr]
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+            continue
+        *first, last = node.body
+        call = last.value if isinstance(last, ast.Return) else None
+        is_it = call is not None and module.place(call) == site.whole
+        if is_it and len(first) == (ast.get_docstring(node) is not None):
+            return node if _hands_on(node, call) else None
     return None
 
 
@@ -76,13 +77,12 @@ def _hands_on(node: ast.FunctionDef, call: ast.expr | None) -> bool:
         return False
     names = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
     given = [ast.unparse(each) for each in call.args]
-    named = {each.arg: ast.unparse(each.value) for each in call.keywords}
-    if named.pop(None, "") != node.args.kwarg.arg:  # type: ignore[call-overload]
+    named = {each.arg or "**": ast.unparse(each.value) for each in call.keywords}
+    if named.pop("**", "") != node.args.kwarg.arg:
         return False
     is_same = all(name == text for name, text in named.items())
-    return (
-        is_same and given[1:] in ([], ["axis_name"]) and sorted([*given, *named]) == sorted(names)
-    )
+    is_few = given[1:] in ([], ["axis_name"])
+    return is_same and is_few and sorted([*given, *named]) == sorted(names)
 
 
 def _named_tuples(modules: list[Module]) -> set[str]:

@@ -46,6 +46,16 @@ class Layout:
     merged: frozenset[int] = frozenset()
     merged_results: frozenset[int] = frozenset()
 
+    def on_devices(self, *, in_processes: bool, is_global: bool) -> Layout:
+        """Returns the layout in a program of one process or of several, with global arrays or not.
+
+        Without an axis name there are no collectives: each process maps its own shards.
+        """
+        if in_processes and not (self.axis or self.devices or is_global):
+            return dataclasses.replace(self, devices=LOCAL)
+        is_all = self.devices == LOCAL and not in_processes
+        return dataclasses.replace(self, devices="") if is_all else self
+
     def in_axis(self, position: int) -> object:
         """Returns the axis that the mapped body has not; None also for what is merged."""
         if position in self.merged:

@@ -186,10 +186,10 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     ``function`` is its text; with static arguments, the lambda around this one has them.
     """
     layout, mapped = use.known_layout, use.function
-    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
     # A lambda of which jax.vmap or a partial is mapped is another function.
-    is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
-    at_site = mapped.node if is_lambda and mapped.node in given_here else None
+    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
+    own = mapped.node if mapped is not None else None
+    at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
     is_here = function != "function" and not use.takes_keywords
     if at_site is not None and not layout.static and is_here:
         text = _inlined(use, editor, at_site, indent)

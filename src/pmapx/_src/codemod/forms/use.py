@@ -66,19 +66,9 @@ class Use:
         )
         if not isinstance(found, Layout):
             return found
-        if found.devices == specs.LOCAL and not self.around.in_processes:
-            found = dataclasses.replace(found, devices="")
-        if self._is_local(found):
-            found = dataclasses.replace(found, devices=specs.LOCAL)
+        is_global = bool(self.replicated or self.grid)
+        found = found.on_devices(in_processes=self.around.in_processes, is_global=is_global)
         return self._with_keywords(found)
-
-    def _is_local(self, layout: Layout) -> bool:
-        """Whether each process of several can map its own shards alone.
-
-        Without the name of an axis there are no collectives, and no global arrays are needed.
-        """
-        is_named = bool(layout.axis or layout.devices or self.replicated)
-        return self.around.in_processes and self.grid is None and not is_named
 
     def _with_keywords(self, layout: Layout) -> Layout:
         """Adds the axis of the keywords that every call gives, 0."""
