@@ -230,6 +230,26 @@ moved, means = run(keys.reshape((8, 2) + keys.shape[1:]), x, 3)
 RESULT = moved, means.reshape(-1), jax.pmap(each, in_axes=(0, None))(x, 2.0), total(x), jax.pmap(
     jax.vmap(lambda x: x.sum()))(x)
 """,
+    "static_arguments_first_and_last": """
+class Trainer:
+    @functools.partial(jax.pmap, in_axes=(None, 0, None, None), static_broadcasted_argnums=(0, 3))
+    def unroll(self, x, w, with_sum):
+        return (x * w, x.sum()) if with_sum else (x, x)
+RESULT = Trainer().unroll(ROWS, 2.0, True), Trainer().unroll(ROWS, 2.0, False)
+""",
+    "computed_axes": """
+def f(a, b, c, w):
+    return a + b + c * w
+g = jax.pmap(f, in_axes=(0,) * 3 + (None,), donate_argnums=list(range(0)))
+RESULT = g(ROWS, ROWS, ROWS, 2.0)
+""",
+    "called_lambda": """
+f = jax.pmap(lambda w, x: (lambda first_of_both, second_of_both: first_of_both * second_of_both + w)(x, x + 1.0), in_axes=(None, 0))
+g = jax.pmap(lambda w, x: (jnp.add if x.shape[0] > 1000 else jnp.subtract)(x * w * 1000000, jnp.asarray(x + 1.0)), in_axes=(None, 0))
+around = (lambda y, z: y + z)(jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(ROWS), ROWS)
+chosen = (jnp.sin if len(ROWS) > 3 else jnp.cos)(jax.pmap(lambda x: x * 2, axis_name="i")(ROWS))
+RESULT = f(2.0, ROWS), g(2.0, ROWS), around, chosen
+""",  # noqa: E501
     "removed_name_imported": """
 from jax import device_put_replicated, tree_util as tu
 RESULT = device_put_replicated((W[0], 1), jax.devices()[:4])
@@ -391,5 +411,6 @@ WRITTEN_OUT = (
     "decorator", "partial_called", "of_a_partial", "method", "under_grad_and_jit", "keys",
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
-    "first_result_in_parentheses",
+    "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
+    "called_lambda",
 )  # fmt: skip

@@ -43,17 +43,13 @@ LONG = {
 IN_PROCESSES = {
     "axes of another class": "g = pmap(f, in_axes=(0, Other(0, None)))",
     "axes of another module's class": "g = pmap(f, in_axes=(0, states.Other(x=0, y=None)))",
-    "axes with a name": (
-        "def main():\n    axes = Other(x=0, y=None)\n    g = pmap(f, in_axes=(0, axes))"
-    ),
+    "axes with a name": "def main():\n    axes = Other(x=0)\n    g = pmap(f, in_axes=(0, axes))",
     "a call by keyword": "g = pmap(f)\ng(x=1)",
 }
 LONG_IN_PROCESSES = {
     "another axis of another class": "g = pmap(f, in_axes=(0, Other(1, None)))",
     "axes of a function": "g = pmap(f, in_axes=(0, axes_of(0)))",
-    "axes with a name that is assigned twice": (
-        "axes = Other(0)\naxes = Other(1)\ng = pmap(f, in_axes=(0, axes))"
-    ),
+    "axes assigned twice": "axes = Other(0)\naxes = Other(1)\ng = pmap(f, in_axes=(0, axes))",
 }
 WRAPPER = """\
 import jax
@@ -85,7 +81,7 @@ def is_short_in_processes(text):
     return maps_leading_axes(module, site, in_processes=True)
 
 
-@pytest.mark.parametrize("case", [*SHORT, *IN_PROCESSES])
+@pytest.mark.parametrize("case", {**SHORT, **IN_PROCESSES})
 def test_several_processes_have_trees_and_keywords_too(case):
     assert is_short_in_processes(HEAD + {**SHORT, **IN_PROCESSES}[case])
 

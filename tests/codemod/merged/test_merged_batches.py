@@ -256,3 +256,48 @@ def test_nothing_is_merged_unless_it_is_asked_for(tmp_path):
     done = style.restyle([module], Evidence())
     assert not done.edits
     assert not done.merged_arguments
+
+
+def test_an_import_stays_if_what_is_reshaped_uses_it(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import jax\nimport jax.numpy as jnp\n\nN = jax.local_device_count()\n"
+        "step = jax.pmap(lambda x: x.sum())\n"
+        "x = jnp.arange(N * 3.0).reshape(N, 3)\nprint(step(x))\n"
+    )
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "jnp.arange(N * 3.0).reshape(-1)" in text
+    assert "import jax.numpy as jnp" in text
+
+
+MIXED = """\
+import jax
+import jax.numpy as jnp
+
+N = jax.local_device_count()
+
+
+def make_warmup(scale):
+    def warmup(env_states, keys):
+        return env_states * scale + jax.random.normal(keys, env_states.shape), keys
+
+    return warmup
+
+
+warmup = make_warmup(2.0)
+warmup = jax.pmap(warmup, axis_name="device")
+# (devices, envs, ...)
+env_states = jnp.arange(N * 6.0).reshape(N, 2, 3)
+env_states, keys = warmup(env_states, jax.random.split(jax.random.key(0), N))
+"""
+
+
+def test_an_argument_stays_stacked_beside_others_if_the_function_is_wrapped(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(MIXED)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    # One lambda for all arguments, and the comment above the split stays true.
+    assert "function(*jax.tree.map(lambda x: x[0], args))" in text
+    assert "# (devices, envs, ...)\nenv_states = jnp.arange(N * 6.0).reshape(N, 2, 3)" in text

@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pmapx._src.analysis.known_names import is_followed
 from pmapx._src.analysis.module import Module
@@ -17,6 +17,7 @@ from pmapx._src.codemod import hidden_uses, program_files, to_pmapx
 from pmapx._src.codemod.decide import nested_pmaps
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.evidence.evidence import Evidence
+from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.merged import merging
 from pmapx._src.codemod.replicated import style as replicated
 from pmapx._src.codemod.replicated.maps import SiteKey
@@ -358,29 +359,19 @@ class Program:
                 modules.append(module)
             for site in find_sites(module) if module is not None and why else ():
                 stays.append(replicated.Stay(site.whole, site.function, why, site.name))
-        mergeable = {
-            place
-            for several in self.plans.values()
-            for each in several
-            if each.takes_merged
-            for place in each.use.site.places
-        }
+        taking = [each for each in itertools.chain(*self.plans.values()) if each.takes_merged]
+        wrapped = [each for each in taking if not shard_body.has_own_body(each.use)]
         # Specs of fields are names, of the function that the map is made in.
-        splittable = {
-            place
-            for several in self.plans.values()
-            for each in several
-            if to != "pmapx" and each.takes_merged and not each.use.is_made_again
-            for place in each.use.site.places
-        }
+        named_specs = [each for each in taking if to != "pmapx" and not each.use.is_made_again]
         restyled = replicated.restyle(
             modules,
             evidence,
             named,
             left,
             merge=merging.merge if is_merging else None,
-            mergeable=mergeable,
-            splittable=splittable,
+            mergeable=_places(taking),
+            wrapped=_places(wrapped),
+            splittable=_places(named_specs),
             has_helper_function=to == "pmapx",
             in_processes=lambda module: self._around(module).in_processes,
         )
@@ -444,3 +435,7 @@ class Program:
             if isinstance(other, bytes):
                 files.append(Rewriting(path, other, after[path], ()))
         return sorted(files, key=lambda file: self._paths.index(file.path))
+
+
+def _places(plans: Iterable[Plan]) -> set[Place]:
+    return {place for each in plans for place in each.use.site.places}

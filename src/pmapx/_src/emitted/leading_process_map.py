@@ -26,10 +26,14 @@ def mapped_once(fun, axis_name, options, tree):
             fun(*args, **kwargs),
         )
 
+    def to_global(spec, part):
+        convert = multihost_utils.host_local_array_to_global_array
+        # Numbers of Python's stay what they are.
+        return jax.tree.map(lambda x: convert(x, mesh(), spec) if hasattr(x, "shape") else x, part)
+
     def call(*args, **kwargs):
-        args = multihost_utils.host_local_array_to_global_array(args, mesh(), in_specs)
-        kwargs = multihost_utils.host_local_array_to_global_array(kwargs, mesh(), jax.P(axis_name))
-        results = jitted(*args, **kwargs)
+        shards = jax.tree.map(to_global, (in_specs, jax.P(axis_name)), (args, kwargs))
+        results = jitted(*shards[0], **shards[1])
         return multihost_utils.global_array_to_host_local_array(results, mesh(), out_specs)
 
     # Not before the first call, since making a mesh starts JAX's backend.

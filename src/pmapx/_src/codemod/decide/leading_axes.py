@@ -10,6 +10,7 @@ import copy
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
+from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 
@@ -18,13 +19,16 @@ _OPTIONS = frozenset({"axis_name", "in_axes", "out_axes", "donate_argnums"})
 
 
 def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False) -> bool:
-    """Tells whether all that is mapped through a partial has leading device axes or none.
+    """Tells whether what a site maps has leading device axes or none.
 
-    Every use of its name must be a call whose options can be read. The function for several
-    processes also takes keywords, and trees of any class.
+    Every use of the name of a partial must be a call whose options can be read. The function for
+    several processes also takes keywords, and trees of any class.
     """
     modules = [each for each in module.project.modules.values() if each is not None]
     trees = None if in_processes else _named_tuples(modules)
+    if site.kind in ("call", "decorator"):
+        is_few = all(_is_few(*each, trees) for each in site.options)
+        return is_few and not site.has_unpacked_options
     wrapper = _wrapper_of(module, site)
     name = _name_of(module, site) if wrapper is None else wrapper.name
     if wrapper is None:
@@ -57,12 +61,13 @@ def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False)
 def _wrapper_of(module: Module, site: Site) -> ast.FunctionDef | None:
     """Returns the function of the file that hands its arguments on: ``def pmap(f, **options)``."""
     for node in module.source.tree.body:
-        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-            *first, last = node.body
-            is_it = isinstance(last, ast.Return) and last.value is not None
-            is_it = is_it and module.place(last.value) == site.whole  # type: ignore[union-attr, arg-type]
-            if is_it and len(first) == (ast.get_docstring(node) is not None):
-                return node if _hands_on(node, last.value) else None  # type: ignore[union-attr]
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+            continue
+        *first, last = node.body
+        call = last.value if isinstance(last, ast.Return) else None
+        is_it = call is not None and module.place(call) == site.whole
+        if is_it and len(first) == (ast.get_docstring(node) is not None):
+            return node if _hands_on(node, call) else None
     return None
 
 
@@ -72,13 +77,12 @@ def _hands_on(node: ast.FunctionDef, call: ast.expr | None) -> bool:
         return False
     names = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
     given = [ast.unparse(each) for each in call.args]
-    named = {each.arg: ast.unparse(each.value) for each in call.keywords}
-    if named.pop(None, "") != node.args.kwarg.arg:  # type: ignore[call-overload]
+    named = {each.arg or "**": ast.unparse(each.value) for each in call.keywords}
+    if named.pop("**", "") != node.args.kwarg.arg:
         return False
     is_same = all(name == text for name, text in named.items())
-    return (
-        is_same and given[1:] in ([], ["axis_name"]) and sorted([*given, *named]) == sorted(names)
-    )
+    is_few = given[1:] in ([], ["axis_name"])
+    return is_same and is_few and sorted([*given, *named]) == sorted(names)
 
 
 def _named_tuples(modules: list[Module]) -> set[str]:
@@ -129,9 +133,11 @@ class _Spelled(ast.NodeTransformer):
 def _is_few(name: str, text: str, trees: set[str] | None) -> bool:
     if name not in _OPTIONS or (name == "axis_name" and text == "None"):
         return False
-    return name not in ("in_axes", "out_axes") or _is_leading(
-        ast.parse(text.strip(), mode="eval").body, trees
-    )
+    if name not in ("in_axes", "out_axes"):
+        return True
+    axes = specs.literal(text)
+    tree = ast.parse(text.strip() if axes is ... else repr(axes), mode="eval").body
+    return _is_leading(tree, trees)
 
 
 def _is_leading(axes: ast.expr, trees: set[str] | None) -> bool:

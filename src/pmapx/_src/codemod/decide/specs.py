@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
@@ -187,12 +188,34 @@ def _devices(options: dict[str, str]) -> str | None:
     return f"jax.devices({backend})" if is_string else None
 
 
+def literal(text: str) -> object:
+    """Returns the value of a literal, or of tuples that are added and repeated; else ``...``.
+
+    >>> literal("(0,) * 3 + (None,)"), literal("list(range(2))"), literal("axes")
+    ((0, 0, 0, None), [0, 1], Ellipsis)
+    """
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return ...
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.BinOp(left=ast.Tuple() | ast.BinOp() as left, op=ast.Add(), right=right):
+            return _value(left) + _value(right)
+        case ast.BinOp(left=ast.Tuple() as left, op=ast.Mult(), right=ast.Constant(value=count)):
+            return _value(left) * min(count, 100)  # type: ignore[type-var, operator]
+        case ast.Call(func=ast.Name(id="tuple" | "list" as name), args=[inner], keywords=[]):
+            return (tuple if name == "tuple" else list)(_value(inner))
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]):
+            return tuple(range(min(count, 100)))
+    return ast.literal_eval(node)
+
+
 def argnums(text: str) -> tuple[int, ...] | None:
     """Returns positions of arguments, None if they are not written out or count from the end."""
-    try:
-        found = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
+    found = literal(text)
     several = (found,) if isinstance(found, int) else found
     if not isinstance(several, (tuple, list)) or not all(type(i) is int for i in several):
         return None
@@ -201,10 +224,7 @@ def argnums(text: str) -> tuple[int, ...] | None:
 
 def _axes(text: str) -> object:
     """Returns axes that are written as such, ``...`` if they are not or count from the end."""
-    try:
-        axes = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return ...
+    axes = literal(text)
     return axes if all(_is_axis(axis) for axis in _leaves(axes)) else ...
 
 

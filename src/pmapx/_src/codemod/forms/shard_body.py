@@ -79,6 +79,13 @@ def is_edited(use: Use) -> bool:
     return is_editable(use) and not (is_plain and not is_bound_again(use))
 
 
+def has_own_body(use: Use) -> bool:
+    """Returns whether its body can be edited, or is a lambda at the site."""
+    mapped = use.function
+    is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
+    return is_lambda or is_editable(use)
+
+
 def is_editable(use: Use) -> bool:
     """Returns whether the function is in this file, and nothing but this use has it."""
     mapped = use.function
@@ -173,10 +180,10 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     ``function`` is its text; with static arguments, the lambda around this one has them.
     """
     layout, mapped = use.known_layout, use.function
-    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
     # A lambda of which jax.vmap or a partial is mapped is another function.
-    is_lambda = mapped is not None and isinstance(mapped.node, ast.Lambda)
-    at_site = mapped.node if is_lambda and mapped.node in given_here else None
+    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
+    own = mapped.node if mapped is not None else None
+    at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
     is_here = function != "function" and not use.takes_keywords
     is_vmapped = mapped is not None and mapped.is_vmapped
     if at_site is not None and not layout.static and is_here and not is_vmapped:
@@ -422,9 +429,16 @@ def is_array_expression(use: Use, node: ast.expr) -> bool:
 
 def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the function with its static arguments, which shard_map does not take."""
-    layout = use.known_layout
-    if layout.static == tuple(range(len(layout.static))) and use.module.env.find("functools"):
-        return f"functools.partial({', '.join([function, *names[: len(layout.static)]])})"
+    layout, known = use.known_layout, use.function
+    first = next((i for i in range(len(names)) if i not in layout.static), len(names))
+    others = [i for i in layout.static if i > first]
+    # Those behind the others are given by name.
+    is_last = others == list(range(len(names) - len(others), len(names)))
+    own = known.parameters if known is not None and not known.node.args.posonlyargs else None
+    is_named = not others or (own or [])[: len(names)] == list(names)
+    if is_last and is_named and use.module.env.find("functools"):
+        given = [*names[:first], *(f"{names[i]}={names[i]}" for i in others)]
+        return f"functools.partial({', '.join([function, *given])})"
     head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
     if re.match(r"\s*lambda\b", function):
         function = f"({function})"

@@ -8,6 +8,7 @@ In others the mesh is made when the function is traced, of as many devices as th
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -168,7 +169,11 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
         head = ", ".join(names)
         given = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
         if layout.static and (shard_body.is_edited(use) or not shard_body.converts(use)):
+            is_long = len(f"{indent}@lambda function: lambda {head}: jax.shard_map(") > editor.width
             body = shard_body.static_bound(use, body, names, editor, indent + editor.hang)
+            count = len(layout.static)
+            if is_long and not use.is_called_by_keyword and layout.static == tuple(range(count)):
+                head, given = ", ".join([*names[:count], "*args"]), "*args"
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
     if len(text.rpartition("\n")[2]) + len(f"({given}),") > editor.width and "\n" in text:
         end = "" if editor.is_filled else f"\n{indent}"
@@ -181,10 +186,11 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
 
 def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") -> str:
     layout, count = use.known_layout, None if use.names is None else len(use.names)
+    deeper = indent + editor.hang
     specs = [
-        use.mesh_text(editor, indent + editor.hang, size),
-        f"in_specs={layout.in_specs(use.axis, count)}",
-        f"out_specs={layout.out_specs(use.axis)}",
+        use.mesh_text(editor, deeper, size),
+        _fitting(f"in_specs={layout.in_specs(use.axis, count)}", editor, deeper),
+        _fitting(f"out_specs={layout.out_specs(use.axis)}", editor, deeper),
     ]
     args = [*([body] if body else []), *specs]
     text = editor.folded_call("jax.shard_map", [*args, "check_vma=False"], indent, len(indent) + 1)
@@ -194,6 +200,22 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
         if len(indent + editor.hang) + len(last) <= editor.width:
             return editor.call("jax.shard_map", args, indent, last)
     return text
+
+
+def _fitting(specs: str, editor: Editor, indent: str) -> str:
+    """Returns the keyword of specs on one line if it can: equal ones in a row are repeated.
+
+    ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
+    """
+    name, _, text = specs.partition("=")
+    node = ast.parse(text, mode="eval").body
+    if len(f"{indent}{specs},") <= editor.width or not isinstance(node, ast.Tuple):
+        return specs
+    runs = itertools.groupby(ast.get_source_segment(text, part) or "" for part in node.elts)
+    counted = [(spec, len(list(run))) for spec, run in runs]
+    parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
+    repeated = f"{name}={' + '.join(parts)}"
+    return repeated if len(repeated) < len(specs) else specs
 
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:

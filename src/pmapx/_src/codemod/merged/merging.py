@@ -27,6 +27,7 @@ RANK = "it may be one number per device: nothing shows an axis after the device 
 DONATED = "it is donated, and the array that it is made from may be used again"
 UNREAD = "the function that splits or merges it may be used in a file that is not read"
 TRACED = "the function that splits or merges it is called in a traced function, too"
+MIXED = "other arguments stay stacked, and its function cannot be edited"
 Reason = tuple[Place, str]
 
 
@@ -57,17 +58,50 @@ def merge(
     unseen = passed_on(flow)
     unread = Unread(modules)
     found = Merging()
-    for group in flow.graph.groups():
-        positions = sorted(each.position for each in group if each.position is not None)
+    groups = [
+        (group, sorted(each.position for each in group if each.position is not None))
+        for group in flow.graph.groups()
+    ]
+    reasons = [
+        _reason(flow, group, positions, unseen, (arguments, results), unread) if positions else None
+        for group, positions in groups
+    ]
+    _leave_mixed(flow, groups, reasons, arguments)
+    for (group, positions), reason in zip(groups, reasons, strict=True):
         if not positions:
             continue
-        reason = _reason(flow, group, positions, unseen, (arguments, results), unread)
         if reason is None:
             _convert(flow, group, positions, found)
         elif any(each.is_made or _is_merged_somewhere(each) for each in group):
             found.stays += _stays(flow, positions, reason)
     found.changes = without_leftovers(flow, found.changes)
     return found
+
+
+def _leave_mixed(
+    flow: BatchFlow,
+    groups: Sequence[tuple[list[Element], list[Position]]],
+    reasons: list[Reason | None],
+    replicated: Positions,
+) -> None:
+    """Leaves arguments stacked beside others that stay so, where no body can be edited.
+
+    A lambda around the function would convert each of them on its own.
+    """
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        merged: dict[SiteKey, set[int]] = {}
+        for (_, positions), reason in zip(groups, reasons, strict=True):
+            for each in positions if reason is None else ():
+                merged.setdefault(each.site, set()).update(() if each.is_output else (each.index,))
+        for number, (_, positions) in enumerate(groups):
+            for each in positions if reasons[number] is None else ():
+                site = flow.maps.by_key(each.site)
+                known = merged.get(each.site, set()) | set(replicated.get(each.site, ()))
+                if site.is_wrapped and not set(range(max(site.counts, default=0))) <= known:
+                    reasons[number] = site.made_at, MIXED
+                    is_changed = True
 
 
 def _is_merged_somewhere(element: Element) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -73,11 +74,9 @@ def edits(
             placing.add(change.module)
     for change in merged:
         found.setdefault(change.module, []).extend(change.edits)
-        kept = set() if change.kept is None else set(ast.walk(change.kept))
-        left = set(ast.walk(change.node)) - kept
         # A function that was passed, as in map(shard, batches), counts as one that was called.
-        passed = {ast.Call(part, [], []) for part in left if isinstance(part, ast.Name)}
-        gone.setdefault(change.module, set()).update(left | passed)
+        dropped = {ast.Call(name, [], []) for name in _dropped_names(change)}
+        gone.setdefault(change.module, set()).update(dropped)
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
@@ -106,6 +105,21 @@ def edits(
             line = pmapx_imports.end_of_imports(module)
             made.append(pmapx_imports.inserted(module, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
+
+
+def _dropped_names(change: Change) -> list[ast.Name]:
+    """Returns the names in the text that edits replace, and that the new text does not have."""
+    path = change.module.path
+    return [
+        part
+        for part in ast.walk(change.node)
+        if isinstance(part, ast.Name)
+        and any(
+            change.module.place(part).is_inside(edit.place(path))
+            and not re.search(rf"\b{part.id}\b", edit.text)
+            for edit in change.edits
+        )
+    ]
 
 
 def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: bool) -> list[Edit]:

@@ -56,6 +56,8 @@ class Map:
     # The function of the user's that it is mapped through, and where else that maps it just so.
     wrapper: Wrapper | None = None
     is_mergeable: bool = True
+    # Whether its function stays as it is, in a lambda that converts its arguments.
+    is_wrapped: bool = False
     is_splittable: bool = False
     calls: dict[ast.Call, tuple[Module, ast.Call]] = dataclasses.field(default_factory=dict)
     again: tuple[tuple[Module, ast.Call], ...] = ()

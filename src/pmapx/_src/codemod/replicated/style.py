@@ -76,6 +76,7 @@ def restyle(
     *,
     merge: Merge | None = None,
     mergeable: Collection[Place] | None = None,
+    wrapped: Collection[Place] = (),
     splittable: Collection[Place] = (),
     has_helper_function: bool = True,
     in_processes: Callable[[Module], bool] = lambda module: False,
@@ -90,6 +91,7 @@ def restyle(
       merge: ``merging.merge``, if batches that are split over the devices are merged as well. The
         program is right again only after its maps take them so.
       mergeable: the uses of pmap that can take them so, by their places; None for all.
+      wrapped: those of them whose function is called in a lambda that converts its arguments.
       splittable: the uses of pmap whose specs can be by field, by their places.
       has_helper_function: whether a function of the file puts state on all devices.
       in_processes: whether the program of a module is one of several processes.
@@ -107,6 +109,7 @@ def restyle(
         if mergeable is not None:
             for each in maps:
                 each.is_mergeable = each.wrapper is None and each.site in mergeable
+                each.is_wrapped = each.site in wrapped
         return _restyle(modules, maps, named, left or {}, merge, has_helper_function)
     except RecursionError:
         maps = Maps(modules, evidence)

@@ -38,6 +38,11 @@ def is_bare_tuple(source: Source, node: ast.expr) -> bool:
     return [ast.dump(arg) for arg in call.args] != [ast.dump(node)]
 
 
+def needs_parentheses(function: ast.expr) -> bool:
+    """Returns whether what is called has parentheses around it, which are no part of its place."""
+    return not isinstance(function, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+
+
 def comments(source: Source, place: Place) -> list[tuple[Place, str]]:
     """Returns the comments inside an expression."""
     if "#" not in source.segment(place):

@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from pmapx._src.codemod.text.call_tokens import needs_parentheses
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
@@ -197,6 +198,7 @@ class Editor:
         deeper, function, given = indent + self.hang, "", getattr(node, "elts", [])
         if isinstance(node, ast.Call):
             function = ast.get_source_segment(text, node.func) or ""
+            function = f"({function})" if needs_parentheses(node.func) else function
             given = [*node.args, *node.keywords]
         elif not text.startswith("(") or len(given) < 2:
             return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.text.call_tokens import needs_parentheses
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import ends, starts
 
@@ -62,4 +63,7 @@ def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> st
             # Its lines were made for the indentation of the line that the call is on.
             deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.hang
             texts.append(editor.text(module.place(part)).replace("\n", f"\n{deeper}"))
-    return editor.call(editor.text(module.place(call.func)), texts, indent)
+    function = editor.text(module.place(call.func))
+    if needs_parentheses(call.func):
+        function = f"({function})"
+    return editor.call(function, texts, indent)

@@ -130,6 +130,10 @@ class Meshes:
         while isinstance(above, (ast.If, ast.With, ast.Try)):
             above = self.module.parent(above)
         line = statement.lineno
+        above_it = self._made_above(statement, use.mesh)
+        if above_it:
+            use.mesh, use.is_lazy = (above_it,), False
+            return
         is_simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
         if line in self._own or not is_simple or not isinstance(above, ast.FunctionDef):
             return
@@ -152,6 +156,25 @@ class Meshes:
             name for line, (name, made) in self._own.items() if made == mesh and line in before
         ]
         return found[0] if found else ""
+
+    def _made_above(self, statement: ast.AST, mesh: tuple[str, ...]) -> str:
+        """Returns the name of the same mesh, made above in a block that has the statement too."""
+        blocks, above = [], statement
+        while not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            above = self.module.parent(above)
+            blocks += [getattr(above, part, []) for part in ("body", "orelse", "finalbody")]
+        first = {each.lineno: each for block in blocks for each in block}
+        for line, (name, made) in self._own.items():
+            if made != mesh or line not in first or line >= statement.lineno:  # type: ignore[attr-defined]
+                continue
+            between = [n for n in ast.walk(above) if line <= getattr(n, "lineno", 0)]
+            stored = {
+                ast.unparse(n) for n in between if isinstance(getattr(n, "ctx", 0), ast.Store)
+            }
+            used = [part for text in mesh[1:] for part in ast.walk(ast.parse(text))]
+            if not stored & {ast.unparse(part) for part in used if isinstance(part, ast.expr)}:
+                return name
+        return ""
 
     def _text(self, axis: str) -> str:
         function, *args = self._made(axis)
