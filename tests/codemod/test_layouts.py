@@ -124,7 +124,7 @@ TEXTS = {
         """,
     ),
     "comments inside": (
-        "step = jax.pmap(\n    lambda x: (  # here\n        x\n    ),  # the step\n    # the axis\n    axis_name='b',\n)  # why\n",
+        "step = jax.pmap(\n    lambda x: (  # here\n        x + 1\n    ),  # the step\n    # the axis\n    axis_name='b',\n)  # why\n",
         """\
         mesh = jax.make_mesh(
             (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
@@ -136,7 +136,7 @@ TEXTS = {
                 lambda *args: jax.tree.map(
                     lambda x: x[None],
                     (lambda x: (  # here
-                    x
+                    x + 1
                 ))(
                         *jax.tree.map(lambda x: x[0], args),
                     ),
