@@ -108,7 +108,8 @@ def convert(
             is_asked = each.is_constrained and not each.reasons
             why = site_edits.obstacle(each.candidate) if is_asked else ""
             if why:
-                each.refuse(f"its arguments cannot be sharded where it is defined: {why}")
+                at = f"{os.path.basename(each.candidate.module.path)}:{each.candidate.place.line}"
+                each.refuse(f"its arguments cannot be sharded where it is defined ({at}): {why}")
         holds = functools.partial(_holds, command, run, texts, first, kept)
         while True:
             shared_code.refuse_conflicts(made, program.modules)
