@@ -40,8 +40,8 @@ from pmapx._src.codemod.replicated.mapped_functions import (
 )
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
-from pmapx._src.codemod.replicated.read_by_name import hands_on_name, is_module
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
+from pmapx._src.codemod.text.read_by_name import hands_on_name, is_module
 
 # What these give has the axis that their argument has.
 _SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST

@@ -36,7 +36,7 @@ from pmapx._src.codemod.replicated.groups import (
 )
 from pmapx._src.codemod.replicated.mapped_functions import is_static
 from pmapx._src.codemod.replicated.maps import Maps
-from pmapx._src.codemod.replicated.read_by_name import may_name
+from pmapx._src.codemod.text.read_by_name import may_name
 
 # Reading these of an array does not depend on its leading axis.
 _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", "__class__"})
