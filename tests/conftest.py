@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from virtual_devices import forced, xla_flags
+from virtual_devices import xla_flags
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 DEVICE_COUNT = int(os.environ.get("PMAPX_TEST_DEVICES", "8"))
 # Of two settings of a flag the last counts: those of the caller, but for the number of devices.
-os.environ["XLA_FLAGS"] = f"{xla_flags()} {os.environ.get('XLA_FLAGS', '')} {forced(DEVICE_COUNT)}"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags(DEVICE_COUNT)}".strip()
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

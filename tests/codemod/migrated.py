@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pmapx._src.codemod.migration import migrate
-from virtual_devices import xla_flags
+from virtual_devices import UNOPTIMIZED, forced
 
 SRC = Path(__file__).parents[2] / "src"
 RUNNER = """
@@ -64,7 +64,7 @@ def run_all(folder, which):
     runner.write_text(RUNNER)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {
-        "XLA_FLAGS": xla_flags(8),
+        "XLA_FLAGS": f"{forced(8)} {UNOPTIMIZED}",
         "JAX_PLATFORMS": "cpu",
     }
     if which in ("before", "small step"):

@@ -6,9 +6,11 @@ programs whose results are compared to the bit are compiled with the same flags.
 
 import importlib.metadata
 
-CHEAP_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+UNOPTIMIZED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+CHEAP_COMPILATION = UNOPTIMIZED
 # XLA ends a process that gives it a flag that it does not know, and later releases have no other
-# emitters. Without these, a small program takes two thirds of the time to compile.
+# emitters. Without these, a small program takes two thirds of the time to compile, and two that
+# are fused differently may round differently.
 if tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2])) < (0, 11):
     CHEAP_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 
@@ -20,4 +22,4 @@ def forced(devices):
 
 def xla_flags(devices=None):
     """The value of XLA_FLAGS for a program on so many CPU devices, or as many as it asks for."""
-    return CHEAP_COMPILATION if devices is None else f"{CHEAP_COMPILATION} {forced(devices)}"
+    return CHEAP_COMPILATION if devices is None else f"{forced(devices)} {CHEAP_COMPILATION}"

@@ -114,8 +114,8 @@ def test_a_step_that_is_not_edited_has_lines_of_the_file_around_it(tmp_path):
         .replace("    state = jax.device_put", "    first = state\n    state = jax.device_put")
     )
     after = rewritten(tmp_path, text, style="global")[0].decode()
-    assert "lambda state, batch: (lambda a, *rest: (" in after
-    assert "*jax.tree.map(lambda x: x[None], rest),\n" in after
+    assert "lambda state, batch: (lambda a, b, c: (" in after
+    assert "*jax.tree.map(lambda x: x[None], (b, c)),\n" in after
     assert max(map(len, after.splitlines())) <= 100
 
 

@@ -179,3 +179,10 @@ def differs_by_process(
                 seen.update(source for _, source in new)
                 waiting += new
     return False
+
+
+def is_unpacking(call: ast.Call) -> bool:
+    """Tells whether arguments of a call are unpacked: ``f(*args)``, ``f(**options)``."""
+    return any(isinstance(arg, ast.Starred) for arg in call.args) or any(
+        keyword.arg is None for keyword in call.keywords
+    )

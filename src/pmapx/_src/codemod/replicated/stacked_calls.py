@@ -36,12 +36,13 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     is_inside,
     is_statement,
     is_tuple,
+    is_unpacking,
     takes_items,
 )
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
-from pmapx._src.codemod.text.read_by_name import hands_on_name, is_module
+from pmapx._src.codemod.text.read_by_name import name_given, reads_by_name
 
 # What these give has the axis that their argument has.
 _SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST
@@ -54,8 +55,6 @@ _LOOKING = frozenset(
 KEYWORDS = "it is called with keywords that name no parameter which is known"
 _LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
-# These read or set attributes of an object, whose names may be in a variable.
-_BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
 
 
 class StackedCalls(StackedValues):
@@ -189,12 +188,8 @@ class StackedCalls(StackedValues):
         if called == {"builtins.dict"} and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
-        is_by_name = called <= _BY_NAME and only is not None and not is_module(module, only)
-        if is_by_name and only is not None and not hands_on_name(module, node):
-            name = node.args[1] if len(node.args) > 1 else None
-            computed = ... if name is not None else None
-            written = name.value if isinstance(name, ast.Constant) else computed
-            self.escape_attributes(module, only, node, written)
+        if only is not None and reads_by_name(module, node, called):
+            self.escape_attributes(module, only, node, name_given(node))
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:
@@ -398,10 +393,9 @@ class StackedCalls(StackedValues):
         return Ref(element, is_tuple=each.gives_tuple(index), arrays=each.arrays_in(index))
 
     def _one_liner(self, module: Module, node: ast.Call) -> OneLiner | None:
-        callees = list(self._callee(module, node))
-        if len(callees) == 1 and isinstance(callees[0], Function):
-            return one_liner(module, node, callees[0])
-        return None
+        callee, *others = [*self._callee(module, node), None]
+        is_one = isinstance(callee, Function) and len(others) == 1
+        return one_liner(module, node, callee) if is_one else None
 
     def _inside(self, module: Module, node: ast.Call, callees: list[Any]) -> Abstract:
         """A call of a function of the program itself."""
@@ -441,10 +435,8 @@ class StackedCalls(StackedValues):
     def _followed(self, node: ast.Call, function: Function) -> ast.FunctionDef | None:
         """Returns the definition that a call goes to, None if it cannot be followed there."""
         definition = function.node
-        is_open = any(isinstance(arg, ast.Starred) for arg in node.args) or any(
-            keyword.arg is None for keyword in node.keywords
-        )
-        if not isinstance(definition, ast.FunctionDef) or is_open or definition in self._traced:
+        is_open = is_unpacking(node) or definition in self._traced
+        if not isinstance(definition, ast.FunctionDef) or is_open:
             return None
         if definition not in self._generators:
             self._generators[definition] = is_generator(definition)

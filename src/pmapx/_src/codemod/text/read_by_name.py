@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import weakref
+from collections.abc import Set
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
@@ -19,6 +20,8 @@ _BEGINNING = re.compile(rb"""['"](\w+)(?:[{%]|\\?['"]\s*\+)""")
 _ENDING = re.compile(rb"""(?:\}|%s|\+\s*['"])(\w+)\\?['"]""")
 # What lists the names of an object's attributes.
 _LISTING = re.compile(rb"\bdir\(|\bgetmembers\b|\bfields\(|\b_fields\b|\b__slots__\b|\b__dict__\b")
+# These read or set attributes of an object, whose names may be in a variable.
+_BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
 
 
 class Words:
@@ -62,7 +65,22 @@ def may_name(module: Module, given: object, name: str) -> bool:
     return _WORDS[module.project].may_give(name)
 
 
-def is_module(module: Module, node: ast.expr) -> bool:
+def reads_by_name(module: Module, call: ast.Call, called: Set[str]) -> bool:
+    """Tells whether a call reads or sets attributes of an object that are not followed."""
+    if not called <= _BY_NAME or _is_module(module, call.args[0]):
+        return False
+    return not _hands_on_name(module, call)
+
+
+def name_given(call: ast.Call) -> object:
+    """Returns the name that ``getattr`` is given, ... for one that is computed, None for none."""
+    if len(call.args) < 2:
+        return None
+    name = call.args[1]
+    return name.value if isinstance(name, ast.Constant) else ...
+
+
+def _is_module(module: Module, node: ast.expr) -> bool:
     """Tells whether an expression is an imported module, whose names are no object's attributes."""
     if isinstance(node, ast.Attribute):
         # ``jax.nn``: what a library has.
@@ -84,7 +102,7 @@ def _is_file(fact: Exported) -> bool:
     return not fact.name or is_below
 
 
-def hands_on_name(module: Module, node: ast.Call) -> bool:
+def _hands_on_name(module: Module, node: ast.Call) -> bool:
     """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
 
     The name is written where the attribute is read, and that is followed there.
