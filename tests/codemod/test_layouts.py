@@ -293,6 +293,47 @@ TEXTS = {
                 )
         """,
     ),
+    "state of several processes, and more calls than are converted one by one": (
+        "batch = 64 // jax.process_count()\ndef main(state, x):\n    step = jax.pmap(f, 'i', in_axes=(None, 0), out_axes=(None, 0, 0))\n"
+        + "    state, a, b = step(state, x)\n" * 3,
+        """\
+        batch = 64 // jax.process_count()
+        def main(state, x):
+            mesh = jax.sharding.Mesh(
+                sorted(jax.devices(), key=lambda device: device.process_index),
+                ('i',),
+                axis_types=(jax.sharding.AxisType.Auto,),
+            )
+            step = functools.partial(
+                lambda jitted, state, x: (lambda a, b, c: (
+                    a,
+                    *multihost_utils.global_array_to_host_local_array(
+                        (b, c), mesh, jax.P('i')
+                    ),
+                ))(*jitted(
+                    *multihost_utils.host_local_array_to_global_array(
+                        (state, x), mesh, (jax.P(), jax.P('i'))
+                    ),
+                )),
+                jax.jit(
+                    jax.shard_map(
+                        lambda state, x: (
+                            (lambda a, b, c: (a, *jax.tree.map(lambda x: x[None], (b, c))))(
+                                *f(state, jax.tree.map(lambda x: x[0], x))
+                            )
+                        ),
+                        mesh=mesh,
+                        in_specs=(jax.P(), jax.P('i')),
+                        out_specs=(jax.P(), jax.P('i'), jax.P('i')),
+                        check_vma=False,
+                    ),
+                ),
+            )
+            state, a, b = step(state, x)
+            state, a, b = step(state, x)
+            state, a, b = step(state, x)
+        """,
+    ),
     "a decorator of several processes": (
         "batch = 64 // jax.process_count()\n@functools.partial(jax.pmap, axis_name='i')\ndef g(x): return x + 1\n",
         """\

@@ -316,13 +316,14 @@ def grouped(
         axis, end = axes[start], start + 1
         while end < len(names) and isinstance(axis, int) and axes[end] == axis:
             end += 1
-        if axis is None or end == start + 1:
-            single = change(names[start], axis) if alone is None else alone[start]
-            found.append(names[start] if axis is None else single)
+        if axis is None:
+            found.append(names[start])
+        elif end == start + 1:
+            found.append(change(names[start], axis) if alone is None else alone[start])
         else:
             together = ", ".join(names[start:end])
             found.append(f"*{change(f'({together})', axis)}")
-        start = start + 1 if axis is None else end
+        start = end
     return found
 
 
