@@ -135,6 +135,8 @@ def _other(module: Module, node: ast.Call) -> Candidate:
 
 def _wrapped(inner: ast.expr, outer: ast.Lambda) -> ast.expr | None:
     """Returns the function that a lambda maps, if it passes on what it takes."""
+    if isinstance(inner, ast.Call) and _binds_static(inner, outer):
+        return inner.args[0]
     if not isinstance(inner, ast.Lambda):
         return inner
     if outer.args.vararg is not None or not isinstance(inner.body, ast.Call):
@@ -144,6 +146,17 @@ def _wrapped(inner: ast.expr, outer: ast.Lambda) -> ast.expr | None:
     if [ast.unparse(arg) for arg in call.args] == taken and not call.keywords:
         return call.func
     return inner if [each.arg for each in inner.args.args] == taken else None
+
+
+def _binds_static(call: ast.Call, outer: ast.Lambda) -> bool:
+    """Tells whether ``functools.partial(f, size=size)`` binds what a lambda takes by that name."""
+    taken = {each.arg for each in outer.args.args}
+    return (
+        ast.unparse(call.func) == "functools.partial"
+        and len(call.args) == 1
+        and bool(call.keywords)
+        and all(each.arg in taken and ast.unparse(each.value) == each.arg for each in call.keywords)
+    )
 
 
 def _is_jit(node: ast.expr) -> bool:
