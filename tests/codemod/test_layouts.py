@@ -717,6 +717,34 @@ def test_a_keyword_of_every_call_is_an_argument_and_a_partial_is_called_with_its
     assert after.count("def ") == 2
 
 
+BOUND = """\
+import functools
+import jax
+
+
+def step(apply, state, batch, scale=1.0):
+    return apply(state, batch) * scale
+
+
+def main(model, config, state, batch):
+    n = jax.local_device_count()
+    print(step(model.apply, state, batch))
+    eval_step = jax.pmap(functools.partial(step, model.apply, scale=config.scale), axis_name="i")
+    return eval_step(state, batch)
+"""
+
+
+def test_a_partial_in_a_lambda_is_called_with_the_arguments_that_it_has(tmp_path):
+    after = rewritten(tmp_path, BOUND)[0].decode()
+    called = (
+        r"step\(\s*model.apply,\s*\*jax.tree.map\(lambda x: x\[0\], args\),\s*scale=config.scale"
+    )
+    assert re.search(called, after)
+    assert "functools" not in after
+    starred = BOUND.replace("model.apply, scale", "*model.parts, scale")
+    assert b"functools.partial(step, *model.parts" in rewritten(tmp_path, starred)[0]
+
+
 def test_a_keyword_that_some_calls_give_is_no_argument(tmp_path):
     text = KEYWORD.format("") + "    state, _ = step(state, batch)\n"
     after = rewritten(tmp_path, text)[0].decode()

@@ -221,7 +221,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 
 
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
-    """Returns the call of a function by its text; of a partial, with the keywords that it has."""
+    """Returns the call of a function by its text; of a partial, with the arguments that it has."""
     try:
         node = ast.parse(function, mode="eval").body
     except SyntaxError:
@@ -229,7 +229,7 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
     is_partial = isinstance(node, ast.Call) and re.fullmatch(
         r"(\w+\.)?partial", ast.unparse(node.func)
     )
-    if is_partial and isinstance(node, ast.Call) and len(node.args) == 1 and "#" not in function:
+    if is_partial and isinstance(node, ast.Call) and node.args and "#" not in function:
         parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
         texts = [_on_one_line(part or "") for part in parts]
         if not any(text[:1] in ("", "*") or '"""' in text or "'''" in text for text in texts):
@@ -237,9 +237,9 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
             texts = [editor.folded(text, inside, len(inside) + 1) for text in texts]
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
-            return editor.folded_call(
-                texts[0], [*first, *texts[1:], *by_keyword], indent, len(indent) + 1
-            )
+            bound, keywords = texts[1 : len(node.args)], texts[len(node.args) :]
+            arguments = [*bound, *first, *keywords, *by_keyword]
+            return editor.folded_call(texts[0], arguments, indent, len(indent) + 1)
     return editor.folded_call(function, given, indent, len(indent) + 1)
 
 
