@@ -110,7 +110,56 @@ def main():
 
 main()
 """
-PROGRAMS = {"local": LOCAL, "kept": KEPT, "many": MANY, "attribute": ATTRIBUTE}
+# Devices that the program chooses, a jitted step, and static arguments that in_axes leaves out.
+CHOSEN = """\
+if __name__ == "__main__":
+    devices = sorted(jax.devices(), key=lambda device: device.process_index)
+
+    @jax.jit
+    def update(state, batch, scale):
+        state = state + jax.lax.pmean(batch.sum(), "data") * scale
+        return state, jax.lax.psum(batch, "data"), batch * scale
+
+    p_update = jax.pmap(update, axis_name="data", devices=devices, in_axes=(0, 0, None))
+    scaled = jax.pmap(
+        lambda x, y, power: jax.lax.pmean(x, "data") + y**power,
+        axis_name="data",
+        in_axes=(0, None),
+        static_broadcasted_argnums=(2,),
+        devices=devices,
+    )
+    state = jnp.zeros(N) + FIRST
+    for step in range(2):
+        batch = jnp.arange(N * 3.0).reshape(N, 3) + FIRST + step
+        state, total, own = p_update(state, batch, 0.5)
+        show(state, total, own, scaled(batch, jnp.ones(3) * 2, 2))
+"""
+# Each process maps over its own devices, though over an axis that has a name.
+OWN = """\
+def step(state, batch):
+    return state - jax.lax.pmean(batch.mean(), "batch"), batch * 2
+
+
+def main():
+    devices = jax.local_devices()
+    state = jax.device_put_replicated(jnp.zeros(3), devices)
+    p_step = jax.pmap(step, axis_name="batch", devices=devices)
+    for i in range(2):
+        batch = jnp.arange(N * 3.0).reshape(N, 3) + FIRST + i
+        state, out = p_step(state, batch)
+    show(state[0], out)
+
+
+main()
+"""
+PROGRAMS = {
+    "chosen": CHOSEN,
+    "own": OWN,
+    "local": LOCAL,
+    "kept": KEPT,
+    "many": MANY,
+    "attribute": ATTRIBUTE,
+}
 
 
 def shown(path):
@@ -186,3 +235,26 @@ def test_maps_of_a_function_over_the_same_axis_share_a_mesh(tmp_path):
     path.write_text(HEAD + ATTRIBUTE)
     (file,) = migrate([str(path)]).changed
     assert file.after.decode().count("jax.sharding.Mesh(") == 1
+
+
+def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + CHOSEN)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert text.count("jax.sharding.Mesh(") == 1
+    assert text.count("mesh=mesh") == 2
+    # Each converts at its call, not in a lambda around the jitted function.
+    assert "lambda jitted" not in text
+    # The jitted function is edited itself.
+    assert "            update, mesh=mesh" in text or "            update,\n" in text
+
+
+def test_state_of_a_map_over_the_devices_of_a_process_is_placed_on_them(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + OWN)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert text.count("jax.sharding.Mesh(") == 1
+    assert "jax.NamedSharding(local_mesh, jax.P())" in text
+    assert "multihost_utils" not in text

@@ -14,6 +14,7 @@ from pmapx._src.analysis.values import constant
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.axis_names import UNNAMED
 from pmapx._src.codemod.decide.map_calls import map_calls
+from pmapx._src.codemod.text.name_uses import name_uses
 
 _OPTIONS = frozenset(
     {
@@ -121,6 +122,8 @@ def layout(module: Module, site: Site) -> Layout | str:
     options = {name: " ".join(text.split()) for name, text in site.options}
     if not _OPTIONS.issuperset(options):
         return "it has options that jax.shard_map does not have"
+    if options.get("devices", "").isidentifier():
+        options["devices"] = _held_devices(module, site, options["devices"])
     axis, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
     static = argnums(options.get("static_broadcasted_argnums", "()"))
@@ -130,6 +133,10 @@ def layout(module: Module, site: Site) -> Layout | str:
         in_axes = tuple(in_axes)
     if isinstance(in_axes, dict) or (static and max(static) >= 100):
         return "its in_axes is not a tuple"
+    if isinstance(in_axes, tuple):
+        # pmap does not look at the axes of static arguments, so that the last may have none.
+        for position in range(len(in_axes), max(static, default=-1) + 1):
+            in_axes = (*in_axes, None) if position in static else in_axes
     return Layout(axis, devices, in_axes, out_axes, static)
 
 
@@ -186,6 +193,20 @@ def _devices(options: dict[str, str]) -> str | None:
         return ""
     is_string = re.fullmatch(r"'\w+'|\"\w+\"", backend) is not None
     return f"jax.devices({backend})" if is_string else None
+
+
+def _held_devices(module: Module, site: Site, name: str) -> str:
+    """Returns what a name holds if it is all devices or those of the process, else the name."""
+    uses = name_uses(module)
+    here = [node for node in uses.names.get(name, ()) if module.place(node).is_inside(site.whole)]
+    around = [None, *module.functions_around(here[0])] if here else []
+    bound = [
+        module.parent(node)
+        for node in uses.bound.get(name, ())
+        if next(iter(module.functions_around(node)), None) in around
+    ]
+    held = {ast.unparse(each.value) if isinstance(each, ast.Assign) else name for each in bound}
+    return held.pop() if held in ({LOCAL}, {"jax.devices()"}) else name
 
 
 def literal(text: str) -> object:

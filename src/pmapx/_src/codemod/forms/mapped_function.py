@@ -104,6 +104,13 @@ class MappedFunction:
         return False
 
     @property
+    def is_only_jitted(self) -> bool:
+        """Whether it has no decorator but ``@jax.jit``, which sees the same function afterwards."""
+        facts = self.function.module.facts
+        found = [facts.references.get(each) for each in getattr(self.node, "decorator_list", ())]
+        return all(each is not None and each.name == "jax.jit" for each in found)
+
+    @property
     def returns(self) -> list[ast.Return]:
         """The return statements of its own."""
         return list(_returns(self.node))

@@ -7,6 +7,7 @@ processes, which ``multihost_utils`` makes of them without a copy; it leaves glo
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -61,7 +62,7 @@ def is_at_site(use: Use) -> bool:
     found = map_calls(use.module, use.site)
     if (
         use.takes_keywords
-        or use.known_layout.devices
+        or (use.known_layout.devices and not (use.near_mesh and _are_near(use, found)))
         or not use.is_axis_constant
         or (_is_by_field(use) and not _are_near(use, found))
         or not 0 < len(found) <= (MOST_CALLS if _may_name_mesh(use) else MOST_WITHOUT_MESH)
@@ -297,8 +298,24 @@ def _conversion(
 ) -> str:
     """Returns the text of a conversion, with a mesh that may have to be made there."""
     deeper = indent + editor.hang
+    spec = fitting(spec, editor, len(deeper))
     tree, mesh, spec = (editor.folded(text, deeper, len(deeper) + 1) for text in (tree, mesh, spec))
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
+
+
+def fitting(specs: str, editor: Editor, used: int) -> str:
+    """Returns the text of specs on one line if it can: equal ones in a row are repeated.
+
+    ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
+    """
+    node = ast.parse(specs, mode="eval").body
+    if used + len(f"{specs},") <= editor.width or not isinstance(node, ast.Tuple):
+        return specs
+    runs = itertools.groupby(ast.get_source_segment(specs, part) or "" for part in node.elts)
+    counted = [(spec, len(list(run))) for spec, run in runs]
+    parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
+    repeated = " + ".join(parts)
+    return repeated if len(repeated) < len(specs) else specs
 
 
 def _convert_after(

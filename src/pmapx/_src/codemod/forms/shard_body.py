@@ -105,7 +105,7 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.whole:
             return False
-    elif node.decorator_list or not (
+    elif not mapped.is_only_jitted or not (
         is_named_once(use.module, node, node.name) or takes_its_name(use.module, use.whole, node)
     ):
         return False

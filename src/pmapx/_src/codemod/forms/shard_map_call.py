@@ -8,11 +8,11 @@ In others the mesh is made when the function is traced, of as many devices as th
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Mapping
 
 from pmapx._src.codemod.forms import body_edits, process_calls, shard_body, top_level
+from pmapx._src.codemod.forms.process_calls import fitting
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
@@ -189,8 +189,8 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
     deeper = indent + editor.hang
     specs = [
         use.mesh_text(editor, deeper, size),
-        _fitting(f"in_specs={layout.in_specs(use.axis, count)}", editor, deeper),
-        _fitting(f"out_specs={layout.out_specs(use.axis)}", editor, deeper),
+        f"in_specs={fitting(layout.in_specs(use.axis, count), editor, len(deeper) + 9)}",
+        f"out_specs={fitting(layout.out_specs(use.axis), editor, len(deeper) + 10)}",
     ]
     args = [*([body] if body else []), *specs]
     text = editor.folded_call("jax.shard_map", [*args, "check_vma=False"], indent, len(indent) + 1)
@@ -200,22 +200,6 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
         if len(indent + editor.hang) + len(last) <= editor.width:
             return editor.call("jax.shard_map", args, indent, last)
     return text
-
-
-def _fitting(specs: str, editor: Editor, indent: str) -> str:
-    """Returns the keyword of specs on one line if it can: equal ones in a row are repeated.
-
-    ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
-    """
-    name, _, text = specs.partition("=")
-    node = ast.parse(text, mode="eval").body
-    if len(f"{indent}{specs},") <= editor.width or not isinstance(node, ast.Tuple):
-        return specs
-    runs = itertools.groupby(ast.get_source_segment(text, part) or "" for part in node.elts)
-    counted = [(spec, len(list(run))) for spec, run in runs]
-    parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
-    repeated = f"{name}={' + '.join(parts)}"
-    return repeated if len(repeated) < len(specs) else specs
 
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:

@@ -113,11 +113,15 @@ class Meshes:
 
     def _assign_local(self, use: Use, axis: str) -> None:
         """Gives a mesh of the devices of one process."""
-        key = f"{specs.LOCAL} {axis}"
-        self._grids[key] = ("jax.sharding.Mesh", specs.LOCAL, f"({self._quoted(axis)},)", AUTO)
+        key = self._local(axis)
         is_outside = self._home(use.node) is None and not self._may_start
         use.is_lazy = use.is_made_again or is_outside
         use.mesh = self._grids[key] if use.is_lazy else (self._name(key, use.node, "local_mesh"),)
+
+    def _local(self, axis: str) -> str:
+        key = f"{specs.LOCAL} {axis}"
+        self._grids[key] = ("jax.sharding.Mesh", specs.LOCAL, f"({self._quoted(axis)},)", AUTO)
+        return key
 
     def _give_name(self, use: Use) -> None:
         """Has the mesh of a use made in a statement above it, unless a loop makes it again."""
@@ -133,9 +137,12 @@ class Meshes:
         above_it = self._made_above(statement, use.mesh)
         if above_it:
             use.mesh, use.is_lazy = (above_it,), False
+            use.near_mesh = above_it
             return
         is_simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
-        if line in self._own or not is_simple or not isinstance(above, ast.FunctionDef):
+        is_at_top = isinstance(above, ast.Module) and not use.is_lazy
+        may_be_here = isinstance(above, ast.FunctionDef) or is_at_top
+        if line in self._own or not is_simple or not may_be_here:
             return
         name = self._named_before(statement, use.mesh)
         if not name:
@@ -200,6 +207,12 @@ class Meshes:
             is_there = bound and all(self._shared.is_imported(self.module, n) for n in bound)
             self.imported[name] = name if is_there else self._free_name(axis, name)
         return f"{self.imported[name]}()" if name else ""
+
+    def name_for_local(self, node: ast.AST) -> str:
+        """Returns the name of the mesh of one process, for what is placed at a node."""
+        if self._home(node) is None and not self._may_start:
+            return f"jax.sharding.Mesh({specs.LOCAL}, ({self.quoted_axis},), {AUTO})"
+        return self._name(self._local(self.default_axis), node, "local_mesh")
 
     def name_for(self, node: ast.AST, axis: str = "") -> str:
         """Returns the name of the mesh for what is placed on devices at a node."""

@@ -135,8 +135,9 @@ def rewrite(
     changes += [
         _placed(module, meshes, node, name, around.in_processes) for node, name in placing.items()
     ]
-    changes += [_replicated(module, meshes, call) for call in _replicating(module)]
     every = [each for several in (others or {module: planned}).values() for each in several]
+    is_local = _is_state_local(every)
+    changes += [_replicated(module, meshes, call, is_local) for call in _replicating(module)]
     changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
@@ -175,7 +176,7 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
         axis = specs.axis_value(use.module, use.site) or meshes.default_axis
         for where, call in map_calls(use.module, use.site):
             if where is module:
-                mesh = meshes.name_for(call, axis)
+                mesh = use.near_mesh or meshes.name_for(call, axis)
                 found.append(_call(use, module, call, mesh))
     return found
 
@@ -317,8 +318,17 @@ def _replicating(module: Module) -> list[ast.Call]:
     ]
 
 
-def _replicated(module: Module, meshes: Meshes, call: ast.Call) -> _Change:
-    mesh = _mesh_of(module, meshes, call)
+def _is_state_local(planned: Sequence[Plan]) -> bool:
+    """Returns whether all that takes replicated state maps over the devices of one process."""
+    given = [plan.use for plan in planned if plan.use.replicated]
+    return bool(given) and all(
+        isinstance(use.layout, specs.Layout) and use.layout.devices == specs.LOCAL for use in given
+    )
+
+
+def _replicated(module: Module, meshes: Meshes, call: ast.Call, is_local: bool) -> _Change:
+    is_local = is_local and not placing_forms.some_devices(module, call)
+    mesh = meshes.name_for_local(call) if is_local else _mesh_of(module, meshes, call)
     return _Change(
         module.place(call),
         [],
