@@ -875,3 +875,26 @@ def test_a_call_around_a_map_in_a_file_of_two_spaces(tmp_path):
     start = lines.index("  return timed(")
     assert lines[start + 1 : start + 3] == ["      jax.jit(", "          jax.shard_map("]
     assert lines[-3:] == ["      ),", "      2,", "  )"]
+
+
+SOME_DEVICES = """\
+import jax
+
+devices = jax.devices("cpu")
+init = jax.pmap(abs, axis_name="p", devices=devices)
+step = jax.pmap(lambda x: jax.lax.psum(x, "p"), axis_name="p", devices=devices)
+play = jax.pmap(abs, axis_name="p", devices=devices[:1])
+"""
+
+
+def test_maps_over_the_same_devices_share_a_mesh_and_a_slice_has_its_own(tmp_path):
+    after = rewritten(tmp_path, SOME_DEVICES)[0].decode()
+    assert after.count("mesh=mesh") == 2
+    assert after.count("jax.sharding.Mesh(") == 2
+    assert "def " not in after
+
+
+def test_a_comment_for_a_tool_stays_on_its_line(tmp_path):
+    text = "import jax\n\ndef f(d):\n    return jax.pmap(  # type: ignore\n        abs,\n        # all\n        devices=d,\n    )\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "return jax.jit(  # type: ignore\n        # all\n        jax.shard_map(\n" in after

@@ -27,7 +27,7 @@ _ALL_DEVICES = re.compile(r"(jax\.)?(local_)?device_count\(\)|len\((jax\.)?(loca
 # In one process, those are all.
 LOCAL = "jax.local_devices()"
 _EVERY_DEVICE = re.compile(r"jax\.devices\(\)")
-_DEVICES = re.compile(r"jax\.(local_)?devices\([^()]*\)(\[[^\[\]]*\])?|[\w.]+")
+_DEVICES = re.compile(r"(jax\.(local_)?devices\([^()]*\)|[\w.]+)(\[[^\[\]]*\])?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

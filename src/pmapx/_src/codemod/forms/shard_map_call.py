@@ -17,6 +17,7 @@ from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
 
 PREFERENCE = 10
+_FOR_TOOLS = re.compile(r"#\s*(type|noqa|pylint|pyright|pytype|fmt|yapf)\b")
 # Why the check is off, where the mapped function takes gradients itself.
 GRADIENTS = "gradients stay per device until they are reduced, as under pmap"
 
@@ -205,5 +206,9 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
 def replace_call(use: Use, editor: Editor, text: str) -> None:
     """Puts a call in the place of the site, below its comments."""
     step = editor.indent(use.site.whole.line) + editor.hang
-    notes = "".join(f"{step}{note}\n" for note in use.notes(editor))
-    editor.replace(use.site.whole, text.replace("(\n", f"(\n{notes}", 1))
+    found = use.notes(editor)
+    # What a tool reads is of the line that it is on.
+    of_line = [note for note in found if _FOR_TOOLS.match(note)][:1]
+    head = f"(  {of_line[0]}\n" if of_line else "(\n"
+    notes = "".join(f"{step}{note}\n" for note in found if not _FOR_TOOLS.match(note))
+    editor.replace(use.site.whole, text.replace("(\n", f"{head}{notes}", 1))

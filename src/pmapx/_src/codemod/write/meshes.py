@@ -9,6 +9,7 @@ that files share (``shared_module``), a mesh that several of them need is made t
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import os
 import weakref
@@ -99,6 +100,12 @@ class Meshes:
                 use.mesh = (self._name(value, use.node),)
             if len(use.mesh) > 1 and process_calls.is_at_site(use):
                 # It is named several times.
+                self._give_name(use)
+        made = [use for use in uses if len(use.mesh) > 1 and not use.is_lazy and not use.is_sized]
+        made = [use for use in made if not use.is_made_again]
+        counts = collections.Counter((use.mesh, self._home(use.node)) for use in made)
+        for use in made:
+            if counts[use.mesh, self._home(use.node)] > 1:
                 self._give_name(use)
 
     def _assign_grid(self, use: Use, grid: Grid) -> None:
