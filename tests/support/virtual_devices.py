@@ -6,7 +6,11 @@ programs whose results are compared to the bit are compiled with the same flags.
 
 import importlib.metadata
 
-UNOPTIMIZED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# On a loaded machine, XLA would end a process whose threads wait 40 seconds for each other.
+PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=300"
+UNOPTIMIZED = (
+    f"--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true {PATIENT}"
+)
 CHEAP_COMPILATION = UNOPTIMIZED
 # XLA ends a process that gives it a flag that it does not know, and later releases have no other
 # emitters. Without these, a small program takes two thirds of the time to compile, and two that
