@@ -374,18 +374,18 @@ TEXTS = {
                 axis_types=(jax.sharding.AxisType.Auto,),
             )
             g = jax.jit(
-                lambda s, x: jax.shard_map(
+                jax.shard_map(
                     lambda s, x: (s * x[0])[None],
                     mesh=mesh,
                     in_specs=(jax.P(), jax.P('i')),
                     out_specs=jax.P('i'),
                     check_vma=False,
-                )(s, x),
+                ),
             )
             return multihost_utils.global_array_to_host_local_array(
                 g(
                     2.0,
-                    x=multihost_utils.host_local_array_to_global_array(
+                    multihost_utils.host_local_array_to_global_array(
                         x, mesh, jax.P('i')
                     ),
                 ),
@@ -709,12 +709,36 @@ def test_a_keyword_of_every_call_is_an_argument_and_a_partial_is_called_with_its
     tmp_path, axes
 ):
     after = rewritten(tmp_path, KEYWORD.format(axes))[0].decode()
-    assert "lambda state, batch, rng: jax.shard_map(" in after
+    assert "        jax.shard_map(" in after
     # As arguments of the function in the file, whose body takes the axis off, or in the lambda.
     assert "rng = rng[0]\n" in after or "rng=rng[0]" in after
     assert re.search(r"config=config,\s+rng=rng", after)
-    assert ")(state, batch, rng)" in after
+    # The call gives it by position, since jax.shard_map takes no keywords.
+    assert after.endswith(" = step(state, batch, rngs)\n")
     assert after.count("def ") == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "called"),
+    [
+        ("", "step(state, batch, (rngs))"),
+        (", donate_argnums=0", "step(state, batch, (rngs))"),
+        # pmap does not donate a keyword, and jax.jit would.
+        (", donate_argnums=(0, 2)", "step(state, batch, rng=(rngs))"),
+        (", static_broadcasted_argnums=2", "step(state, batch, rng=(rngs))"),
+    ],
+)
+def test_keywords_become_positions_unless_those_are_donated_or_static(tmp_path, option, called):
+    text = KEYWORD.format(option).replace("rng=rngs", "rng = (rngs)")
+    after = rewritten(tmp_path, text)[0].decode()
+    assert called.replace("rng=", "rng = ") in after
+
+
+def test_keywords_in_another_order_stay(tmp_path):
+    text = KEYWORD.format("").replace("state, batch, rng=rngs", "state, rng=rngs, batch=batch")
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "step(state, rng=rngs, batch=batch)" in after
+    assert "lambda state, batch, rng: jax.shard_map(" in after
 
 
 BOUND = """\

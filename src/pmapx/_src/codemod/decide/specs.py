@@ -77,6 +77,12 @@ class Layout:
             isinstance(axis, (int, str, set)) for axis in _leaves((self.in_axes, self.out_axes))
         )
 
+    def with_keywords(self, before: int, count: int) -> Layout:
+        """Returns the same with the axis of the keywords that every call gives, 0."""
+        if not isinstance(self.in_axes, tuple) or before != len(self.in_axes):
+            return self
+        return dataclasses.replace(self, in_axes=(*self.in_axes, *[0] * count))
+
     def in_one_process(self) -> Layout:
         """Returns the same where the local devices are all that there are."""
         return dataclasses.replace(self, devices="") if self.devices == LOCAL else self

@@ -16,6 +16,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
+from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.source import files
 
@@ -26,6 +27,7 @@ _OF_ARRAYS = frozenset(
         "ravel", "squeeze", "max", "min", "at",
     }
 )  # fmt: skip
+_OF_POSITIONS = ("static_broadcasted_argnums", "donate_argnums")
 _ARRAY_FUNCTIONS = ("jax.numpy.", "jax.random.", "jax.nn.")
 
 
@@ -102,6 +104,32 @@ class MappedFunction:
                     return True
                 each, above = above, module.parent(above)
         return False
+
+    def calls_in_order(
+        self, module: Module, site: Site, before: int
+    ) -> list[tuple[Module, ast.Call]]:
+        """Returns the calls of a map if they give its last arguments by keyword, in their order.
+
+        pmap maps keywords over their leading axis, and donates none of them.
+        """
+        found = map_calls(module, site)
+        own = self.parameters or []
+        given = keywords_given(module, site, own)
+        static, donated = (specs.argnums(site.option(name) or "()") for name in _OF_POSITIONS)
+        if before < 0 or donated is None or static is None or max(donated, default=-1) >= before:
+            return []
+        # A lambda passes those on that are not the next; static arguments are around it.
+        is_next = own[: self.by_position][before : before + len(given)] == given
+        are_plain = all(
+            [each.arg for each in call.keywords] == given
+            and all(
+                isinstance(fact, Mapped) and fact.site in site.places
+                for fact in where.facts.callees[call]
+            )
+            for where, call in found
+        )
+        are_free = max(static, default=-1) < before and (is_next or not static)
+        return found if are_plain and are_free else []
 
     @property
     def is_only_jitted(self) -> bool:

@@ -159,7 +159,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     whole = module.place(call)
     indent = editor.indent(whole.line)
     given = [
-        (name, editor.text(place), _position(use, name, position))
+        (None if use.calls_in_order else name, editor.text(place), _position(use, name, position))
         for position, (name, place) in enumerate(arguments(editor.source, call))
     ]
     function = editor.text(editor.source.place(call.func))

@@ -38,8 +38,8 @@ class Use:
     node: ast.AST
     nestings: Sequence[Nesting]
     around: Surroundings
-    # The name of its mesh, or the call that makes it and its arguments, with {size} for how many
-    # shards it has; its name near the site; whether it is made only when the function is traced.
+    # The name of its mesh, or the call that makes it and its arguments, with {size} for its number
+    # of shards; its name near the site; whether it is made when the function is traced.
     mesh: tuple[str, ...] = ()
     near_mesh: str = ""
     is_lazy: bool = False
@@ -70,13 +70,7 @@ class Use:
         may_be_local = self.grid is None and not self.replicated and self.site.kind == "call"
         is_one = not self.around.in_processes
         found = found.in_one_process() if is_one else found.in_processes(may_be_local)
-        return self._with_keywords(found)
-
-    def _with_keywords(self, layout: Layout) -> Layout:
-        """Adds the axis of the keywords that every call gives, 0."""
-        if not isinstance(layout.in_axes, tuple) or self.given_by_position != len(layout.in_axes):
-            return layout
-        return dataclasses.replace(layout, in_axes=(*layout.in_axes, *[0] * len(self.keywords)))
+        return found.with_keywords(self.given_by_position, len(self.keywords))
 
     @functools.cached_property
     def keywords(self) -> list[str]:
@@ -119,9 +113,8 @@ class Use:
         }
         if site.function in named:
             return "it maps a function that is pmapped on another line"
-        if self.is_made_again and not self._is_same_anywhere:
-            return "it is created for each call, with different options"
-        return ""
+        is_other = self.is_made_again and not self._is_same_anywhere
+        return "it is created for each call, with different options" if is_other else ""
 
     @property
     def _is_same_anywhere(self) -> bool:
@@ -313,7 +306,14 @@ class Use:
 
     @functools.cached_property
     def is_called_by_keyword(self) -> bool:
-        return specs.has_keyword_calls(self.module, self.site)
+        return not self.calls_in_order and specs.has_keyword_calls(self.module, self.site)
+
+    @functools.cached_property
+    def calls_in_order(self) -> list[tuple[Module, ast.Call]]:
+        """Its calls, if their keywords may as well be given by position."""
+        if self.function is None or self.is_method or not self.keywords:
+            return []
+        return self.function.calls_in_order(self.module, self.site, self.given_by_position)
 
     @functools.cached_property
     def takes_keywords(self) -> bool:

@@ -21,7 +21,7 @@ from pmapx._src.codemod.forms import placing as placing_forms
 from pmapx._src.codemod.forms import shard_map_decorator as decorator_form
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text import imports, outer_calls
-from pmapx._src.codemod.text.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.call_tokens import arguments, is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write import file_head, plans
@@ -34,7 +34,7 @@ from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting import notebook_edits
-from pmapx._src.source.rewriting.edits import starts
+from pmapx._src.source.rewriting.edits import between, starts
 
 # Functions that put one shard on each device, and what takes the place of those that cannot be
 # written out: JAX's own, which were removed, and one of Flax.
@@ -172,6 +172,8 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
         use = each.use
         is_converted = each.form in _WITH_MESH and process_calls.is_converted(use)
         if not is_converted or process_calls.is_at_site(use):
+            calls = use.calls_in_order if each.form in _WITH_MESH else []
+            found += [_in_order(call, module) for where, call in calls if where is module]
             continue
         axis = specs.axis_value(use.module, use.site) or meshes.default_axis
         for where, call in map_calls(use.module, use.site):
@@ -179,6 +181,18 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
                 mesh = use.near_mesh or meshes.name_for(call, axis)
                 found.append(_call(use, module, call, mesh))
     return found
+
+
+def _in_order(call: ast.Call, module: Module) -> _Change:
+    """Returns the change of a call whose keywords are the next arguments, in their order."""
+
+    def write(editor: Editor) -> None:
+        for (_, place), given in zip(
+            arguments(editor.source, call)[len(call.args) :], call.keywords, strict=True
+        ):
+            editor.edits.append(between(starts(editor.source.place(given)), starts(place)))
+
+    return _Change(module.place(call), [], write)
 
 
 def _call(use: Use, module: Module, call: ast.Call, mesh: str) -> _Change:
