@@ -922,3 +922,23 @@ def test_a_comment_for_a_tool_stays_on_its_line(tmp_path):
     text = "import jax\n\ndef f(d):\n    return jax.pmap(  # type: ignore\n        abs,\n        # all\n        devices=d,\n    )\n"
     after = rewritten(tmp_path, text)[0].decode()
     assert "return jax.jit(  # type: ignore\n        # all\n        jax.shard_map(\n" in after
+
+
+HELD = """\
+import jax
+
+
+def main(f, xs, y):
+    n = jax.local_device_count()
+    in_axes = (0, None)
+    g = jax.pmap(f, in_axes=in_axes, out_axes=0)
+    return g(xs, y)
+"""
+
+
+def test_axes_that_a_name_holds_are_written_out(tmp_path):
+    after = rewritten(tmp_path, HELD)[0].decode()
+    assert "in_specs=(jax.P('devices'), jax.P())" in after.replace('"', "'")
+    assert after.count("def ") == 1
+    again = HELD.replace("    return", "    in_axes = 0\n    return")
+    assert rewritten(tmp_path, again)[0].decode().count("def ") > 1

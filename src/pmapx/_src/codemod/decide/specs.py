@@ -128,8 +128,8 @@ def layout(module: Module, site: Site) -> Layout | str:
     options = {name: " ".join(text.split()) for name, text in site.options}
     if not _OPTIONS.issuperset(options):
         return "it has options that jax.shard_map does not have"
-    if options.get("devices", "").isidentifier():
-        options["devices"] = _held_devices(module, site, options["devices"])
+    for name, text in options.items():
+        options[name] = _held(module, site, name, text) if text.isidentifier() else text
     axis, devices = _axis_name(module, site), _devices(options)
     in_axes, out_axes = (_axes(options.get(key, "0")) for key in ("in_axes", "out_axes"))
     static = argnums(options.get("static_broadcasted_argnums", "()"))
@@ -201,8 +201,10 @@ def _devices(options: dict[str, str]) -> str | None:
     return f"jax.devices({backend})" if is_string else None
 
 
-def _held_devices(module: Module, site: Site, name: str) -> str:
-    """Returns what a name holds if it is all devices or those of the process, else the name."""
+def _held(module: Module, site: Site, option: str, name: str) -> str:
+    """Returns the axes that a name holds, or all devices or those of the process, else the name."""
+    if option not in ("devices", "in_axes", "out_axes"):
+        return name
     uses = name_uses(module)
     here = [node for node in uses.names.get(name, ()) if module.place(node).is_inside(site.whole)]
     around = [None, *module.functions_around(here[0])] if here else []
@@ -212,7 +214,9 @@ def _held_devices(module: Module, site: Site, name: str) -> str:
         if next(iter(module.functions_around(node)), None) in around
     ]
     held = {ast.unparse(each.value) if isinstance(each, ast.Assign) else name for each in bound}
-    return held.pop() if held in ({LOCAL}, {"jax.devices()"}) else name
+    value = held.pop() if len(held) == 1 else name
+    is_known = value in (LOCAL, "jax.devices()") if option == "devices" else _axes(value) is not ...
+    return value if is_known else name
 
 
 def literal(text: str) -> object:
