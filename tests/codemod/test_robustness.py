@@ -309,3 +309,15 @@ def test_a_function_that_maps_itself_is_survived(tmp_path):
     path.write_text("import jax\nN = jax.device_count()\ndef f(x):\n    return jax.pmap(f)(x)\n")
     (file,) = migrate([str(path)]).files
     assert len(file.outcomes) == 1
+
+
+def test_an_outside_function_called_flatten_is_survived(tmp_path):
+    from pmapx._src.codemod.migration import migrate
+
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import jax\nimport outside\n\nstep = jax.pmap(abs)\n\n\ndef main(x):\n"
+        "    flat = outside.flatten()\n    return step(x.reshape((jax.local_device_count(), -1)))\n"
+    )
+    (file,) = migrate([str(path)]).changed
+    assert b"outside.flatten()" in file.after

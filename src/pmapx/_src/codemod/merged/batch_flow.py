@@ -91,7 +91,7 @@ class BatchFlow(AppliedFunctions):
             if isinstance(held, Ref):
                 return self._merge(module, node, merged, held)
         called = self._outside_names(module, node)
-        if splits.keeps_order(node, called):
+        if splits.keeps_order(node, called) and (node.args or not called):
             of = node.func.value if not called else node.args[0]  # type: ignore[attr-defined]
             if isinstance(self.value(module, of), Ref):
                 for arg in (*node.args, *(k.value for k in node.keywords)):
