@@ -24,27 +24,25 @@ def mapped_once(fun, axis_name, options, tree):
         put_back = lambda x, spec: jax.numpy.expand_dims(x, 0) if spec else x
         return each_part(put_back, out_specs, fun(*args, **kwargs))
 
-    @functools.cache
-    def mesh():  # not before the first call, since making a mesh starts JAX's backend
-        devices = sorted(jax.devices(), key=lambda device: device.process_index)
-        return jax.sharding.Mesh(devices, (axis_name,), axis_types=(jax.sharding.AxisType.Auto,))
-
-    def to_global(x, spec):  # numbers of Python's stay what they are
-        convert = multihost_utils.host_local_array_to_global_array
-        return convert(x, mesh(), spec) if hasattr(x, "shape") else x
-
-    @functools.partial(jax.jit, donate_argnums=donate_argnums)
-    def mapped(*args, **kwargs):
-        # Without check_vma, fun reduces its gradients over the axis itself, as under pmap.
-        return jax.shard_map(
-            body, mesh=mesh(), in_specs=in_specs, out_specs=out_specs, check_vma=False
-        )(args, kwargs)
-
     def call(*args, **kwargs):
+        convert = multihost_utils.host_local_array_to_global_array
+        # Numbers of Python's stay what they are.
+        to_global = lambda x, spec: convert(x, mesh(), spec) if hasattr(x, "shape") else x
         args, kwargs = each_part(to_global, in_specs, (args, kwargs))
-        results = mapped(*args, **kwargs)
+        results = jitted(*args, **kwargs)
         return multihost_utils.global_array_to_host_local_array(results, mesh(), out_specs)
 
+    types = (jax.sharding.AxisType.Auto,)
+    devices = lambda: sorted(jax.devices(), key=lambda device: device.process_index)
+    # Not before the first call, since making a mesh starts JAX's backend.
+    mesh = functools.cache(lambda: jax.sharding.Mesh(devices(), (axis_name,), axis_types=types))
+    jitted = jax.jit(
+        # Without check_vma, fun reduces its gradients over the axis itself, as under pmap.
+        lambda *args, **kwargs: jax.shard_map(
+            body, mesh=mesh(), in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )(args, kwargs),
+        donate_argnums=donate_argnums,
+    )
     return call
 
 
