@@ -110,7 +110,60 @@ def main():
 
 main()
 """
-PROGRAMS = {"local": LOCAL, "kept": KEPT, "many": MANY, "attribute": ATTRIBUTE}
+# A state with a field of each device's own, in maps that are called near, often, and elsewhere.
+FIELDS = """\
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    step: int
+    params: dict
+    stats: dict
+
+    def replace(self, **fields):
+        return dataclasses.replace(self, **fields)
+
+
+def train_step(state, batch):
+    stats = {"mean": 0.9 * state.stats["mean"] + 0.1 * batch.mean()}
+    grads = jax.lax.pmean(jax.grad(lambda p: jnp.mean(batch * p["w"]))(state.params), "batch")
+    params = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, grads)
+    return state.replace(step=state.step + 1, params=params, stats=stats), batch.mean()
+
+
+def eval_step(state, batch):
+    return jax.lax.pmean(batch.mean() * state.params["w"] + state.stats["mean"], "batch")
+
+
+def evaluate(state, batch):
+    p_eval = jax.pmap(eval_step, axis_name="batch")
+    return p_eval(state, batch)[0]
+
+
+def main():
+    batches = [jnp.arange(N * 12.0).reshape(N, 4, 3) + FIRST + i for i in range(3)]
+    state = State(0, {"w": jnp.ones(3)}, {"mean": jnp.zeros(())})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    p_step = jax.pmap(train_step, axis_name="batch")
+    p_sum = jax.pmap(
+        lambda state, x: jax.lax.psum(state.stats["mean"] * x.sum(), "batch"), axis_name="batch"
+    )
+    for batch in batches:
+        state, loss = p_step(state, batch)
+        show(loss)
+        show(p_sum(state, batch), p_sum(state, batch)[0], p_sum(state, batches[0]))
+    show(state.stats, evaluate(state, batches[1]))
+    show(jax.tree.map(lambda x: x[0], state))
+
+
+main()
+"""
+PROGRAMS = {
+    "local": LOCAL,
+    "kept": KEPT,
+    "many": MANY,
+    "attribute": ATTRIBUTE,
+    "fields": FIELDS,
+}
 
 
 def shown(path):
@@ -186,3 +239,15 @@ def test_maps_of_a_function_over_the_same_axis_share_a_mesh(tmp_path):
     path.write_text(HEAD + ATTRIBUTE)
     (file,) = migrate([str(path)]).changed
     assert file.after.decode().count("jax.sharding.Mesh(") == 1
+
+
+def test_a_field_of_each_device_alone_keeps_its_axis_in_all_maps_of_a_state(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + FIELDS)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    # Where the step is made, and in the function that is given the state.
+    assert text.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2
+    # Each of the three maps takes it so, and converts its arguments by the same specs.
+    assert text.count("in_specs=(state_specs, jax.P(") == 3
+    assert text.count("mesh, (state_specs, jax.P(") == 3
