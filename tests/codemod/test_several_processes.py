@@ -69,6 +69,32 @@ def main():
 
 main()
 """
+# Methods whose object is static, in a function of the project that hands on to pmap.
+STATIC = """\
+def pmap(f, axis_name="i", **options):
+    return jax.pmap(f, axis_name, **options)
+
+
+def centered(x):
+    return x - jax.lax.pmean(x, "i")
+
+
+class Observable:
+    def __init__(self, power):
+        self.power = power
+
+    @functools.partial(pmap, static_broadcasted_argnums=(0,))
+    def value(self, x):
+        return jax.lax.pmean((x**self.power).sum(), "i"), x.sum()
+
+
+def main():
+    x = jnp.arange(N * 3.0).reshape(N, 3) + FIRST
+    show(Observable(2).value(x), Observable(3).value(x), pmap(centered, "i")(x))
+
+
+main()
+"""
 # More maps than are converted one by one.
 MANY = """\
 total = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -161,6 +187,7 @@ PROGRAMS = {
     "local": LOCAL,
     "kept": KEPT,
     "many": MANY,
+    "static": STATIC,
     "attribute": ATTRIBUTE,
     "fields": FIELDS,
 }
@@ -215,6 +242,15 @@ def test_a_kept_pmap_with_trees_of_leading_axes_is_given_the_short_function(tmp_
     text = file.after.decode()
     assert "pmap = functools.partial(map_over_devices, axis_name=" in text
     assert text.count("def ") - (HEAD + KEPT).count("def ") == 5
+
+
+def test_a_pmap_with_static_arguments_is_given_a_short_function(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + STATIC)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "    return map_over_devices(f, axis_name, **options)\n" in text
+    assert text.count("def ") - (HEAD + STATIC).count("def ") == 7
 
 
 def test_many_maps_of_a_file_share_a_function_that_converts(tmp_path):

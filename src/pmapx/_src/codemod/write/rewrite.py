@@ -356,7 +356,9 @@ def _manner(planned: Sequence[Plan], around: Surroundings) -> Manner:
     if is_short and uses and all(leading(use.module, use.site) for use in uses):
         return Manner.LEADING_PROCESSES if around.in_processes else Manner.LEADING
     if around.in_processes:
-        return Manner.PROCESSES
+        leading = functools.partial(leading, has_static=True)
+        is_short = is_short and bool(uses) and all(leading(use.module, use.site) for use in uses)
+        return Manner.STATIC_PROCESSES if is_short else Manner.PROCESSES
     return Manner.NESTED if any(use.nestings for use in uses) else Manner.PLAIN
 
 
