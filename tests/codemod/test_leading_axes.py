@@ -91,8 +91,10 @@ def test_several_processes_have_only_leading_axes(case):
     assert not is_short_in_processes(HEAD + LONG_IN_PROCESSES[case])
 
 
-@pytest.mark.parametrize("use", [LONG["a static argument"], "@functools.partial(pmap, "
-                                 "static_broadcasted_argnums=(0,))\ndef g(self, x): return x"])  # fmt: skip
+STATIC = "@functools.partial(pmap, static_broadcasted_argnums=(0,))\ndef g(self, x): return x"
+
+
+@pytest.mark.parametrize("use", [LONG["a static argument"], STATIC])
 def test_several_processes_have_static_arguments_where_a_map_needs_them(use):
     assert not is_short_in_processes(HEAD + use)
     assert is_short_in_processes(HEAD + use, has_static=True)

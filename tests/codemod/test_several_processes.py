@@ -79,6 +79,11 @@ def centered(x):
     return x - jax.lax.pmean(x, "i")
 
 
+@functools.partial(jax.pmap, static_broadcasted_argnums=1)
+def split(key, count):
+    return tuple(jax.random.split(key, count))
+
+
 class Observable:
     def __init__(self, power):
         self.power = power
@@ -90,6 +95,7 @@ class Observable:
 
 def main():
     x = jnp.arange(N * 3.0).reshape(N, 3) + FIRST
+    show(split(jax.random.split(jax.random.PRNGKey(FIRST), N), 2))
     show(Observable(2).value(x), Observable(3).value(x), pmap(centered, "i")(x))
 
 
@@ -253,6 +259,15 @@ def test_a_pmap_with_static_arguments_is_given_a_short_function(tmp_path):
     assert text.count("def ") - (HEAD + STATIC).count("def ") == 7
 
 
+def test_a_decorator_without_the_name_of_an_axis_is_over_the_devices_of_its_process(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + STATIC)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "    mesh=local_mesh,\n" in text
+    assert "    show(split(jax.random.split(" in text
+
+
 def test_many_maps_of_a_file_share_a_function_that_converts(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(HEAD + MANY)
@@ -268,6 +283,19 @@ def test_few_maps_of_a_file_are_converted_where_they_are(tmp_path):
     path.write_text((HEAD + MANY).replace("lowest = jax.pmap", "lowest = jax.jit"))
     (file,) = migrate([str(path)]).changed
     assert "map_over_devices" not in file.after.decode()
+
+
+def test_a_map_of_another_file_is_converted_on_a_mesh_with_its_own_axis(tmp_path):
+    maps = "import jax\n\nscaled = jax.pmap(lambda x, w: x * w, in_axes=(0, None))\n"
+    (tmp_path / "maps.py").write_text(maps)
+    text = HEAD + LOCAL.replace("jax.pmap(jnp.square)(total)", "scaled(noise, jnp.float32(2))")
+    head = text.replace("import numpy as np\n", "import numpy as np\nfrom maps import scaled\n")
+    (tmp_path / "program.py").write_text(head)
+    after = {Path(each.path).name: each.after.decode() for each in migrate([str(tmp_path)]).changed}
+    assert 'devices_mesh,\n            jax.P("devices"),\n' in after["program.py"]
+    assert after["program.py"].count('("devices",),\n') == 1
+    # Nor does an import start JAX's backend, before jax.distributed.initialize().
+    assert "mesh = " not in after["maps.py"].replace("mesh=", "")
 
 
 def test_maps_of_a_function_over_the_same_axis_share_a_mesh(tmp_path):

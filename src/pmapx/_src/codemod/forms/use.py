@@ -67,7 +67,8 @@ class Use:
         )
         if not isinstance(found, Layout):
             return found
-        may_be_local = self.grid is None and not self.replicated and self.site.kind == "call"
+        is_alone = self.grid is None and not self.replicated
+        may_be_local = is_alone and self.site.kind in ("call", "decorator")
         is_one = not self.around.in_processes
         found = found.in_one_process() if is_one else found.in_processes(may_be_local)
         return self._with_keywords(found)

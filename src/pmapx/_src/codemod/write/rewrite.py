@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.map_calls import map_calls
@@ -172,7 +172,7 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
         is_converted = each.form in _WITH_MESH and process_calls.is_converted(use)
         if not is_converted or process_calls.is_at_site(use):
             continue
-        axis = specs.axis_value(use.module, use.site) or meshes.default_axis
+        axis = specs.axis_value(use.module, use.site) or axis_names.of_maps(use.module)
         for where, call in map_calls(use.module, use.site):
             if where is module:
                 mesh = meshes.name_for(call, axis)
