@@ -12,6 +12,7 @@ from pmapx._src.emitted import (
     nested_map,
     placing,
     process_map,
+    static_process_map,
 )
 from pmapx._src.emitted.functions import Manner
 
@@ -30,6 +31,21 @@ def test_shards_are_mapped(module, monkeypatch):
     np.testing.assert_array_equal(f(SHARDS), SHARDS - SHARDS.sum(0))
 
 
+@pytest.mark.parametrize("module", [static_process_map, process_map], ids=lambda m: m.__name__)
+def test_a_static_argument_is_no_array_and_traces_once_a_value(module):
+    traced = []
+
+    def scaled(x, n, *, y):
+        traced.append(n)
+        return total(x) * n + y
+
+    f = module.map_over_devices(scaled, "i", static_broadcasted_argnums=1, donate_argnums=(0,))
+    for n in (2, 3, 2):
+        expected = n * (SHARDS - SHARDS.sum(0)) + SHARDS
+        np.testing.assert_array_equal(f(jax.numpy.array(SHARDS), n, y=SHARDS), expected)
+    assert traced == [2, 3]
+
+
 @pytest.mark.parametrize("module", [device_map, process_map], ids=lambda m: m.__name__)
 def test_shards_are_mapped_with_the_options_of_pmap(module):
     f = module.map_over_devices(
@@ -40,7 +56,7 @@ def test_shards_are_mapped_with_the_options_of_pmap(module):
 
 @pytest.mark.parametrize(
     "module",
-    [device_map, process_map, leading_map, leading_process_map],
+    [device_map, process_map, leading_map, leading_process_map, static_process_map],
     ids=lambda m: m.__name__.rpartition(".")[2],
 )
 def test_parts_are_sharded_or_replicated(module):
@@ -85,7 +101,7 @@ def test_a_shard_is_put_on_each_device():
 
 
 def test_every_function_is_found_in_each_manner():
-    assert len(functions.names()) == 10
+    assert len(functions.names()) == 11
     for manner in Manner:
         for name in functions.names():
             found = functions.find(name, manner)

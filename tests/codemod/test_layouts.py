@@ -629,7 +629,8 @@ WRITTEN = {
 NOT = {
     "static arguments of who knows what": COUNTED
     + "f = jax.pmap(pow, static_broadcasted_argnums=1)\n",
-    "axes that are not written": COUNTED + "axes = 0, 1\nf = jax.pmap(pow, in_axes=axes)\n",
+    "axes that are not written": COUNTED
+    + "axes = tuple(map(int, '01'))\nf = jax.pmap(pow, in_axes=axes)\n",
     "axes from the end": COUNTED + "f = jax.pmap(abs, out_axes=-1)\n",
     "a name that is not known": COUNTED + "def f(name):\n    g = jax.pmap(abs, name)\n",
     "options of its own for what is made again": COUNTED

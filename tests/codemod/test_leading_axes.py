@@ -75,10 +75,10 @@ def test_more_options(case):
     assert not is_short(LONG[case])
 
 
-def is_short_in_processes(text):
+def is_short_in_processes(text, **taken):
     module = Project(["a.py"]).module("a.py", data=f"{text}\n".encode())
     (site,) = [site for site in find_sites(module) if site.kind in ("partial", "wrapper")]
-    return maps_leading_axes(module, site, in_processes=True)
+    return maps_leading_axes(module, site, in_processes=True, **taken)
 
 
 @pytest.mark.parametrize("case", {**SHORT, **IN_PROCESSES})
@@ -89,6 +89,15 @@ def test_several_processes_have_trees_and_keywords_too(case):
 @pytest.mark.parametrize("case", LONG_IN_PROCESSES)
 def test_several_processes_have_only_leading_axes(case):
     assert not is_short_in_processes(HEAD + LONG_IN_PROCESSES[case])
+
+
+STATIC = "@functools.partial(pmap, static_broadcasted_argnums=(0,))\ndef g(self, x): return x"
+
+
+@pytest.mark.parametrize("use", [LONG["a static argument"], STATIC])
+def test_several_processes_have_static_arguments_where_a_map_needs_them(use):
+    assert not is_short_in_processes(HEAD + use)
+    assert is_short_in_processes(HEAD + use, has_static=True)
 
 
 @pytest.mark.parametrize(

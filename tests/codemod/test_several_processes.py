@@ -69,6 +69,38 @@ def main():
 
 main()
 """
+# Methods whose object is static, in a function of the project that hands on to pmap.
+STATIC = """\
+def pmap(f, axis_name="i", **options):
+    return jax.pmap(f, axis_name, **options)
+
+
+def centered(x):
+    return x - jax.lax.pmean(x, "i")
+
+
+@functools.partial(jax.pmap, static_broadcasted_argnums=1)
+def split(key, count):
+    return tuple(jax.random.split(key, count))
+
+
+class Observable:
+    def __init__(self, power):
+        self.power = power
+
+    @functools.partial(pmap, static_broadcasted_argnums=(0,))
+    def value(self, x):
+        return jax.lax.pmean((x**self.power).sum(), "i"), x.sum()
+
+
+def main():
+    x = jnp.arange(N * 3.0).reshape(N, 3) + FIRST
+    show(split(jax.random.split(jax.random.PRNGKey(FIRST), N), 2))
+    show(Observable(2).value(x), Observable(3).value(x), pmap(centered, "i")(x))
+
+
+main()
+"""
 # More maps than are converted one by one.
 MANY = """\
 total = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
@@ -152,13 +184,62 @@ def main():
 
 main()
 """
+# A state with a field of each device's own, in maps that are called near, often, and elsewhere.
+FIELDS = """\
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    step: int
+    params: dict
+    stats: dict
+
+    def replace(self, **fields):
+        return dataclasses.replace(self, **fields)
+
+
+def train_step(state, batch):
+    stats = {"mean": 0.9 * state.stats["mean"] + 0.1 * batch.mean()}
+    grads = jax.lax.pmean(jax.grad(lambda p: jnp.mean(batch * p["w"]))(state.params), "batch")
+    params = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, grads)
+    return state.replace(step=state.step + 1, params=params, stats=stats), batch.mean()
+
+
+def eval_step(state, batch):
+    return jax.lax.pmean(batch.mean() * state.params["w"] + state.stats["mean"], "batch")
+
+
+def evaluate(state, batch):
+    p_eval = jax.pmap(eval_step, axis_name="batch")
+    return p_eval(state, batch)[0]
+
+
+def main():
+    batches = [jnp.arange(N * 12.0).reshape(N, 4, 3) + FIRST + i for i in range(3)]
+    state = State(0, {"w": jnp.ones(3)}, {"mean": jnp.zeros(())})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    p_step = jax.pmap(train_step, axis_name="batch")
+    p_sum = jax.pmap(
+        lambda state, x: jax.lax.psum(state.stats["mean"] * x.sum(), "batch"), axis_name="batch"
+    )
+    for batch in batches:
+        state, loss = p_step(state, batch)
+        show(loss)
+        show(p_sum(state, batch), p_sum(state, batch)[0], p_sum(state, batches[0]))
+    show(state.stats, evaluate(state, batches[1]))
+    show(jax.tree.map(lambda x: x[0], state))
+
+
+main()
+"""
 PROGRAMS = {
     "chosen": CHOSEN,
     "own": OWN,
     "local": LOCAL,
     "kept": KEPT,
     "many": MANY,
+    "static": STATIC,
     "attribute": ATTRIBUTE,
+    "fields": FIELDS,
 }
 
 
@@ -213,6 +294,24 @@ def test_a_kept_pmap_with_trees_of_leading_axes_is_given_the_short_function(tmp_
     assert text.count("def ") - (HEAD + KEPT).count("def ") == 5
 
 
+def test_a_pmap_with_static_arguments_is_given_a_short_function(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + STATIC)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "    return map_over_devices(f, axis_name, **options)\n" in text
+    assert text.count("def ") - (HEAD + STATIC).count("def ") == 7
+
+
+def test_a_decorator_without_the_name_of_an_axis_is_over_the_devices_of_its_process(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + STATIC)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "    mesh=local_mesh,\n" in text
+    assert "    show(split(jax.random.split(" in text
+
+
 def test_many_maps_of_a_file_share_a_function_that_converts(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(HEAD + MANY)
@@ -228,6 +327,19 @@ def test_few_maps_of_a_file_are_converted_where_they_are(tmp_path):
     path.write_text((HEAD + MANY).replace("lowest = jax.pmap", "lowest = jax.jit"))
     (file,) = migrate([str(path)]).changed
     assert "map_over_devices" not in file.after.decode()
+
+
+def test_a_map_of_another_file_is_converted_on_a_mesh_with_its_own_axis(tmp_path):
+    maps = "import jax\n\nscaled = jax.pmap(lambda x, w: x * w, in_axes=(0, None))\n"
+    (tmp_path / "maps.py").write_text(maps)
+    text = HEAD + LOCAL.replace("jax.pmap(jnp.square)(total)", "scaled(noise, jnp.float32(2))")
+    head = text.replace("import numpy as np\n", "import numpy as np\nfrom maps import scaled\n")
+    (tmp_path / "program.py").write_text(head)
+    after = {Path(each.path).name: each.after.decode() for each in migrate([str(tmp_path)]).changed}
+    assert 'devices_mesh,\n            jax.P("devices"),\n' in after["program.py"]
+    assert after["program.py"].count('("devices",),\n') == 1
+    # Nor does an import start JAX's backend, before jax.distributed.initialize().
+    assert "mesh = " not in after["maps.py"].replace("mesh=", "")
 
 
 def test_maps_of_a_function_over_the_same_axis_share_a_mesh(tmp_path):
@@ -258,3 +370,15 @@ def test_state_of_a_map_over_the_devices_of_a_process_is_placed_on_them(tmp_path
     assert text.count("jax.sharding.Mesh(") == 1
     assert "jax.NamedSharding(local_mesh, jax.P())" in text
     assert "multihost_utils" not in text
+
+
+def test_a_field_of_each_device_alone_keeps_its_axis_in_all_maps_of_a_state(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + FIELDS)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    # Where the step is made, and in the function that is given the state.
+    assert text.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2
+    # Each of the three maps takes it so, and converts its arguments by the same specs.
+    assert text.count("in_specs=(state_specs, jax.P(") == 3
+    assert text.count("mesh, (state_specs, jax.P(") == 3

@@ -24,11 +24,15 @@ class Manner(enum.StrEnum):
     PROCESSES = "process_map"
     LEADING = "leading_map"
     LEADING_PROCESSES = "leading_process_map"
+    STATIC_PROCESSES = "static_process_map"
 
 
 # In the order in which their functions are written into a file.
 _FILES = ("placing", "shards", "nested_map", "device_map", "process_map", "leading_map",
-          "leading_process_map")  # fmt: skip
+          "leading_process_map", "static_process_map")  # fmt: skip
+# What the functions of a file use, before the plain ones.
+_BELOW = {Manner.STATIC_PROCESSES: (Manner.LEADING_PROCESSES,)}
+_OTHERS = ("placing", "shards", Manner.PLAIN, Manner.NESTED, Manner.STATIC_PROCESSES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def names() -> tuple[str, ...]:
 
 def find(name: str, manner: Manner = Manner.PLAIN) -> Emitted:
     """Returns a function in the version for such a file."""
-    files = (manner, "placing", "shards", Manner.PLAIN, Manner.NESTED)
+    files = (manner, *_BELOW.get(manner, ()), *_OTHERS)
     return next(_files()[file][name] for file in files if name in _files()[file])
 
 

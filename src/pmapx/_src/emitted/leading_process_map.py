@@ -9,48 +9,37 @@ from jax.experimental import multihost_utils
 @functools.lru_cache
 def mapped_once(fun, axis_name, options, tree):
     in_axes, out_axes, donate_argnums = jax.tree.unflatten(tree, options)
-    each_part = functools.partial(jax.tree.map, is_leaf=lambda axis: axis is None)
-    in_specs, out_specs = each_part({0: jax.P(axis_name), None: jax.P()}.get, (in_axes, out_axes))
+    spec = {0: jax.P(axis_name), None: jax.P()}
+    in_specs, out_specs = jax.tree.map(
+        spec.get, ((in_axes, 0), out_axes), is_leaf=lambda axis: axis is None
+    )
 
-    def body(args, kwargs):
-        args, kwargs = each_part(
-            lambda axis, part: part if axis is None else jax.tree.map(lambda x: x[0], part),
-            (in_axes, 0),
-            (args, kwargs),
-        )
-        return each_part(
-            lambda axis, part: (
-                part if axis is None else jax.tree.map(lambda x: jax.numpy.expand_dims(x, 0), part)
-            ),
-            out_axes,
-            fun(*args, **kwargs),
+    def each_part(change, specs, tree):
+        return jax.tree.map(
+            lambda spec, part: jax.tree.map(lambda x: change(x, spec), part), specs, tree
         )
 
-    def to_global(spec, part):
-        convert = multihost_utils.host_local_array_to_global_array
-        # Numbers of Python's stay what they are.
-        return jax.tree.map(lambda x: convert(x, mesh(), spec) if hasattr(x, "shape") else x, part)
+    def body(*given):
+        args, kwargs = each_part(lambda x, spec: x[0] if spec else x, in_specs, given)
+        put_back = lambda x, spec: jax.numpy.expand_dims(x, 0) if spec else x
+        return each_part(put_back, out_specs, fun(*args, **kwargs))
 
     def call(*args, **kwargs):
-        shards = jax.tree.map(to_global, (in_specs, jax.P(axis_name)), (args, kwargs))
-        results = jitted(*shards[0], **shards[1])
+        convert = multihost_utils.host_local_array_to_global_array
+        # Numbers of Python's stay what they are.
+        to_global = lambda x, spec: convert(x, mesh(), spec) if hasattr(x, "shape") else x
+        args, kwargs = each_part(to_global, in_specs, (args, kwargs))
+        results = jitted(*args, **kwargs)
         return multihost_utils.global_array_to_host_local_array(results, mesh(), out_specs)
 
+    types = (jax.sharding.AxisType.Auto,)
+    devices = lambda: sorted(jax.devices(), key=lambda device: device.process_index)
     # Not before the first call, since making a mesh starts JAX's backend.
-    mesh = functools.cache(
-        lambda: jax.sharding.Mesh(
-            sorted(jax.devices(), key=lambda device: device.process_index),
-            (axis_name,),
-            axis_types=(jax.sharding.AxisType.Auto,),
-        )
-    )
+    mesh = functools.cache(lambda: jax.sharding.Mesh(devices(), (axis_name,), axis_types=types))
     jitted = jax.jit(
+        # Without check_vma, fun reduces its gradients over the axis itself, as under pmap.
         lambda *args, **kwargs: jax.shard_map(
-            body,
-            mesh=mesh(),
-            in_specs=(in_specs, jax.P(axis_name)),
-            out_specs=out_specs,
-            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
+            body, mesh=mesh(), in_specs=in_specs, out_specs=out_specs, check_vma=False
         )(args, kwargs),
         donate_argnums=donate_argnums,
     )
@@ -62,7 +51,6 @@ def map_over_devices(fun, axis_name="devices", *, in_axes=0, out_axes=0, donate_
 
     Arguments and results are host-local arrays.
     """
-    options, tree = jax.tree.flatten(
-        (in_axes, out_axes, donate_argnums), is_leaf=lambda axis: axis is None
-    )
-    return mapped_once(fun, axis_name, tuple(options), tree)
+    options = in_axes, out_axes, donate_argnums
+    leaves, tree = jax.tree.flatten(options, is_leaf=lambda axis: axis is None)
+    return mapped_once(fun, axis_name, tuple(leaves), tree)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from typing import NamedTuple
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
@@ -18,21 +19,32 @@ _PARTIAL = ("functools.partial", "partial")
 _OPTIONS = frozenset({"axis_name", "in_axes", "out_axes", "donate_argnums"})
 
 
-def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False) -> bool:
+class _Taken(NamedTuple):
+    """What the short function takes: options, and the classes of trees of axes, None for any."""
+
+    options: frozenset[str]
+    trees: set[str] | None
+
+
+def maps_leading_axes(
+    module: Module, site: Site, *, in_processes: bool = False, has_static: bool = False
+) -> bool:
     """Tells whether what a site maps has leading device axes or none.
 
     Every use of the name of a partial must be a call whose options can be read. The function for
-    several processes also takes keywords, and trees of any class.
+    several processes also takes keywords, and trees of any class; with ``has_static``, static
+    arguments as well.
     """
     modules = [each for each in module.project.modules.values() if each is not None]
-    trees = None if in_processes else _named_tuples(modules)
+    static = {"static_broadcasted_argnums"} if has_static else set()
+    taken = _Taken(_OPTIONS | static, None if in_processes else _named_tuples(modules))
     if site.kind in ("call", "decorator"):
-        is_few = all(_is_few(*each, trees) for each in site.options)
+        is_few = all(_is_few(*each, taken) for each in site.options)
         return is_few and not site.has_unpacked_options
     wrapper = _wrapper_of(module, site)
     name = _name_of(module, site) if wrapper is None else wrapper.name
     if wrapper is None:
-        is_few = all(_is_few(*each, trees) for each in site.options)
+        is_few = all(_is_few(*each, taken) for each in site.options)
         if site.kind != "partial" or not is_few or not name:
             return False
     made = {
@@ -53,7 +65,7 @@ def maps_leading_axes(module: Module, site: Site, *, in_processes: bool = False)
         is_made = call in made or (
             wrapper is not None and node in (call, getattr(call, "func", None))
         )
-        if not (is_made or is_again) or not _has_few_options(each, call, trees):
+        if not (is_made or is_again) or not _has_few_options(each, call, taken):
             return False
     return bool(uses)
 
@@ -96,14 +108,14 @@ def _named_tuples(modules: list[Module]) -> set[str]:
     }
 
 
-def _has_few_options(module: Module, node: ast.AST, trees: set[str] | None) -> bool:
+def _has_few_options(module: Module, node: ast.AST, taken: _Taken) -> bool:
     """Tells whether a call maps a function with options that the short function has."""
     if not isinstance(node, ast.Call):
         # A bare decorator.
         return isinstance(node, (ast.Name, ast.Attribute))
     is_plain = len(node.args) <= 2 and not any(isinstance(a, ast.Starred) for a in node.args)
     return is_plain and all(
-        each.arg is not None and _is_few(each.arg, _text(module, each.value), trees)
+        each.arg is not None and _is_few(each.arg, _text(module, each.value), taken)
         for each in node.keywords
     )
 
@@ -130,14 +142,14 @@ class _Spelled(ast.NodeTransformer):
         return self.values.get(node.id, node)
 
 
-def _is_few(name: str, text: str, trees: set[str] | None) -> bool:
-    if name not in _OPTIONS or (name == "axis_name" and text == "None"):
+def _is_few(name: str, text: str, taken: _Taken) -> bool:
+    if name not in taken.options or (name == "axis_name" and text == "None"):
         return False
     if name not in ("in_axes", "out_axes"):
         return True
     axes = specs.literal(text)
     tree = ast.parse(text.strip() if axes is ... else repr(axes), mode="eval").body
-    return _is_leading(tree, trees)
+    return _is_leading(tree, taken.trees)
 
 
 def _is_leading(axes: ast.expr, trees: set[str] | None) -> bool:

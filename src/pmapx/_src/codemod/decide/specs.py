@@ -92,7 +92,7 @@ class Layout:
 
         Without the name of an axis nothing is reduced over it: each can map its own.
         """
-        is_stacked = self.is_leading and self.out_axes == 0
+        is_stacked = self.in_axes == 0 and self.out_axes == 0 and not self.merged
         is_alone = is_stacked and not self.axis and not self.devices and may_be_local
         return dataclasses.replace(self, devices=LOCAL) if is_alone else self
 

@@ -67,9 +67,10 @@ class Use:
         )
         if not isinstance(found, Layout):
             return found
-        may_be_local = self.grid is None and not self.replicated and self.site.kind == "call"
-        is_one = not self.around.in_processes
-        found = found.in_one_process() if is_one else found.in_processes(may_be_local)
+        is_plain = self.grid is None and not self.replicated
+        is_plain = is_plain and self.site.kind in ("call", "decorator")
+        many = self.around.in_processes
+        found = found.in_processes(is_plain) if many else found.in_one_process()
         return found.with_keywords(self.given_by_position, len(self.keywords))
 
     @functools.cached_property
@@ -311,9 +312,8 @@ class Use:
     @functools.cached_property
     def calls_in_order(self) -> list[tuple[Module, ast.Call]]:
         """Its calls, if their keywords may as well be given by position."""
-        if self.function is None or self.is_method or not self.keywords:
-            return []
-        return self.function.calls_in_order(self.module, self.site, self.given_by_position)
+        of = self.function if self.keywords and not self.is_method else None
+        return of.calls_in_order(self.module, self.site, self.given_by_position) if of else []
 
     @functools.cached_property
     def takes_keywords(self) -> bool:

@@ -64,7 +64,6 @@ class Meshes:
     def assign(self, uses: Sequence[Use]) -> None:
         """Names the mesh of each use; one that is made while tracing has no name."""
         for use in uses:
-            use.default_axis = self.quoted_axis
             value = specs.axis_value(self.module, use.site) or self.default_axis
             is_outside = self._home(use.node) is None
             devices = use.known_layout.devices
@@ -341,6 +340,8 @@ def _is_run(module: Module) -> bool:
         return True
     if any(
         not module.functions_around(node)
+        # The global style writes axis_size where no argument is mapped; the mesh takes its place.
+        and getattr(module.parent(node), "arg", "") != "axis_size"
         and any(name.startswith(_STARTS_BACKEND) for name in call.names)
         for node, call in module.facts.calls.items()
     ):

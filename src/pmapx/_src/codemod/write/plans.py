@@ -10,6 +10,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod import forms
+from pmapx._src.codemod.decide import axis_names
 from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
@@ -24,6 +25,7 @@ from pmapx._src.codemod.forms import (
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.replicated.groups import WHOLE
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
+from pmapx._src.codemod.text.editor import Editor
 
 NESTED = (
     "nested in a pmap of another file: both have to share one mesh of two axes, which takes both "
@@ -99,11 +101,21 @@ def plan(
 ) -> list[Plan]:
     """Returns a plan for each site."""
     nodes = {module.place(ref.node): ref.node for ref in module.facts.references.values()}
+    # Other files that call its maps need the name of their axis, too.
+    axis = Editor(module.source).quoted(axis_names.of_maps(module)) if sites else ""
 
     def uses() -> list[Use]:
         around = [[each for each in nestings if each.has(site)] for site in sites]
         return [
-            Use(site, module, nodes[site.name], near, surroundings, replicated=replicated(site))
+            Use(
+                site,
+                module,
+                nodes[site.name],
+                near,
+                surroundings,
+                default_axis=axis,
+                replicated=replicated(site),
+            )
             for site, near in zip(sites, around, strict=True)
         ]
 

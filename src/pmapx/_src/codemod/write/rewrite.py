@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site, find_sites
 from pmapx._src.analysis.values import Named
-from pmapx._src.codemod.decide import specs
+from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.map_calls import map_calls
@@ -175,7 +175,7 @@ def _calls(module: Module, meshes: Meshes, planned: Sequence[Plan]) -> list[_Cha
             calls = use.calls_in_order if each.form in _WITH_MESH else []
             found += [_in_order(call, module) for where, call in calls if where is module]
             continue
-        axis = specs.axis_value(use.module, use.site) or meshes.default_axis
+        axis = specs.axis_value(use.module, use.site) or axis_names.of_maps(use.module)
         for where, call in map_calls(use.module, use.site):
             if where is module:
                 mesh = use.near_mesh or meshes.name_for(call, axis)
@@ -380,7 +380,9 @@ def _manner(planned: Sequence[Plan], around: Surroundings) -> Manner:
     if is_short and uses and all(leading(use.module, use.site) for use in uses):
         return Manner.LEADING_PROCESSES if around.in_processes else Manner.LEADING
     if around.in_processes:
-        return Manner.PROCESSES
+        leading = functools.partial(leading, has_static=True)
+        is_short = is_short and bool(uses) and all(leading(use.module, use.site) for use in uses)
+        return Manner.STATIC_PROCESSES if is_short else Manner.PROCESSES
     return Manner.NESTED if any(use.nestings for use in uses) else Manner.PLAIN
 
 
