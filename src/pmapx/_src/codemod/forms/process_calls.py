@@ -167,8 +167,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     is_long = "\n" in text and whole.column + len(text.partition("\n")[0]) > editor.width
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
-        text = text.replace("\n", f"\n{editor.hang}")
-        text = f"(\n{indent}{editor.hang}{text}\n{indent})"
+        text = editor.bracketed(text, indent)
     editor.replace(whole, text)
     unpacked = _unpacked(use, module, call) if _is_mixed(use) else None
     if unpacked is not None:
