@@ -602,14 +602,25 @@ def test_calls_fill_their_lines_where_those_of_the_file_do(tmp_path):
         textwrap.dedent("""\
         mesh = jax.make_mesh(
             (jax.device_count(),), ('i',), axis_types=(jax.sharding.AxisType.Auto,))
-        g = jax.jit(
-            jax.shard_map(
-                lambda *args: jax.tree.map(
-                    lambda x: x[None], f1(*jax.tree.map(lambda x: x[0], args))),
-                mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False),
+        g = jax.jit(jax.shard_map(
+            lambda *args: jax.tree.map(
+                lambda x: x[None], f1(*jax.tree.map(lambda x: x[0], args))),
+            mesh=mesh, in_specs=jax.P('i'), out_specs=jax.P('i'), check_vma=False),
             donate_argnums=(0,))
         """)
     )
+
+
+@pytest.mark.parametrize(("filled", "is_filled"), [(3, True), (2, False), (1, False)])
+def test_lines_are_filled_as_most_calls_of_the_file_fill_them(tmp_path, filled, is_filled):
+    ends = [")"] * filled + [",\n  )"] * (4 - filled)
+    own = "".join(
+        f"def f{i}(x):\n  return call(\n      x,\n      {i}{e}\n" for i, e in enumerate(ends)
+    )
+    text = f"import jax\n{COUNTED}{own}g = jax.pmap(f1, axis_name='i', donate_argnums=(0,))\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert ("g = jax.jit(jax.shard_map(\n" in after) == is_filled
+    assert ("g = jax.jit(\n    jax.shard_map(\n" in after) != is_filled
 
 
 WRITTEN = {

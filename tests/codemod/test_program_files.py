@@ -144,3 +144,37 @@ def test_a_function_of_another_program_with_the_same_name_is_another(tmp_path, m
     after = {file.path: file.after.decode() for file in migrate([str(tmp_path)]).changed}
     assert ("batch = batch[0]" in after[str(tmp_path / "a" / "train.py")]) is is_edited
     assert "batch = batch[0]" not in after[str(tmp_path / "b" / "train.py")]
+
+
+TRAINER = """\
+import jax
+import jax.numpy as jnp
+from flax import jax_utils
+
+def train_step(params, batch):
+    grads = jax.lax.pmean(jax.grad(lambda p: jnp.mean(batch * p))(params), "batch")
+    return params - 0.1 * grads
+
+def train(batches):
+    assert jax.local_device_count()
+    p_step = jax.pmap(train_step, axis_name="batch")
+    params = jax_utils.replicate(jnp.ones(3))
+    for batch in batches:
+        params = p_step(params, batch)
+    return params, 1
+"""
+
+
+def test_a_script_that_calls_a_trainer_is_read_though_many_files_import_it(tmp_path):
+    # Longer than the script, and before it: without it, other code might take what is returned.
+    other = "import trainer\n" + "x = 1  # nothing of interest to a reader\n" * 400
+    for number in range(60):
+        (tmp_path / f"a{number}.py").write_text(other)
+    (tmp_path / "main.py").write_text(
+        "import trainer\n\nparams, _ = trainer.train([])\nprint(params[0])\n"
+    )
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"\n    return params, 1\n" in after["trainer.py"]
+    assert b"With a leading device axis" not in after["trainer.py"]
+    assert b"print(params)\n" in after["main.py"]

@@ -231,6 +231,33 @@ def main():
 
 main()
 """
+# Calls that fill their lines, as most calls of their file do.
+FILLED = """\
+def train_step(state, batch):
+    grads = jax.lax.pmean(jnp.mean(batch, axis=0),
+                          axis_name="batch")
+    return (jnp.add(state,
+                    grads), jnp.stack([jnp.mean(batch), jnp.max(batch),
+                                       jnp.min(batch)]))
+
+
+def evaluate(function, state, batch):
+    return function(state, batch)
+
+
+def main():
+    train_step_pmapped = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+    eval_step_pmapped = jax.pmap(lambda s, b: jax.lax.pmean(b @ s, "batch"), axis_name="batch")
+    state = jnp.zeros((N, 3))
+    batch = jnp.arange(N * 6.0).reshape(N, 2, 3) + FIRST
+    for _ in range(2):
+        state, metrics_of_this_step_and_no_other = train_step_pmapped(state, batch)
+        show(metrics_of_this_step_and_no_other)
+    show(state, evaluate(eval_step_pmapped, state, batch))
+
+
+main()
+"""
 PROGRAMS = {
     "chosen": CHOSEN,
     "own": OWN,
@@ -240,6 +267,7 @@ PROGRAMS = {
     "static": STATIC,
     "attribute": ATTRIBUTE,
     "fields": FIELDS,
+    "filled": FILLED,
 }
 
 
@@ -382,3 +410,15 @@ def test_a_field_of_each_device_alone_keeps_its_axis_in_all_maps_of_a_state(tmp_
     # Each of the three maps takes it so, and converts its arguments by the same specs.
     assert text.count("in_specs=(state_specs, jax.P(") == 3
     assert text.count("mesh, (state_specs, jax.P(") == 3
+
+
+def test_where_lines_are_filled_what_follows_a_call_stands_behind_it(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + FILLED)
+    (file,) = migrate([str(path)], style="stacked").changed
+    text = file.after.decode()
+    assert "function(*multihost_utils.host_local_array_to_global_array(\n" in text
+    assert "train_step_pmapped(*multihost_utils.host_local_array_to_global_array(\n" in text
+    behind = """(state, batch), mesh, jax.P("batch"))), mesh, jax.P("batch"))"""
+    assert behind in text
+    assert "\n        )\n" not in text

@@ -92,6 +92,8 @@ def migrate(
         program = Program.read(paths, exclude, progress)
         if helpers is not None and to != "pmapx":
             program.shared = shared_module(helpers, paths, has_meshes=mesh == "auto")
+        # The jit form edits the meshes of each file.
+        program.has_common_mesh = to == "shard_map"
         form = "shard_map" if to == "jit" else to
         done = _with_current_names(program, form, style, evidence or Evidence(), named)
     if to != "jit" or running is None:

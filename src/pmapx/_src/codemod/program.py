@@ -24,6 +24,8 @@ from pmapx._src.codemod.replicated.maps import SiteKey
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.to_jit.conversion import Form
 from pmapx._src.codemod.unused_names import without_unused
+from pmapx._src.codemod.write import common_mesh
+from pmapx._src.codemod.write.common_mesh import CommonMesh
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import NOT_WRITTEN, Outcome, Rewriting, plan, rewrite
 from pmapx._src.codemod.write.shared_module import SharedModule
@@ -72,6 +74,8 @@ class Program:
         self._shown: dict[str, Surroundings] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
+        # Whether a mesh of several files is made in a module that they import anyway.
+        self.has_common_mesh = False
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -144,7 +148,7 @@ class Program:
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
         found._arounds = self._arounds
-        found.shared = self.shared
+        found.shared, found.has_common_mesh = self.shared, self.has_common_mesh
         return found
 
     def _text(self, path: str) -> bytes:
@@ -214,17 +218,20 @@ class Program:
     @functools.cached_property
     def written_out(self) -> list[Rewriting]:
         """Each file in plain JAX."""
-        if self.shared is None:
-            return self._written()
-        self.shared.count_users()
-        files = self._written()
-        return self._written() if self.shared.share_meshes() else files
+        if self.shared is not None:
+            self.shared.count_users()
+            files = self._written()
+            return self._written() if self.shared.share_meshes() else files
+        is_common = self.has_common_mesh
+        return common_mesh.written(self._modules(), self._written) if is_common else self._written()
 
-    def _written(self) -> list[Rewriting]:
-        modules, shared = self._modules(), self.shared
+    def _written(
+        self, modules: Sequence[tuple[str, Module]] | None = None, common: CommonMesh | None = None
+    ) -> list[Rewriting]:
+        ordered, shared = list(self._modules() if modules is None else modules), self.shared
         if shared is not None:
             # The names that the shared module uses itself are taken first.
-            modules.sort(key=lambda each: not shared.is_here(each[1]))
+            ordered.sort(key=lambda each: not shared.is_here(each[1]))
         done = {
             path: rewrite(
                 module,
@@ -232,10 +239,11 @@ class Program:
                 around=self._around(module),
                 others=self.plans,
                 shared=shared,
+                common=common,
             )
-            for path, module in modules
+            for path, module in ordered
         }
-        return [done[path] for path, _ in self._modules()]
+        return [done[path] for path, _ in self._modules() if path in done]
 
     def with_shared_module(self, done: Migration) -> Migration:
         """Adds the module of what the rewritten files share.
@@ -408,6 +416,7 @@ class Program:
             changed._texts[path] = after[path]
             changed.project.module(path, data=after[path])
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
+        changed.has_common_mesh = self.has_common_mesh
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None

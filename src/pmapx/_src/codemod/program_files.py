@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
@@ -17,6 +17,8 @@ from pmapx._src.source import files, notebooks
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
+# More are read of the short ones, as scripts are that import one with pmap: so many bytes.
+MOST_IMPORTING = 400_000
 _FROM = re.compile(
     rb"^[ \t]*(?:>>> )?from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;#]*)", re.MULTILINE
 )
@@ -33,18 +35,28 @@ _MAPPING = frozenset(
 )  # fmt: skip
 
 
-def importers(paths: Sequence[str], texts: Collection[str]) -> dict[str, bytes]:
-    """Returns the files that import one of those with a use of pmap, and have none themselves."""
+def importers(paths: Sequence[str], texts: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns the files that import one with a use of pmap, and have none themselves.
+
+    Those that call a trainer are short, so that the shortest are read if there are too many.
+    """
     stems = {_stem(path) for path in texts}
-    found: dict[str, bytes] = {}
+    mapping = {_stem(path) for path, data in texts.items() if b"pmap" in data}
+    found: list[tuple[bool, int, str, bytes]] = []
     for path in paths:
         data = files.read_bytes(path) if path not in texts else None
-        is_python = isinstance(data, bytes) and path.endswith((".py", ".ipynb"))
-        if is_python and files.imported_words(data) & stems:  # type: ignore[arg-type]
-            found[path] = data  # type: ignore[assignment]
-        if len(found) == MOST_OTHERS:
+        if isinstance(data, bytes) and path.endswith((".py", ".ipynb")):
+            words = files.imported_words(data)
+            if words & stems:
+                found.append((not words & mapping, len(data), path, data))
+    kept: dict[str, bytes] = {}
+    size = 0
+    for _, length, path, data in sorted(found):
+        size += length
+        if len(kept) >= MOST_OTHERS and size > MOST_IMPORTING:
             break
-    return found
+        kept[path] = data
+    return {path: kept[path] for path in paths if path in kept}
 
 
 def _stem(path: str) -> bytes:

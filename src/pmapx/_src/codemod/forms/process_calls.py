@@ -7,9 +7,10 @@ processes, which ``multihost_utils`` makes of them without a copy; it leaves glo
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
@@ -168,8 +169,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     is_long = "\n" in text and whole.column + len(text.partition("\n")[0]) > editor.width
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
-        text = text.replace("\n", f"\n{editor.hang}")
-        text = f"(\n{indent}{editor.hang}{text}\n{indent})"
+        text = editor.bracketed(text, indent)
     editor.replace(whole, text)
     unpacked = _unpacked(use, module, call) if _is_mixed(use) else None
     if unpacked is not None:
@@ -190,20 +190,17 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
         starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
         inner = deeper if _is_wrapped(use) else indent
-        used = len(inner + editor.hang) + 1
-        given = [
-            _conversion(
-                star + _TO_GLOBAL,
-                name,
-                mesh,
-                f"jax.P({use.axis})",
-                editor,
-                inner + editor.hang,
-                used,
-            )
-            for star, name in starred.items()
-        ]
-        text = editor.folded_call("jitted", given, inner, len(inner) + 1)
+        spec = f"jax.P({use.axis})"
+        text = _call(
+            "jitted",
+            lambda step: [
+                _conversion(star + _TO_GLOBAL, name, mesh, spec, editor, step, len(step) + 1)
+                for star, name in starred.items()
+            ],
+            editor,
+            inner,
+            len(inner) + 1,
+        )
         head = ", ".join(star + name for star, name in starred.items())
         if _is_wrapped(use):
             text = _host_local(use, text, mesh, editor, indent, len(indent) + 1)
@@ -236,8 +233,42 @@ def _converted(
     used: int,
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
+    args = functools.partial(_global_arguments, use, given, mesh, editor)
+    if not _is_wrapped(use):
+        return _call(function, args, editor, indent, used)
+    if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
+        # It is one step deeper than it was.
+        function = function.replace("\n", f"\n{editor.hang}")
     step = indent + editor.hang
-    inside = step + editor.hang if _is_wrapped(use) else step
+    inner = _call(function, args, editor, step, len(step) + 1)
+    return _host_local(use, inner, mesh, editor, indent, used)
+
+
+def _call(
+    function: str, args: Callable[[str], list[str]], editor: Editor, indent: str, used: int
+) -> str:
+    """Returns a call with arguments that ``args`` gives for their indentation.
+
+    Where lines are filled, a single conversion begins on the line of the call.
+    """
+    text = editor.folded_call(function, args(indent + editor.hang), indent, used)
+    if editor.is_filled and "\n" in text:
+        first, *others = args(indent)
+        head = first.partition("\n")[0]
+        is_one = not others and "\n" in first and _TO_GLOBAL in head
+        if is_one and used + len(f"{function}({head}") <= editor.width:
+            return editor.hugged_call(function, [first], indent)
+    return text
+
+
+def _global_arguments(
+    use: Use,
+    given: Sequence[tuple[str | None, str, int]],
+    mesh: str,
+    editor: Editor,
+    indent: str,
+) -> list[str]:
+    """Returns the arguments of a call, with those in a row that are sharded converted together."""
     specs = [_spec(use, position) for _, _, position in given]
     args: list[str] = []
     at = 0
@@ -252,32 +283,16 @@ def _converted(
         if spec is None:
             args.append(head + text)
         else:
-            spec = str(specs[at])
             if end - at > 1:
-                deeper = inside + editor.hang
+                deeper = indent + editor.hang
                 texts = [each for _, each, _ in given[at:end]]
                 head, text = "*", editor.folded_call("", texts, deeper, len(deeper) + 1)
             if len(set(specs[at:end])) > 1:
                 spec = f"({', '.join(map(str, specs[at:end]))})"
-            args.append(
-                _conversion(
-                    f"{head}{_TO_GLOBAL}",
-                    text,
-                    mesh,
-                    spec,
-                    editor,
-                    inside,
-                    len(inside) + 1,
-                )
-            )
+            function = f"{head}{_TO_GLOBAL}"
+            args.append(_conversion(function, text, mesh, spec, editor, indent, len(indent) + 1))
         at = end
-    if not _is_wrapped(use):
-        return editor.folded_call(function, args, indent, used)
-    if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
-        # It is one step deeper than it was.
-        function = function.replace("\n", f"\n{editor.hang}")
-    inner = editor.folded_call(function, args, step, len(step) + 1)
-    return _host_local(use, inner, mesh, editor, indent, used)
+    return args
 
 
 def _is_wrapped(use: Use) -> bool:
@@ -300,6 +315,11 @@ def _conversion(
     deeper = indent + editor.hang
     spec = fitting(spec, editor, len(deeper))
     tree, mesh, spec = (editor.folded(text, deeper, len(deeper) + 1) for text in (tree, mesh, spec))
+    if editor.is_filled and "\n" in tree:
+        # What follows a call of several lines stands behind it, if it fits.
+        text = f"{tree}, {mesh}, {spec})"
+        if "\n" not in mesh + spec and len(text.rpartition("\n")[2]) + 2 <= editor.width:
+            return f"{function}(\n{deeper}{text}"
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
 
 

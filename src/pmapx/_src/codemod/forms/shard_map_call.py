@@ -96,7 +96,12 @@ def _jit(
     if is_plain_jit(use):
         return editor.folded_call("jax.jit", [function, *outer], indent, used)
     is_in_jit = not outer and not is_argument and _is_in_jit(use)
-    deeper = indent if is_in_jit else indent + editor.hang
+    is_hugged = (
+        editor.is_filled
+        and not is_wrapped(use)
+        and used + len("jax.jit(jax.shard_map(") <= editor.width
+    )
+    deeper = indent if is_in_jit or is_hugged else indent + editor.hang
     early = ""
     if is_wrapped(use) and not use.is_made_again and shard_body.is_read_early(use, function):
         early, function = f", function={function}", "function"
@@ -107,7 +112,11 @@ def _jit(
     if is_argument:
         mapped = f"lambda {top_level.FUNCTION}, {mapped.removeprefix('lambda ')}"
     text = f"jax.jit({', '.join([mapped, *outer])})"
+    if is_hugged and "\n" in mapped:
+        return editor.hugged_call("jax.jit", [mapped, *outer], indent)
     if use.notes(editor) or used + len(text) > editor.width:
+        inside = indent + editor.hang
+        mapped = editor.folded(mapped, inside, len(inside) + 1)
         return editor.call("jax.jit", [mapped, *outer], indent)
     return text
 

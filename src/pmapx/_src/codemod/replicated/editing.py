@@ -230,7 +230,10 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     )
     before, _, after = call.rpartition(value)
     if change.fields is not None:
-        after += _on_next_line(module, change.node, change.fields.with_each("", str, value))
+        fields = change.fields.with_each("", str, value)
+        last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else whole.column)
+        is_fitting = last + len(fields + editor.rest_of_line(whole)) <= editor.width
+        after += fields if is_fitting else _on_next_line(module, change.node, fields)
     comment = f"With a leading device axis, as {change.around} takes it."
     return _around(change, before, after, comment)
 

@@ -100,14 +100,14 @@ class Editor:
 
     @functools.cached_property
     def is_filled(self) -> bool:
-        """Whether the file's calls fill their lines and end on the last, as yapf writes them."""
+        """Whether most of the file's calls fill their lines and end on the last, as yapf's do."""
         calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
         ends = [
             self.source.line(node.end_lineno).lstrip().startswith(")")
             for node in calls
             if node.end_lineno is not None and node.end_lineno > node.lineno
         ]
-        return len(ends) > 2 and sum(ends) * 4 < len(ends)
+        return len(ends) > 2 and sum(ends) * 2 < len(ends)
 
     @functools.cached_property
     def hang(self) -> str:
@@ -175,12 +175,29 @@ class Editor:
             or re.search(r"'''|\"\"\"", body)
         ):
             return f"lambda {head}: {body}"
-        deeper = indent + self.hang
         if len(f"{indent}lambda {head}: (") > self.width:
             before, _, last = head.rpartition(", ")
-            head = f"{before},\n{deeper}{last}"
-        inside = body.replace("\n", f"\n{self.hang}")
-        return f"lambda {head}: (\n{deeper}{inside}\n{indent})"
+            head = f"{before},\n{indent}{self.hang}{last}"
+        return f"lambda {head}: {self.bracketed(body, indent)}"
+
+    def bracketed(self, text: str, indent: str) -> str:
+        """Returns a text of several lines in parentheses, a step deeper than it was."""
+        deeper = indent + self.hang
+        inside = text.replace("\n", f"\n{self.hang}")
+        end = "" if self.is_filled else f"\n{indent}"
+        return f"(\n{deeper}{inside}{end})"
+
+    def hugged_call(self, function: str, args: Sequence[str], indent: str) -> str:
+        """Returns a call that begins on the line of its first argument, a call of several lines.
+
+        As in ``jax.jit(jax.shard_map(``: what is left stands on the last line of that, if it fits.
+        """
+        first, *others = args
+        last = len(first.rpartition("\n")[2])
+        rest = "".join(f", {other}" for other in others)
+        if others and last + len(f"{rest})") > self.width:
+            rest = f",\n{indent}{self.hang}{', '.join(others)}"
+        return f"{function}({first}{rest})"
 
     def folded(self, text: str, indent: str, used: int) -> str:
         """Returns an expression, a call or a tuple in lines that fit if it is too long for one."""

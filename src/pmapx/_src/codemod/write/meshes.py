@@ -3,7 +3,8 @@
 A mesh is made once for each axis name: in the function that has all uses of it, or at the top level
 of a file that is run, above the first use. In a file that others import, a mesh at the top level
 would start JAX's backend when it is imported, so that each function makes its own. With a module
-that files share (``shared_module``), a mesh that several of them need is made there.
+that files share (``shared_module``), a mesh that several of them need is made there; without, by a
+function of a module that they import anyway (``common_mesh``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.codemod.write.common_mesh import CommonMesh
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
 
@@ -44,9 +46,14 @@ class Meshes:
     """Gives every use the text of its mesh, and the file the statements that make them."""
 
     def __init__(
-        self, module: Module, around: Surroundings, shared: SharedModule | None = None
+        self,
+        module: Module,
+        around: Surroundings,
+        shared: SharedModule | None = None,
+        common: CommonMesh | None = None,
     ) -> None:
         self.module = module
+        self._common = common
         # The module of the meshes that several files need, and what this file imports from it.
         self._shared = shared
         self.imported: dict[str, str] = {}
@@ -191,12 +198,18 @@ class Meshes:
 
     def _text(self, axis: str) -> str:
         function, *args = self._made(axis)
-        return f"{function}({', '.join(args)})"
+        return self._of_common(axis) or f"{function}({', '.join(args)})"
 
     def _parts(self, axis: str) -> list[str]:
         """Returns a shared mesh, or the function that makes one, and its arguments."""
-        shared = self._of_module(axis)
+        shared = self._of_module(axis) or self._of_common(axis)
         return [shared] if shared else self._made(axis)
+
+    def _of_common(self, axis: str) -> str:
+        """Returns the call that makes a mesh, if a function of a module that is imported does."""
+        if self._common is None or axis in self._grids:
+            return ""
+        return self._common.call(self.module, self._quoted(axis), self._in_processes)
 
     def _made(self, axis: str) -> list[str]:
         if axis in self._grids:
@@ -308,6 +321,8 @@ class Meshes:
         line = editor.line_above(first)
         function, *args = self._made(mesh.axis)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
+        # At the top level, the module may not have its functions yet, if it imports this one.
+        text = (self._of_common(mesh.axis) if home is not None else "") or text
         is_block = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         gap = "\n" * (1 + is_block * (1 if indent else 2))
         editor.insert(line, 0, f"{indent}{mesh.name} = {text}{gap}")
