@@ -222,6 +222,8 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the call of a function by its text; of a partial, with the keywords that it has."""
+    deeper = indent + editor.hang
+    given = [editor.folded(text, deeper, len(deeper) + 1) for text in given]
     try:
         node = ast.parse(function, mode="eval").body
     except SyntaxError:
