@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.lint.searched_names import relevant
 from reading import findings
@@ -33,6 +34,12 @@ RELEVANT = {
     ),
     "a pmap of ours": "import pmapx\ndef f(x):\n    return pmapx.pmap(g)(x)[0]",
     "a list": "steps = [jax.pmap(g)]\ndef f(x):\n    return steps[0](x)[0]",
+    "a keyword argument's value": "step = jax.pmap(g)\ndef f(x):\n    return run(x, fn=step)",
+    "a comparison": "step = jax.pmap(g)\ndef f(x):\n    return run(x, step == x)",
+    "an f-string that names what it shows": (
+        "step = jax.pmap(g)\ndef f():\n    print(f'{1, step=}')"
+    ),
+    "a string right after a keyword": "def f(x):\n    return'#', jax.pmap(x)",
     "a decorator of a function in it": "def f(x):\n    @jax.pmap\n    def g(y): return y\n    g(x)",
     "the first of every leaf, by a wrapper": (
         "def each(g, tree):\n    return jax.tree.map(g, tree)\n"
@@ -45,6 +52,13 @@ IRRELEVANT = {
     "a name of another module": "import numpy as np\ndef f(x):\n    return np.array(x)",
     "another name of JAX": "def f(x):\n    return jnp.sum(x) + jax.lax.psum(x, 'i')",
     "a tree_map that computes": "def f(x):\n    return jax.tree.map(jnp.sum, x)",
+    "a keyword of a pmapped function's name": (
+        "step = jax.pmap(g)\ndef f(x):\n    return run(x, step=1)"
+    ),
+    "a keyword on a line of its own": (
+        "step = jax.pmap(g)\ndef f(x):\n    return run(\n        x,  # all\n        step = 1)"
+    ),
+    "a local of a pmapped function's name": "step = jax.pmap(g)\ndef f(x):\n    step = 1",
     "what calls only such": "def g(x): return jnp.sum(x)\ndef f(x):\n    return g(x)",
     "functions that call each other": "def g(x): return f(x)\ndef f(x):\n    return g(x)",
 }
@@ -116,3 +130,31 @@ def test_a_function_that_is_read_before_it_is_jitted_is_read_again(tmp_path):
     """
     found = findings(tmp_path, program=textwrap.dedent(text), select=("PMX503",))
     assert [f.place.line for f in found] == [5]
+
+
+READINGS = {
+    "reads": ("print(self.step)", 2),
+    "assigns": ("self.step = None", 1),
+    "shows": ('print(f"{self.step=}")', 2),
+    "compares": ("print(self.step == None)", 2),
+}
+
+
+@pytest.mark.parametrize("case", READINGS)
+def test_a_module_is_read_again_if_a_method_that_was_read_before(case, monkeypatch):
+    statement, count = READINGS[case]
+    readings = []
+    read = Module.read_pending
+    monkeypatch.setattr(Module, "read_pending", lambda self: readings.append(self) or read(self))
+    text = f"""
+        import jax
+        class Trainer:
+            def reset(self):
+                {statement}
+                jax.pmap(g)
+            def make(self):
+                self.step = jax.pmap(g)
+        """
+    project = Project(["a.py"], relevant_names=relevant())
+    project.module("a.py", data=textwrap.dedent(text).encode())
+    assert len(readings) == count

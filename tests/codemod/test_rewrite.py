@@ -366,6 +366,17 @@ def again(xs):
 """
 
 
+def test_arguments_that_share_a_tree_map_are_in_lines_that_fit(tmp_path):
+    names = [f"argument_no_{i}" for i in range(3)]
+    text = "import jax\nN = jax.local_device_count()\n"
+    text += "def main(\n    " + ",\n    ".join([*names, "s"]) + ",\n):\n"
+    text += "    g = jax.pmap(f, 'i', in_axes=(0, 0, 0, None))\n"
+    text += "    return g(\n        " + ",\n        ".join([*names, "s"]) + ",\n    )\n"
+    after, _ = rewritten(tmp_path, text)
+    assert after.count(b"*jax.tree.map(") == 1
+    assert max(map(len, after.splitlines())) <= 80
+
+
 def test_what_is_made_at_the_top_level_does_not_use_the_mesh_of_a_function(tmp_path):
     (tmp_path / "train.py").write_text(AT_TOP_LEVEL)
     (file,) = migrate([str(tmp_path)]).changed

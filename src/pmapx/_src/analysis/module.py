@@ -132,11 +132,12 @@ class Module:
         if not self.project.relevance.add_attribute(cls, name, held):
             return
         # A method may have been read before what it uses was assigned.
-        now = frame.functions_being_read()
-        self.has_news |= any(
-            node not in now and name in self.project.relevance.words_in(function)
-            for node, function in self.visited.items()
-        )
+        if not self.has_news:
+            now = frame.functions_being_read()
+            self.has_news = any(
+                node not in now and self.project.relevance.reads_attribute(function, name)
+                for node, function in self.visited.items()
+            )
 
     def exported(self, name: str) -> Value:
         """Returns what another module gets that imports a name from this one."""

@@ -57,14 +57,19 @@ _PLAIN = frozenset({Const, NotATuple})
 _FOLLOWED = frozenset({Function, Class, Instance, Exported})
 
 _PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+# It begins with one of three signs, which are found many times faster than a string's prefix.
 _STRING_OR_COMMENT = re.compile(
-    r"#[^\n]*|(?<!\w)([a-zA-Z]{0,2})"
-    r'(?:"""(?:[^"\\]|\\.|"(?!""))*"""|"(?:[^"\\\n]|\\.)*"'
-    r"|'''(?:[^'\\]|\\.|'(?!''))*'''|'(?:[^'\\\n]|\\.)*')",
+    r'#[^\n]*+|"""(?:[^"\\]++|\\.|"(?!""))*+"""|"(?:[^"\\\n]++|\\.)*+"'
+    r"|'''(?:[^'\\]++|\\.|'(?!''))*+'''|'(?:[^'\\\n]++|\\.)*+'",
     re.DOTALL,
 )
+_PREFIX = re.compile(r"(?<!\w)[a-zA-Z]{1,2}\Z")
+# ``f(x, train=True)``, ``train = True``: this uses no function ``train``. f"{train=}" uses one.
+_BOUND = re.compile(r"([(,\n]\s*+)[^\W\d]\w*+\s*+=(?!=|\s*[}!:])")
 # A method of a class in a function has an object of its own.
-_FIRST_PARAMETER = re.compile(r"(\bdef\s+\w+\s*\(\s*)\w+")
+_FIRST_PARAMETER = re.compile(r"(def\s++\w++\s*+\(\s*+)\w+")
+# An attribute, and whether it is assigned.
+_ATTRIBUTE = re.compile(r"\.\s*(\w+)(\s*=(?!=|\s*[}!:]))?")
 # ``lambda x: x[0]``, or the end of a function that returns it.
 _FIRST = re.compile(r"(?::|\breturn\b)[\s(\\]*\w+[\s)\\]*\[[\s(]*0\w*[\s)]*\]")
 # Found many times faster, since it begins with one sign.
@@ -131,9 +136,13 @@ class Relevance:
         # Without names to look for, it matters whose method is called.
         return is_relevant or not self._names
 
-    def words_in(self, function: Function) -> frozenset[str]:
-        """Returns all names and attributes in a function's body."""
-        return self._text(function).words
+    def reads_attribute(self, function: Function, name: str) -> bool:
+        """Returns whether a function's body may do more with an attribute than to assign it."""
+        text = self._text(function)
+        if name not in text.words:
+            return False
+        code = _code(function, text.imports)
+        return any(found[0] == name and not found[1] for found in _ATTRIBUTE.findall(code))
 
     def is_in(self, held: Iterable[Fact]) -> bool:
         """Returns whether a value leads to one of the names."""
@@ -325,7 +334,7 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
     node = function.node
     if isinstance(node, ast.Lambda):
         # It may begin in the middle of a line.
-        return f"lambda: {ast.unparse(node.body)}"
+        return _BOUND.sub(r"\1=", f"lambda: {ast.unparse(node.body)}")
     first = node.body[0]
     start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
     lines = _lines_of_code(function.module.source)[start - 1 : node.end_lineno]
@@ -338,9 +347,30 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _lines_of_code(source: Source) -> list[str]:
-    """Returns a file's lines without strings and comments, and without the names of objects."""
-    text = _STRING_OR_COMMENT.sub(_code_in_string, "\n".join(source.lines))
-    return _FIRST_PARAMETER.sub(r"\1", text).split("\n")
+    """Returns a file's lines without strings and comments, and without names that are bound."""
+    text = _BOUND.sub(r"\1=", _without_strings("\n" + "\n".join(source.lines)))
+    return _FIRST_PARAMETER.sub(r"\1", text).split("\n")[1:]
+
+
+def _without_strings(text: str) -> str:
+    """Returns a text without strings, but those that have code in them, and without comments."""
+    kept, done = [], 0
+    for found in _STRING_OR_COMMENT.finditer(text):
+        start = found.start()
+        if text[start] != "#" and text[start - 1 : start].isalpha():
+            prefix = _PREFIX.search(text[max(0, start - 3) : start])
+            if prefix is not None:
+                if "f" in prefix[0].lower():
+                    continue
+                start -= len(prefix[0])
+        kept.append(text[done:start])
+        kept.append('""')
+        done = found.end()
+        lines = text.count("\n", start, done)
+        if lines:
+            kept.append("\n" * lines)
+    kept.append(text[done:])
+    return "".join(kept)
 
 
 @functools.lru_cache(maxsize=128)
@@ -355,12 +385,6 @@ def _imports(function: Function) -> tuple[Import, ...]:
     if first == len(lines) or lines[first] > (node.end_lineno or 0):
         return ()
     return tuple(n for n in syntax.walk(node) if isinstance(n, (ast.Import, ast.ImportFrom)))
-
-
-def _code_in_string(found: re.Match[str]) -> str:
-    if "f" in (found[1] or "").lower():
-        return found[0]
-    return '""' + "\n" * found[0].count("\n")
 
 
 def _imported(imports: Iterable[Import]) -> Iterator[str]:

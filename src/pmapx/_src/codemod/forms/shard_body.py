@@ -22,6 +22,7 @@ from pmapx._src.codemod.forms.mapped_function import (
 )
 from pmapx._src.codemod.forms.python_numbers import may_return_numbers
 from pmapx._src.codemod.forms.use import Use
+from pmapx._src.codemod.text.call_tokens import on_one_line
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import starts
@@ -214,14 +215,14 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
         elif not all(are_arrays):
             given = grouped(names, axes, lambda text, axis: taken(text, axis, use.axis), given)
     deeper = indent if out_axes(use) is None else indent + editor.hang
-    inside = deeper + editor.hang
-    given = [editor.folded(text, inside, len(inside) + 1) for text in given]
     call = call_of(function, given, editor, deeper)
     return editor.function(head + early, _result(use, call, editor, indent), indent)
 
 
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the call of a function by its text; of a partial, with the arguments that it has."""
+    deeper = indent + editor.hang
+    given = [editor.folded(text, deeper, len(deeper) + 1) for text in given]
     try:
         node = ast.parse(function, mode="eval").body
     except SyntaxError:
@@ -231,32 +232,15 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
     )
     if is_partial and isinstance(node, ast.Call) and node.args and "#" not in function:
         parts = [ast.get_source_segment(function, part) for part in (*node.args, *node.keywords)]  # type: ignore[union-attr]
-        texts = [_on_one_line(part or "") for part in parts]
+        texts = [on_one_line(part or "") for part in parts]
         if not any(text[:1] in ("", "*") or '"""' in text or "'''" in text for text in texts):
-            inside = indent + editor.hang
-            texts = [editor.folded(text, inside, len(inside) + 1) for text in texts]
+            texts = [editor.folded(text, deeper, len(deeper) + 1) for text in texts]
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
             bound, keywords = texts[1 : len(node.args)], texts[len(node.args) :]
             arguments = [*bound, *first, *keywords, *by_keyword]
             return editor.folded_call(texts[0], arguments, indent, len(indent) + 1)
     return editor.folded_call(function, given, indent, len(indent) + 1)
-
-
-def _on_one_line(text: str) -> str:
-    """Returns an argument of a call in one line, "" if that would change a string of it.
-
-    >>> _on_one_line("metrics=partial(\\n    accuracy, axis=0)")
-    'metrics=partial(accuracy, axis=0)'
-    """
-    if "\n" not in text:
-        return text
-    joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
-    try:
-        is_same = ast.dump(ast.parse(f"f({joined})")) == ast.dump(ast.parse(f"f({text})"))
-    except SyntaxError:
-        return ""
-    return joined if is_same else ""
 
 
 def by_name(use: Use, given: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from typing import NamedTuple
 
@@ -110,3 +111,19 @@ def is_literal(text: str) -> bool:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return False
     return True
+
+
+def on_one_line(text: str) -> str:
+    """Returns an argument of a call in one line, "" if that would change a string of it.
+
+    >>> on_one_line("metrics=partial(\\n    accuracy, axis=0)")
+    'metrics=partial(accuracy, axis=0)'
+    """
+    if "\n" not in text:
+        return text
+    joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
+    try:
+        is_same = ast.dump(ast.parse(f"f({joined})")) == ast.dump(ast.parse(f"f({text})"))
+    except SyntaxError:
+        return ""
+    return joined if is_same else ""

@@ -206,9 +206,11 @@ class Editor:
         if keyword is not None:
             value = text[keyword.end() :]
             return keyword[0] + self.folded(value, indent, used + len(keyword[0]))
+        if is_long and text[:1] == "*" != text[1:2]:
+            return f"*{self.folded(text[1:], indent, used + 1)}"
         try:
             node = ast.parse(text, mode="eval").body if is_long else None
-        except SyntaxError:  # such as *args
+        except SyntaxError:  # such as **kwargs
             node = None
         if not isinstance(node, (ast.Call, ast.Tuple)):
             return text

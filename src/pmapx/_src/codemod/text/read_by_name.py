@@ -19,7 +19,7 @@ _WORD = re.compile(rb"""['"](\w+)\\?['"]""")
 _BEGINNING = re.compile(rb"""['"](\w+)(?:[{%]|\\?['"]\s*\+)""")
 _ENDING = re.compile(rb"""(?:\}|%s|\+\s*['"])(\w+)\\?['"]""")
 # What lists the names of an object's attributes.
-_LISTING = re.compile(rb"\bdir\(|\bgetmembers\b|\bfields\(|\b_fields\b|\b__slots__\b|\b__dict__\b")
+_LISTING = re.compile(r"\bdir\(|\bgetmembers\b|\bfields\(|\b_fields\b|\b__slots__\b|\b__dict__\b")
 # These read or set attributes of an object, whose names may be in a variable.
 _BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
 
@@ -28,6 +28,7 @@ class Words:
     """The words that a program's files have in quotes."""
 
     def __init__(self, project: Project) -> None:
+        self._known: dict[str, bool] = {}
         self._words: set[bytes] = set()
         self._beginnings: set[bytes] = set()
         self._endings: set[bytes] = set()
@@ -40,7 +41,11 @@ class Words:
 
     def may_give(self, name: str) -> bool:
         """Tells whether a text that the program computes may be a name."""
-        text = name.encode()
+        if name not in self._known:
+            self._known[name] = self._may_give(name.encode())
+        return self._known[name]
+
+    def _may_give(self, text: bytes) -> bool:
         return (
             text in self._words
             or any(text.startswith(each) for each in self._beginnings)
@@ -49,6 +54,7 @@ class Words:
 
 
 _WORDS: weakref.WeakKeyDictionary[Project, Words] = weakref.WeakKeyDictionary()
+_LISTS: weakref.WeakKeyDictionary[Module, bool] = weakref.WeakKeyDictionary()
 
 
 def may_name(module: Module, given: object, name: str) -> bool:
@@ -58,7 +64,9 @@ def may_name(module: Module, given: object, name: str) -> bool:
     """
     if given is not ...:
         return given in (None, name)
-    if _LISTING.search(module.source.text.encode("utf-8", "replace")):
+    if module not in _LISTS:
+        _LISTS[module] = _LISTING.search(module.source.text) is not None
+    if _LISTS[module]:
         return True
     if module.project not in _WORDS:
         _WORDS[module.project] = Words(module.project)

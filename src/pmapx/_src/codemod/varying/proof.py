@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.varying.bodies import Frame
 from pmapx._src.codemod.varying.calls import Calls
 from pmapx._src.codemod.varying.differing import Differing
@@ -27,6 +29,11 @@ Argument = Cause | Mapping[str, Cause] | None
 MOST_READINGS = 4
 
 
+_DIFFERING: weakref.WeakKeyDictionary[Project, tuple[object, Differing]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class SourceProof:
     """The bodies of all pmapped functions of a program."""
 
@@ -35,7 +42,15 @@ class SourceProof:
 
     @functools.cached_property
     def _differing(self) -> Differing:
-        return Differing(self._modules)
+        project = self._modules[0].project if self._modules else None
+        if project is None:
+            return Differing(self._modules)
+        # Each round of decisions asks again.
+        key = (tuple(map(id, self._modules)), len(project.mapped))
+        known = _DIFFERING.get(project)
+        if known is None or known[0] != key:
+            known = _DIFFERING[project] = key, Differing(self._modules)
+        return known[1]
 
     @functools.cached_property
     def _derived(self) -> dict[str, list[facts.Class]]:
