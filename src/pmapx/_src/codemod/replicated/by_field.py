@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 from typing import TYPE_CHECKING
 
+from pmapx._src.analysis.interpreter.frame import Frame
+from pmapx._src.analysis.interpreter.lookup import looked_up
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Class
+from pmapx._src.codemod.decide import fields
+from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     OTHER,
     READING,
     Abstract,
+    Element,
     Parts,
     Ref,
     has_other,
@@ -19,6 +27,7 @@ from pmapx._src.codemod.replicated.groups import (
 )
 
 if TYPE_CHECKING:
+    from pmapx._src.codemod.replicated.maps import Map
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
@@ -115,6 +124,43 @@ def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) ->
             base.element.reasons.setdefault(module.place(node), MIXED)
 
 
+def constructed(
+    values: StackedValues, module: Module, node: ast.Call, cls: Class | None
+) -> Abstract:
+    """A NamedTuple or dataclass of stacked values is one itself, but for fields that stay so."""
+    names = (fields.names_of(cls) or ()) if cls is not None and fields.replacing(cls) else ()
+    given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+    parts = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
+    parts += [keyword.value for keyword in node.keywords]
+    held = {arg: values.value(module, arg) for arg in parts}
+    place = module.place(node)
+    is_plain = len(given) == len(parts) == len(node.args) + len(node.keywords)
+    is_plain = is_plain and all(name in names for name, _ in given)
+    if cls is None or not is_plain or not any(list(refs(each)) for each in held.values()):
+        return values.graph.joined(held.values(), place) or OTHER
+    if values.stacked.isdisjoint(names):
+        found = values.graph.joined(held.values(), place)
+        assert found is not None
+        found.element.classes[cls.node] = cls
+        found.element.mixed |= {str(name) for name, arg in given if has_other(held[arg])}
+        return found
+    element = values.graph.element(node)
+    element.classes[cls.node] = cls
+    for name, arg in given:
+        if name in values.stacked:
+            element.fields[str(name)] = place
+            values.escape(held[arg], module, arg, "it goes into a field that is stacked")
+            continue
+        for ref in refs(held[arg]):
+            # What was stacked together, to be the fields of a state, has no such fields itself.
+            own = ref.element
+            own.is_part |= not ref.is_part or (own.is_made and own.is_tuple)
+            values.graph.join(element, own)
+        if has_other(held[arg]):
+            element.reasons.setdefault(place, MIXED)
+    return Ref(element)
+
+
 def as_passed(
     values: StackedValues,
     module: Module,
@@ -133,3 +179,34 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
+
+
+def class_of(states: list[Element]) -> Class | None:
+    """Returns the class of states that are all made of its fields, None if others may be, too."""
+    classes = {node: cls for each in states for node, cls in each.classes.items()}
+    is_copied = any(each.is_made for each in states)
+    return next(iter(classes.values())) if len(classes) == 1 and not is_copied else None
+
+
+def with_class(known: Fields, cls: Class, each: Map, states: list[Element]) -> Fields:
+    """Returns fields of a state whose specs are an object of its class."""
+    own = [state.position for state in states if state.position is not None]
+    taken = sorted(p.index for p in own if p.site == each.key and not p.is_output)
+    names = [each.parameters[i] for i in taken if i < len(each.parameters)]
+    every = fields.names_of(cls) or ()
+    in_order = tuple(name for name in every if name in known.names)
+    state = names[0] if names else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.node.name).lower()
+    return dataclasses.replace(known, names=in_order, state=state, cls=cls.node.name, every=every)
+
+
+def statement_of_map(each: Map, cls: Class) -> ast.stmt | None:
+    """Returns the statement that makes a map, if the class of a state has its name there."""
+    module, node = each.module, each.node
+    held = module.env.find(cls.node.name) or frozenset()
+    found = looked_up(Frame(module, module.env), held)
+    is_it = bool(found) and all(isinstance(f, Class) and f.node is cls.node for f in found)
+    while not isinstance(node, ast.stmt):
+        node = module.parent(node)
+    is_later = cls.module is module and not module.functions_around(each.node)
+    is_seen = not is_later or cls.node.lineno < node.lineno
+    return node if is_it and is_seen and fields.is_tree(cls) else None

@@ -82,9 +82,11 @@ def edits(
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
         texts = _options(each, taken, given, decisions.fields)
         of_file = found.setdefault(each.module, [])
-        if any(isinstance(axis, set) for axis in _axes_of(each, taken, given, decisions.fields)):
-            specs = _specs(each, decisions)
-            of_file += [specs] if specs not in of_file else []
+        for position in _positions(each, taken, given):
+            if position in decisions.fields:
+                statement = decisions.assigned[position]
+                specs = _specs(each, decisions.fields[position], statement)
+                of_file += [specs] if specs not in of_file else []
         for module, call in ((each.module, each.node), *each.again):
             assert isinstance(call, ast.Call)
             found.setdefault(module, []).extend(_with_options(module, call, texts))
@@ -182,14 +184,18 @@ def _called_with(change: Change) -> Callable[[str], str]:
     return lambda field: f"{before}{field}{after}"
 
 
-def _specs(each: Map, decisions: Decisions) -> Edit:
+def _specs(each: Map, fields: Fields, statement: ast.stmt) -> Edit:
     """Writes the specs of a state with fields that differ, where that is seen before its map."""
-    module, statement = each.module, decisions.assigned[each.key]
-    fields = next(f for p, f in decisions.fields.items() if p.site == each.key)
+    module = each.module
     editor, place = Editor(module.source), module.place(statement)
     quote = '"' if module.source.text.count('"') > module.source.text.count("'") else "'"
-    parts = [f"{name}=jax.P({quote}{each.axis}{quote})" for name in fields.names]
-    head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
+    axis = f"{quote}{each.axis}{quote}"
+    if fields.cls:
+        head = f"{fields.specs} = {fields.cls}"
+        parts = [f"{n}=jax.P({axis if n in fields.names else ''})" for n in fields.every]
+    else:
+        head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
+        parts = [f"{name}=jax.P({axis})" for name in fields.names]
     indent = editor.indent(place.line)
     text = editor.folded_call(head, parts, indent, len(indent))
     is_assigned = not each.made_at.is_inside(place)
@@ -320,12 +326,16 @@ def _axes_of(
     each: Map, taken: set[int], given: set[int], fields: Mapping[Position, Fields]
 ) -> list[object]:
     """Returns the axes of what is replicated: None, or fields that are not."""
-    positions = [
+    positions = _positions(each, taken, given)
+    return [fields[position].axes if position in fields else None for position in positions]
+
+
+def _positions(each: Map, taken: set[int], given: set[int]) -> list[Position]:
+    return [
         Position.of(each.made_at, index, is_output=kind)
         for kind, several in ((False, taken), (True, given))
         for index in several
     ]
-    return [fields[position].axes if position in fields else None for position in positions]
 
 
 def _options(

@@ -18,6 +18,7 @@ from pmapx._src.codemod.replicated.groups import (
     WHOLE,
     Abstract,
     Change,
+    Mixed,
     Other,
     Pairs,
     Parts,
@@ -186,7 +187,7 @@ class StackedCalls(StackedValues):
             self._arguments(module, node)
             return OTHER
         if called == {"builtins.dict"} and not node.args:
-            return self._container(module, node)
+            return by_field.constructed(self, module, node, None)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
         if only is not None and reads_by_name(module, node, called):
             self.escape_attributes(module, only, node, name_given(node))
@@ -233,7 +234,8 @@ class StackedCalls(StackedValues):
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
         named = self.definitions_of(module, tree) if isinstance(tree, ast.Name) else ()
-        return Ref(element, is_tuple=is_tuple(module, tree, named))
+        element.is_tuple = is_tuple(module, tree, named)
+        return Ref(element, is_tuple=element.is_tuple)
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -360,7 +362,8 @@ class StackedCalls(StackedValues):
         place = module.place(arg)
         found = list(refs(held))
         for ref in found:
-            if not isinstance(held, Ref):
+            # A value that depends on itself may be a Ref only in the next round.
+            if not isinstance(held, (Ref, Mixed)):
                 ref.element.is_part |= self.graph.is_by_field and not ref.is_part
             element.is_part |= ref.is_field
             if element.is_part != ref.is_field:
@@ -410,7 +413,7 @@ class StackedCalls(StackedValues):
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
         target = definition_of(callee)
         if target is None:
-            return self._container(module, node)
+            return by_field.constructed(self, module, node, callee)
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
@@ -442,9 +445,3 @@ class StackedCalls(StackedValues):
             self._generators[definition] = is_generator(definition)
         is_lost = self._generators[definition] and not self.follows_generators
         return None if is_lost else definition
-
-    def _container(self, module: Module, node: ast.Call) -> Abstract:
-        """A NamedTuple or dataclass of stacked values is one itself."""
-        held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
-        held += [self.value(module, keyword.value) for keyword in node.keywords]
-        return self.graph.joined(held, module.place(node)) or OTHER

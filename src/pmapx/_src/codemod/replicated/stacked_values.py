@@ -53,7 +53,7 @@ class StackedValues(abc.ABC):
         """``stacked`` are the names of fields that keep their axis: what they hold stays."""
         self.modules = modules
         self.maps = maps
-        self.stacked = stacked
+        self.stacked = frozenset(stacked)
         self.graph = Graph()
         self.graph.is_by_field = bool(stacked)
         self._traced = {n for m in modules[:1] for n in (*m.project.mapped, *m.project.jitted)}

@@ -175,7 +175,10 @@ def _decided(
         if names:
             # Of what a map takes so, its function stays as it is; else all that kept others.
             cut |= last.without_specs - cut or last.refused
-        names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
+        several = collections.Counter(n for _, n in wanted.values() if not n <= names)
+        # Those that states are made with are sure; of others, what most states have.
+        names |= decided.mixed if not before else frozenset()
+        names |= several.most_common(1)[0][0] if several and names == before else frozenset()
         if names == before and cut == last.cut:
             break
         chosen = {at: each for at, each in wanted.items() if each[1] <= names}
