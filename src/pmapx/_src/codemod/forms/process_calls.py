@@ -371,6 +371,6 @@ def _may_be_number(use: Use, position: int) -> bool:
 
 def _axis_spec(use: Use, axis: object) -> str:
     if isinstance(axis, set):
-        return fields.read(axis).specs
+        return fields.read(axis).spec(use.axis)
     assert isinstance(axis, int)
     return f"jax.P({', '.join([*['None'] * axis, use.axis])})"

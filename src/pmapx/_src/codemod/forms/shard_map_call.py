@@ -209,8 +209,10 @@ def _fitting(specs: str, editor: Editor, indent: str) -> str:
     """
     name, _, text = specs.partition("=")
     node = ast.parse(text, mode="eval").body
-    if len(f"{indent}{specs},") <= editor.width or not isinstance(node, ast.Tuple):
+    if len(f"{indent}{specs},") <= editor.width:
         return specs
+    if not isinstance(node, ast.Tuple):
+        return editor.folded(specs, indent, len(indent) + 1)
     runs = itertools.groupby(ast.get_source_segment(text, part) or "" for part in node.elts)
     counted = [(spec, len(list(run))) for spec, run in runs]
     parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
