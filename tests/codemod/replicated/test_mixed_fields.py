@@ -107,12 +107,154 @@ def main():
 RESULT = main()
 """
 )
+# A state inside of what the map gives, with an axis of its own inside the device axis.
+ANAKIN = """\
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+STEPS, UPDATE_BATCH = 3, 2
+
+
+class LearnerState(NamedTuple):
+    params: Any
+    opt_states: Any
+    key: jax.Array
+    env_state: jax.Array
+
+
+class ExperimentOutput(NamedTuple):
+    learner_state: LearnerState
+    episode_metrics: dict
+    train_metrics: dict
+
+
+def unreplicate_batch_dim(tree):
+    return jax.tree_util.tree_map(lambda x: x[:, 0, ...], tree)
+
+
+def unreplicate_n_dims(tree, depth=2):
+    return jax.tree_util.tree_map(lambda x: x[(0,) * depth], tree)
+
+
+def get_learner_fn(loss_fn, update_fn):
+    def _update_step(learner_state, _):
+        def _env_step(learner_state, _):
+            params, opt_states, key, env_state = learner_state
+            key, policy_key = jax.random.split(key)
+            noise = jax.random.normal(policy_key, env_state.shape[:1])
+            action = env_state @ params["w"] + 0.1 * noise
+            env_state = 0.9 * env_state + action[:, None]
+            reward = -jnp.sum(env_state**2)
+            return LearnerState(params, opt_states, key, env_state), (env_state, reward)
+
+        learner_state, (states, rewards) = jax.lax.scan(_env_step, learner_state, None, 4)
+        params, opt_states, key, env_state = learner_state
+
+        def _update_minibatch(train_state, batch):
+            params, opt_states = train_state
+            loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+            grads, loss = jax.lax.pmean((grads, loss), axis_name="batch")
+            grads, loss = jax.lax.pmean((grads, loss), axis_name="device")
+            updates, opt_states = update_fn(grads, opt_states)
+            params = jax.tree.map(lambda p, u: p + u, params, updates)
+            return (params, opt_states), loss
+
+        (params, opt_states), losses = jax.lax.scan(
+            _update_minibatch, (params, opt_states), states
+        )
+        learner_state = learner_state._replace(params=params, opt_states=opt_states, key=key)
+        return learner_state, (rewards, losses)
+
+    def learner_fn(learner_state):
+        # Updates the network.
+        batched_update_step = jax.vmap(_update_step, in_axes=(0, None), axis_name="batch")
+
+        learner_state, (episode_info, loss_info) = jax.lax.scan(
+            batched_update_step, learner_state, None, STEPS
+        )
+        return ExperimentOutput(
+            learner_state=learner_state,
+            episode_metrics=episode_info,
+            train_metrics=loss_info,
+        )
+
+    return learner_fn
+
+
+def loss_fn(params, env_states):
+    return jnp.mean((env_states @ params["w"] + params["b"]) ** 2)
+
+
+def update_fn(grads, opt_states):
+    opt_states = jax.tree.map(lambda m, g: 0.9 * m + g, opt_states, grads)
+    return jax.tree.map(lambda m: -0.01 * m, opt_states), opt_states
+
+
+def learner_setup(key):
+    n_devices = len(jax.devices())
+    learn = get_learner_fn(loss_fn, update_fn)
+    learn = jax.pmap(learn, axis_name="device")
+
+    params = {"w": jnp.ones(4), "b": jnp.zeros(())}
+    opt_states = jax.tree.map(jnp.zeros_like, params)
+    env_states = jax.random.normal(key, (n_devices * UPDATE_BATCH * 3, 4))
+    reshape_states = lambda x: x.reshape((n_devices, UPDATE_BATCH, 3) + x.shape[1:])
+    env_states = jax.tree_util.tree_map(reshape_states, env_states)
+
+    step_keys = jax.random.split(key, n_devices * UPDATE_BATCH)
+    step_keys = step_keys.reshape((n_devices, UPDATE_BATCH) + step_keys.shape[1:])
+    replicate_learner = (params, opt_states)
+    broadcast = lambda x: jnp.broadcast_to(x, (UPDATE_BATCH,) + x.shape)
+    replicate_learner = jax.tree_util.tree_map(broadcast, replicate_learner)
+
+    # Duplicate learner across devices.
+    replicate_learner = jax.device_put_replicated(replicate_learner, jax.devices())
+
+    # Initialise learner state.
+    params, opt_states = replicate_learner
+    init_learner_state = LearnerState(
+        params=params, opt_states=opt_states, key=step_keys, env_state=env_states
+    )
+    return learn, init_learner_state
+
+
+def evaluate(params, key):
+    return jax.random.normal(key) + params["w"].sum()
+
+
+def run_experiment():
+    n_devices = len(jax.devices())
+    key, key_e = jax.random.split(jax.random.PRNGKey(0))
+    learn, learner_state = learner_setup(key)
+    evaluator = jax.pmap(evaluate, axis_name="device")
+
+    returns, saved = [], []
+    for _ in range(2):
+        learner_output = learn(learner_state)
+        jax.block_until_ready(learner_output)
+        returns.append(learner_output.episode_metrics.mean())
+        returns.append(learner_output.train_metrics.mean())
+
+        trained_params = unreplicate_batch_dim(learner_output.learner_state.params)
+        eval_keys = jax.random.split(key_e, n_devices)
+        returns.append(evaluator(trained_params, eval_keys).mean())
+
+        saved.append(unreplicate_n_dims(learner_output.learner_state))
+        learner_state = learner_output.learner_state
+    return returns, saved
+
+
+RESULT = run_experiment()
+"""
 # What is not followed takes a stacked copy of the replicated fields.
 HANDED_OVER = UNPACKED.replace(
     "    params = jax.tree.map(lambda x: x[0], runner_state.params)",
     "    params = jax.vmap(lambda state: state.params)(runner_state)",
 )
-PROGRAMS = {"unpacked": UNPACKED, "replaced": REPLACED, "handed_over": HANDED_OVER}
+STEPS = {"unpacked": UNPACKED, "replaced": REPLACED, "handed_over": HANDED_OVER}
+PROGRAMS = {**STEPS, "anakin": ANAKIN}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +279,7 @@ def test_a_state_of_mixed_fields_gives_the_same_to_the_bit(runs, name):
     assert_same(before[name], after[name])
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", STEPS)
 def test_each_field_has_the_spec_of_what_it_holds(runs, name):
     specs = """\
     runner_state_specs = RunnerState(
@@ -164,6 +306,24 @@ def test_the_first_shard_of_a_replicated_field_is_the_field(runs):
     assert "    params = runner_state.params\n" in runs[2]["unpacked"]
     # A step that donates its state must not take the memory of what was returned.
     assert "    return jax.tree.map(jax.numpy.copy, runner_state.params)\n" in runs[2]["replaced"]
+
+
+def test_a_result_that_has_the_state_in_a_field_has_specs_in_specs(runs):
+    assert """\
+            in_specs=(learner_state_specs,),
+            out_specs=ExperimentOutput(
+                learner_state=learner_state_specs,
+                episode_metrics=jax.P("device"),
+                train_metrics=jax.P("device"),
+            ),
+""" in runs[2]["anakin"]
+    assert """\
+            learner_state=learner_state._replace(
+                key=jax.tree.map(lambda x: x[None], learner_state.key),
+                env_state=jax.tree.map(lambda x: x[None], learner_state.env_state),
+            ),
+            episode_metrics=jax.tree.map(lambda x: x[None], episode_info),
+""" in runs[2]["anakin"]
 
 
 STAYS = {

@@ -192,7 +192,11 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
             )
             return
     elif isinstance(axis, set) and (values := fields.read(axis).given(node)):
-        for value in values:
+        for name, value in values.items():
+            own = fields.read(axis).axis(name)
+            if isinstance(own, set):
+                _wrap(use, value, own, editor)
+                continue
             at = use.module.place(value)
             before, after = f"jax.tree.map({adding(use, 0)}, ", ")"
             if is_array_expression(use, value):
@@ -203,7 +207,10 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
             editor.edits += edits
         return
     elif isinstance(axis, set) and isinstance(node, (ast.Name, ast.Attribute)):
-        before, after = "", put(text, axis, use.axis).removeprefix(text)
+        whole = editor.folded(
+            put(text, axis, use.axis), editor.indent(place.line), place.column + 1
+        )
+        before, after = "", whole.removeprefix(text)
     else:
         whole = put("(out)", axis, use.axis).replace("(out)", "out")
         before, after = f"(lambda out: {whole})(", ")"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.interpreter.frame import Frame
 from pmapx._src.analysis.interpreter.lookup import looked_up
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class
+from pmapx._src.analysis.values import Class, Named
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.first_shards import chooses_item
@@ -25,6 +27,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
+from pmapx._src.codemod.replicated.mapped_functions import functions, one_class
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.replicated.maps import Map
@@ -44,6 +47,7 @@ def part_of(
         whole.element.fields[name] = module.place(node)
         return OTHER
     if not name:
+        whole.element.is_unpacked = True
         alike(whole, module, node)
     return Ref(whole.element, name in whole.arrays, bool(values.stacked))
 
@@ -74,6 +78,12 @@ def is_of_array(values: StackedValues, module: Module, node: ast.Attribute) -> b
         return False
     names = {arg.arg for arg in (*function.args.posonlyargs, *function.args.args)}
     return node.value.id in names and _is_called_in_traced_code(values, function)
+
+
+def is_library(module: Module, node: ast.expr) -> bool:
+    """Tells whether a name is that of a library's module or object."""
+    found = (module.env.find(node.id) if isinstance(node, ast.Name) else None) or ()
+    return bool(found) and all(isinstance(fact, Named) for fact in found)
 
 
 def _is_called_in_traced_code(values: StackedValues, function: ast.FunctionDef) -> bool:
@@ -142,10 +152,12 @@ def constructed(
         found = values.graph.joined(held.values(), place)
         assert found is not None
         found.element.classes[cls.node] = cls
-        found.element.mixed |= {str(name) for name, arg in given if has_other(held[arg])}
+        if any(map(has_other, held.values())):
+            values.made_of.update({arg: (str(n), has_other(held[arg])) for n, arg in given})
         return found
     element = values.graph.element(node)
     element.classes[cls.node] = cls
+    element.methods.add(fields.replacing(cls))
     for name, arg in given:
         if name in values.stacked:
             element.fields[str(name)] = place
@@ -154,7 +166,7 @@ def constructed(
         for ref in refs(held[arg]):
             # What was stacked together, to be the fields of a state, has no such fields itself.
             own = ref.element
-            own.is_part |= not ref.is_part or (own.is_made and own.is_tuple)
+            own.is_part |= not ref.is_part or (own.is_made and own.is_unpacked)
             values.graph.join(element, own)
         if has_other(held[arg]):
             element.reasons.setdefault(place, MIXED)
@@ -171,7 +183,7 @@ def as_passed(
     """Returns what a call gives: of a parameter that is returned as it is, what the call passes."""
     if type(held) is Parts:
         items = [as_passed(values, module, given, function, item) for item in held.items]
-        return Parts(tuple(items))
+        return dataclasses.replace(held, items=tuple(items))
     if not isinstance(held, Ref) or held.element.is_joined:
         return held
     arguments = function.args
@@ -179,6 +191,14 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
+
+
+def mixed(values: StackedValues) -> frozenset[str]:
+    """Returns the fields that stay stacked, by what most states are made of that are not copies."""
+    counts: collections.Counter[str] = collections.Counter()
+    for name, is_other in values.made_of.values():
+        counts[name] += 1 if is_other else -1
+    return frozenset(name for name, count in counts.items() if count > 0)
 
 
 def class_of(states: list[Element]) -> Class | None:
@@ -197,6 +217,25 @@ def with_class(known: Fields, cls: Class, each: Map, states: list[Element]) -> F
     in_order = tuple(name for name in every if name in known.names)
     state = names[0] if names else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.node.name).lower()
     return dataclasses.replace(known, names=in_order, state=state, cls=cls.node.name, every=every)
+
+
+def class_of_results(each: Map) -> Class | None:
+    """Returns the class of what a map gives, if its out_specs can be an object of that."""
+    is_plain = each.record is None and type(each.out_axes) is int and each.out_axes == 0
+    if not is_plain or not each.is_splittable or not isinstance(each.axis, str):
+        return None
+    found = one_class(function for function, _ in functions(each.function))
+    return found if found is not None and statement_of_map(each, found) is not None else None
+
+
+def of_results(cls: Class, axes: Sequence[object]) -> set[str] | None:
+    """Returns the axes of what a map gives, an object of a class, by those of its fields."""
+    every = fields.names_of(cls) or ()
+    known = dict(zip(every, axes, strict=True))
+    names = tuple(name for name in every if known[name] is not None)
+    inner = tuple((n, fields.read(held)) for n, held in known.items() if isinstance(held, set))
+    method = fields.replacing(cls)
+    return Fields(names, method, "", cls.node.name, every, inner).axes if names else None
 
 
 def statement_of_map(each: Map, cls: Class) -> ast.stmt | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Place
-from pmapx._src.codemod.decide.fields import Fields, replacing
+from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     WHOLE,
@@ -62,8 +62,6 @@ class Decisions:
     # Where the specs of a state are made for a map: below its assignment, or above the map.
     assigned: dict[Position, ast.stmt] = dataclasses.field(default_factory=dict)
     wanted: Wanted = dataclasses.field(default_factory=dict)
-    # Fields that states are made with which are no copies: these surely stay stacked.
-    mixed: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(slots=True)
@@ -121,7 +119,6 @@ def decide(flow: Flow, named: Set[Position], wanted: Wanted | None = None) -> De
     )  # fmt: skip
     flow.without_specs = flow.parameters_of(judge.without_specs)
     decisions = Decisions(fields=judge.fields, assigned=judge.assigned, wanted=judge.wanted)
-    decisions.mixed = frozenset(judge.mixed)
     for group in open_groups:
         _convert(flow, group, decisions)
     decisions.stays = list(_stays(flow, judge, refused, decisions))
@@ -139,7 +136,6 @@ class _Judge:
         self.assigned: dict[Position, ast.stmt] = {}
         # Maps that take a state with fields that differ where nothing else is seen of it.
         self.without_specs: set[SiteKey] = set()
-        self.mixed: set[str] = set()
         # Of states whose class is seen, which their specs are written with.
         self.classes: dict[Position, Class] = {}
         self.named = named
@@ -161,13 +157,6 @@ class _Judge:
     def look_for_fields(self, group: list[Element]) -> None:
         """Notes the fields of states that would differ, whatever else stops them."""
         positions = {each.position for each in group if each.position is not None}
-        mixed = {name for each in group for name in each.mixed}
-        classes = {node: cls for each in group for node, cls in each.classes.items()}
-        if mixed and len(classes) == 1:
-            self.mixed |= mixed
-            method = replacing(next(iter(classes.values())))
-            self.wanted.update({position: (method, frozenset(mixed)) for position in positions})
-            return
         taken = {position.site for position in positions if not position.is_output}
         for position in positions:
             each = self.flow.maps.by_key(position.site)

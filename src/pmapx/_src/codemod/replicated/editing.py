@@ -14,7 +14,7 @@ from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of,
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.forms.use import jax_numpy
-from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
+from pmapx._src.codemod.replicated import by_field, keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
@@ -142,7 +142,8 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         *(change.fields.names if change.fields is not None else ()), "replace", "_replace",
     )  # fmt: skip
     if change.fields is not None and (change.kind == "place" or not is_other):
-        text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
+        called = _called_with(change)
+        text = change.fields.with_each("", lambda f, _: called(f), _text(module, change.kept))
         length = whole.column + len(_text(module, change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:
             # What is placed becomes longer than a line.
@@ -191,8 +192,7 @@ def _specs(each: Map, fields: Fields, statement: ast.stmt) -> Edit:
     quote = '"' if module.source.text.count('"') > module.source.text.count("'") else "'"
     axis = f"{quote}{each.axis}{quote}"
     if fields.cls:
-        head = f"{fields.specs} = {fields.cls}"
-        parts = [f"{n}=jax.P({axis if n in fields.names else ''})" for n in fields.every]
+        head, parts = f"{fields.specs} = {fields.cls}", fields.each_spec(axis)
     else:
         head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
         parts = [f"{name}=jax.P({axis})" for name in fields.names]
@@ -236,7 +236,7 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     )
     before, _, after = call.rpartition(value)
     if change.fields is not None:
-        fields = change.fields.with_each("", str, value)
+        fields = change.fields.with_each("", lambda field, _: field, value)
         last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else whole.column)
         is_fitting = last + len(fields + editor.rest_of_line(whole)) <= editor.width
         after += fields if is_fitting else _on_next_line(module, change.node, fields)
@@ -371,6 +371,8 @@ def _options(
         results = range(each.arity or 0)
         axes = [out_axes[index] if index in given else each.out_axis(index) for index in results]
         texts["out_axes"] = "None" if axes.count(None) == len(axes) else repr(tuple(axes))
+        if each.result_class is not None:
+            texts["out_axes"] = repr(by_field.of_results(each.result_class, axes))
     return texts
 
 

@@ -106,11 +106,10 @@ class Element:
     # The methods that were called to give it other fields.
     methods: set[str] = dataclasses.field(default_factory=set)
     unsplit: dict[Place, str] = dataclasses.field(default_factory=dict)
-    # Of an object that is made of its fields: its class, and the fields that are no copies.
+    # Of an object that is made of its fields: its class.
     classes: dict[ast.ClassDef, Class] = dataclasses.field(default_factory=dict)
-    mixed: set[str] = dataclasses.field(default_factory=set)
-    # Whether it is a tuple of values, and no state.
-    is_tuple: bool = False
+    # Whether it is unpacked, as a tuple of values is, and not a state.
+    is_unpacked: bool = False
 
     @property
     def matters(self) -> bool:
@@ -151,7 +150,11 @@ class Ref:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
+    """Several values; of an object that a map gives, with the ``names`` of its fields."""
+
     items: tuple[Abstract, ...]
+    names: tuple[str, ...] = ()
+    site: tuple[str, int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,7 +208,6 @@ class Graph:
             element.methods.clear()
             element.unsplit.clear()
             element.classes.clear()
-            element.mixed.clear()
             element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
@@ -242,7 +244,9 @@ class Graph:
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)
-                return Parts(tuple(self.merge(one, other, place) for one, other in pairs))
+                items = tuple(self.merge(one, other, place) for one, other in pairs)
+                is_same = first.names == second.names
+                return dataclasses.replace(first, items=items) if is_same else Parts(items)
         if isinstance(second, Other):
             return self.merge(second, first, place)
         whole = self.joined([first, second], place)

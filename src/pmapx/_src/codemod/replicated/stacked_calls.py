@@ -10,6 +10,7 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
+from pmapx._src.codemod.decide.fields import names_of
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -210,7 +211,7 @@ class StackedCalls(StackedValues):
             return self._tree_map(module, node)
         if called <= _SAME and only is not None:
             held = self._arguments(module, node)[0]
-            if isinstance(held, Ref):
+            if isinstance(held, Ref) or (type(held) is Parts and called <= known_names.IDENTITY):
                 return held
             self.escape(held, module, node, "it is converted")
             return OTHER
@@ -234,8 +235,7 @@ class StackedCalls(StackedValues):
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)
         named = self.definitions_of(module, tree) if isinstance(tree, ast.Name) else ()
-        element.is_tuple = is_tuple(module, tree, named)
-        return Ref(element, is_tuple=element.is_tuple)
+        return Ref(element, is_tuple=is_tuple(module, tree, named))
 
     def _first(self, module: Module, node: ast.Call, tree: ast.expr, around: str = "") -> Abstract:
         """A call that takes the first shard of every leaf."""
@@ -361,9 +361,10 @@ class StackedCalls(StackedValues):
         element = self.graph.element(position, position)
         place = module.place(arg)
         found = list(refs(held))
+        if isinstance(held, Parts) and held.site is not None:  # What a map gives is a state itself.
+            self.maps.by_key(held.site).is_by_field = False
         for ref in found:
-            # A value that depends on itself may be a Ref only in the next round.
-            if not isinstance(held, (Ref, Mixed)):
+            if not isinstance(held, (Ref, Mixed)):  # Mixed may be a Ref in the next round.
                 ref.element.is_part |= self.graph.is_by_field and not ref.is_part
             element.is_part |= ref.is_field
             if element.is_part != ref.is_field:
@@ -386,7 +387,9 @@ class StackedCalls(StackedValues):
         count = each.arity
         if count is None or count < 0:
             return self._output(each, WHOLE)
-        return Parts(tuple(self._output(each, index) for index in range(count)))
+        items = tuple(self._output(each, index) for index in range(count))
+        cls = each.result_class
+        return Parts(items) if cls is None else Parts(items, names_of(cls) or (), each.key)
 
     def _output(self, each: Map, index: int) -> Abstract:
         if each.out_axis(index) != 0:

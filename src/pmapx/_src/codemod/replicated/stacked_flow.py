@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -122,10 +123,12 @@ class Flow(StackedCalls):
             isinstance(each, Parts) and len(each.items) == len(first.items) for each in given
         ):
             columns = zip(*(each.items for each in given if isinstance(each, Parts)), strict=True)
-            return Parts(tuple(
+            items = tuple(
                 self._received(list(column), (*key, index), place)
                 for index, column in enumerate(columns)
-            ))  # fmt: skip
+            )
+            is_same = all(isinstance(each, Parts) and each.names == first.names for each in given)
+            return dataclasses.replace(first, items=items) if is_same else Parts(items)
         found = [ref for each in given for ref in refs(each)]
         if not found:
             return OTHER

@@ -187,6 +187,8 @@ class Results:
             held = whole
             if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
                 held = held.items[index] if index < len(held.items) else held
+            else:
+                held = _field(held, index) or held
             found.append(held)
         return found
 
@@ -222,7 +224,16 @@ def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]
         name = ast.unparse(held.nodes[index]) if index < len(held.nodes) else ""
         found = own_cause(held) or cause_of(held.items[index])
         return found, f"`{name}`" if 0 < len(name) < 40 else "it"
-    return cause_of(held), "it"
+    field = _field(held, index)
+    return cause_of(held if field is None else field), "it"
+
+
+def _field(held: Value, index: int) -> Value | None:
+    """Returns a field of an object by its position, None if there is no such one."""
+    names = fields.names_of(held.cls) if isinstance(held, Table) and held.cls else None
+    if not isinstance(held, Table) or not names or own_cause(held):
+        return None
+    return held.items.get(names[index], held.rest) if 0 <= index < len(names) else None
 
 
 def _at(cause: Cause) -> str:
