@@ -43,8 +43,7 @@ class Use:
     mesh: tuple[str, ...] = ()
     near_mesh: str = ""
     is_lazy: bool = False
-    # The name of the mesh axis for a map that has none.
-    default_axis: str = '"devices"'
+    default_axis: str = '"devices"'  # of the mesh, for a map that names none
     # Arguments that the global style made replicated, so that they are global arrays, with -1 for
     # its results.
     replicated: frozenset[int] = frozenset()
@@ -69,8 +68,8 @@ class Use:
             return found
         is_alone = self.grid is None and not self.replicated
         may_be_local = is_alone and self.site.kind in ("call", "decorator")
-        is_one = not self.around.in_processes
-        found = found.in_one_process() if is_one else found.in_processes(may_be_local)
+        in_processes = self.around.in_processes
+        found = found.in_processes(may_be_local) if in_processes else found.in_one_process()
         return self._with_keywords(found)
 
     def _with_keywords(self, layout: Layout) -> Layout:
