@@ -253,7 +253,17 @@ HANDED_OVER = UNPACKED.replace(
     "    params = jax.tree.map(lambda x: x[0], runner_state.params)",
     "    params = jax.vmap(lambda state: state.params)(runner_state)",
 )
-STEPS = {"unpacked": UNPACKED, "replaced": REPLACED, "handed_over": HANDED_OVER}
+# What the map gives is the state itself.
+RETURNED = UNPACKED.replace(', {"size": jnp.abs(env_state).sum()}', "").replace(
+    'runner_state, metrics = p_step(runner_state)\n        sizes.append(metrics["size"].mean())',
+    "runner_state = p_step(runner_state)",
+)
+STEPS = {
+    "unpacked": UNPACKED,
+    "replaced": REPLACED,
+    "handed_over": HANDED_OVER,
+    "returned": RETURNED,
+}
 PROGRAMS = {**STEPS, "anakin": ANAKIN}
 
 

@@ -20,6 +20,7 @@ from pmapx._src.codemod.replicated.groups import (
     MIXED,
     OTHER,
     READING,
+    SPLIT,
     Abstract,
     Element,
     Parts,
@@ -217,6 +218,16 @@ def with_class(known: Fields, cls: Class, each: Map, states: list[Element]) -> F
     in_order = tuple(name for name in every if name in known.names)
     state = names[0] if names else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.node.name).lower()
     return dataclasses.replace(known, names=in_order, state=state, cls=cls.node.name, every=every)
+
+
+def is_state(values: StackedValues, held: Parts, module: Module, node: ast.expr) -> None:
+    """Notes that what a map gives is a state itself, and not an object with one in a field."""
+    assert held.site is not None
+    if values.maps.is_settled:
+        # Too late: what it gives was followed field by field before.
+        values.escape(held, module, node, SPLIT)
+    else:
+        values.maps.by_key(held.site).is_by_field = False
 
 
 def class_of_results(each: Map) -> Class | None:

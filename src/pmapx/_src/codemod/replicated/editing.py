@@ -170,6 +170,11 @@ def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
     """Returns ``.replace(...)`` behind a node with its arguments below it."""
     editor = Editor(module.source)
     indent = editor.indent(module.place(node).end_line)
+    if len(f"{indent}{editor.hang}{text.partition('(')[2]}") > editor.width and "\n" not in text:
+        call = ast.parse(f"state{text}", mode="eval").body
+        given = call.keywords if isinstance(call, ast.Call) else ()
+        args = [ast.get_source_segment(f"state{text}", each) or "" for each in given]
+        return editor.call(text.partition("(")[0], args, indent)
     end = ")" if editor.is_filled else f"\n{indent})"
     return text.replace("(", f"(\n{indent}{editor.hang}", 1).removesuffix(")") + end
 

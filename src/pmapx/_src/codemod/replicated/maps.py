@@ -190,6 +190,8 @@ class Maps:
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         self.evidence = evidence
+        # Whether it is decided which results are followed field by field.
+        self.is_settled = False
         self.in_processes: Callable[[Module], bool] = lambda module: False
         self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}

@@ -361,8 +361,8 @@ class StackedCalls(StackedValues):
         element = self.graph.element(position, position)
         place = module.place(arg)
         found = list(refs(held))
-        if isinstance(held, Parts) and held.site is not None:  # What a map gives is a state itself.
-            self.maps.by_key(held.site).is_by_field = False
+        if isinstance(held, Parts) and held.site is not None:
+            by_field.is_state(self, held, module, arg)
         for ref in found:
             if not isinstance(held, (Ref, Mixed)):  # Mixed may be a Ref in the next round.
                 ref.element.is_part |= self.graph.is_by_field and not ref.is_part

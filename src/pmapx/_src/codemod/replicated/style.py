@@ -169,6 +169,7 @@ def _decided(
         # What a map gives may turn out to be a state, and not an object with one.
         flow = Flow(modules, maps)
         flow.follow()
+    maps.is_settled = True
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
     wanted, last = decided.wanted, flow
