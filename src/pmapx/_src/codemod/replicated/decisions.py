@@ -17,6 +17,7 @@ from pmapx._src.analysis.values import Class, Place
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
+    SPLIT,
     WHOLE,
     Change,
     Element,
@@ -167,6 +168,10 @@ class _Judge:
         """Returns why a state with fields that differ stays; notes the fields of one that may."""
         found = [self.wanted[each.position] for each in group
                  if each.position in self.wanted and not each.is_part]  # fmt: skip
+        for each in group:
+            if each.is_part and each.fields:
+                # A state with fields that stay stacked is taken for a value that has none.
+                return next(iter(each.fields.values())), SPLIT
         # A function that takes states of several maps reads a field of all of them alike.
         read = {name for each in group if not each.is_part for name in each.fields}
         names = tuple(sorted({*read, *(name for _, several in found for name in several)}))

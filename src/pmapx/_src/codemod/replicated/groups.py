@@ -191,6 +191,8 @@ class Graph:
     def __init__(self) -> None:
         self._elements: dict[Hashable, Element] = {}
         self.is_by_field = False
+        # Maps that give a state, and not an object with one in a field.
+        self.states: set[tuple[str, int, int]] = set()
 
     def element(self, key: Hashable, position: Position | None = None) -> Element:
         """Returns the element of a key, made when it is first asked for."""
@@ -249,6 +251,8 @@ class Graph:
                 return dataclasses.replace(first, items=items) if is_same else Parts(items)
         if isinstance(second, Other):
             return self.merge(second, first, place)
+        # What a map gives is a state itself, where something else may be in its place.
+        self.states |= {e.site for e in (first, second) if isinstance(e, Parts) and e.site}
         whole = self.joined([first, second], place)
         return OTHER if whole is None else whole
 

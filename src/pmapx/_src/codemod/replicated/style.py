@@ -169,6 +169,8 @@ def _decided(
         # What a map gives may turn out to be a state, and not an object with one.
         flow = Flow(modules, maps)
         flow.follow()
+        for key in flow.graph.states:
+            maps.by_key(key).is_by_field = False
     maps.is_settled = True
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
