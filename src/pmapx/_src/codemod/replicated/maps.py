@@ -14,13 +14,8 @@ from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, 
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
-from pmapx._src.codemod.replicated import by_field, wrappers
-from pmapx._src.codemod.replicated.mapped_functions import (
-    functions,
-    one_arity,
-    returns_tuple,
-    runs_only_mapped,
-)
+from pmapx._src.codemod.replicated import by_field, mapped_functions, wrappers
+from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity, returns_tuple
 from pmapx._src.codemod.replicated.wrappers import Identity, Wrapper
 
 SiteKey = tuple[str, int, int]
@@ -101,7 +96,9 @@ class Map:
         is_own = any(isinstance(t, ast.Attribute) and t.attr == name for t in targets)
         if not is_own or not isinstance(above, ast.FunctionDef):
             return False
-        return above.name == "__init__" or runs_only_mapped(self.function, self.axis)
+        return above.name == "__init__" or mapped_functions.runs_only_mapped(
+            self.function, self.axis
+        )
 
     @property
     def parameters(self) -> list[str]:
