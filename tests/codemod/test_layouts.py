@@ -623,6 +623,27 @@ def test_lines_are_filled_as_most_calls_of_the_file_fill_them(tmp_path, filled, 
     assert ("g = jax.jit(\n    jax.shard_map(\n" in after) != is_filled
 
 
+def test_a_default_of_a_lambda_is_not_broken_in_two(tmp_path):
+    text = f"""\
+import functools
+import jax
+{COUNTED}
+def f(x, *, first, second, names):
+    return x
+
+def main(rates, x):
+    scale = 1
+    g = jax.pmap(functools.partial(
+        f, first=scale, second=scale + 1, names={{name: rate for _, name, (rate, _) in rates}}), 'i')
+    y = g(x)
+    scale = 2
+    return y, scale, f(x, first=0, second=0, names={{}})
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "function=functools.partial(" in after
+    assert "names={name: rate for _, name, (rate, _) in rates})" in after
+
+
 WRITTEN = {
     "a part called at once": COUNTED + "y = jax.pmap(abs)(ROWS[:3])\n",
     "another size": COUNTED + "f = jax.pmap(abs, axis_size=4)\n",

@@ -178,3 +178,35 @@ def test_a_script_that_calls_a_trainer_is_read_though_many_files_import_it(tmp_p
     assert b"\n    return params, 1\n" in after["trainer.py"]
     assert b"With a leading device axis" not in after["trainer.py"]
     assert b"print(params)\n" in after["main.py"]
+
+
+TABLE = """\
+import trainer
+
+TRAINERS = {"plain": trainer.train}
+
+def main(name):
+    trainer.train([])
+    return TRAINERS
+"""
+
+
+def test_what_is_returned_is_stacked_for_unknown_code_if_no_call_that_is_seen_uses_it(tmp_path):
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    (tmp_path / "main.py").write_text(TABLE)
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
+    assert b"# With a leading device axis, as what calls train takes it." in after["trainer.py"]
+
+
+def test_what_is_returned_keeps_its_axis_if_known_and_unknown_code_take_it(tmp_path):
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    (tmp_path / "main.py").write_text(
+        TABLE.replace(
+            "    trainer.train([])", "    params, _ = trainer.train([])\n    print(params[0])"
+        )
+    )
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"With a leading device axis" not in after["trainer.py"]
+    assert b"in_specs=(jax.P()" not in after["trainer.py"]
+    assert "main.py" not in after

@@ -66,7 +66,8 @@ def migrate(
         its largest dimension that the number of devices divides; arrays of fewer than 1,024
         elements stay replicated.
       helpers: a module of the project, created if it is not there, for the functions that
-        migrated files call and the meshes that several need. Without it, each file has its own.
+        migrated files call and the meshes that several need. Without it, each file has its own, but
+        for a mesh that files can have from a module which they import already.
       topology: with ``jit``: a target, as ``v5e:4x4``, for which both forms are audited too.
       progress: called with the number of files read, and of all.
 

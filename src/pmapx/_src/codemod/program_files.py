@@ -17,8 +17,8 @@ from pmapx._src.source import files, notebooks
 
 # Files without a use of pmap that the replicated style reads, on each side: more take too long.
 MOST_OTHERS = 40
-# More are read of the short ones, as scripts are that import one with pmap: so many bytes.
-MOST_IMPORTING = 400_000
+# Of those that import one with pmap, which may call what it has, so many bytes are read.
+MOST_IMPORTING = 2_000_000
 _FROM = re.compile(
     rb"^[ \t]*(?:>>> )?from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;#]*)", re.MULTILINE
 )
@@ -38,7 +38,7 @@ _MAPPING = frozenset(
 def importers(paths: Sequence[str], texts: Mapping[str, bytes]) -> dict[str, bytes]:
     """Returns the files that import one with a use of pmap, and have none themselves.
 
-    Those that call a trainer are short, so that the shortest are read if there are too many.
+    Those that import one with the word are all read, or the shortest if there are very many.
     """
     stems = {_stem(path) for path in texts}
     mapping = {_stem(path) for path, data in texts.items() if b"pmap" in data}
@@ -51,9 +51,9 @@ def importers(paths: Sequence[str], texts: Mapping[str, bytes]) -> dict[str, byt
                 found.append((not words & mapping, len(data), path, data))
     kept: dict[str, bytes] = {}
     size = 0
-    for _, length, path, data in sorted(found):
+    for is_other, length, path, data in sorted(found):
         size += length
-        if len(kept) >= MOST_OTHERS and size > MOST_IMPORTING:
+        if len(kept) >= MOST_OTHERS and (is_other or size > MOST_IMPORTING):
             break
         kept[path] = data
     return {path: kept[path] for path in paths if path in kept}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Exported, Function, Mapped, Named, Place
 from pmapx._src.codemod.replicated.groups import Element, Position, refs
+from pmapx._src.codemod.replicated.mapped_functions import definition_of
 from pmapx._src.codemod.replicated.maps import Map
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
@@ -110,9 +111,12 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
 def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
     """A function that is passed on may be called with anything; what it returns is stacked."""
     concerned: dict[ast.AST, list[Element]] = {}
+    # What functions return of which no call that is seen uses the result.
+    unused: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
     for (function, _), passed in flow.passed.items():
         found = [ref.element for home, arg in passed for ref in refs(flow.value(home, arg))]
         concerned.setdefault(function, []).extend(found)
+    used = _functions_with_used_results(flow)
     for module in flow.modules:
         for function in module.nodes:
             is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -121,16 +125,18 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             if flow.is_traced(module, function.body[0]):  # type: ignore[attr-defined]
                 continue
             for held, statement in flow.returned(module, function):
-                if function in flow.called or statement.value is None:
+                assert statement.value is not None
+                if function not in flow.called:
+                    _hand_back(flow, module, statement.value, function)
+                elif function in used:
                     found = [ref.element for ref in refs(held)]
                     concerned.setdefault(function, []).extend(found)
                 else:
-                    name = function.name  # type: ignore[attr-defined]
-                    why = "it is returned to unknown code"
-                    flow.hand_over(module, statement.value, why, f"what calls {name}")
+                    concerned.setdefault(function, [])
+                    unused.setdefault(function, []).append((module, statement.value))
     by_name: dict[str, list[tuple[ast.AST, list[Element]]]] = {}
     for function, elements in concerned.items():
-        if elements:
+        if elements or function in unused:
             by_name.setdefault(getattr(function, "name", ""), []).append((function, elements))
     for module in flow.modules:
         for node in module.nodes if by_name else ():
@@ -153,8 +159,30 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 continue
             reason = (module.place(node), f"{name} is used in a way that is not followed")
             for function, elements in by_name[name]:
-                for element in elements if _may_be(flow, module, node, function) else ():
-                    yield element, reason
+                if not _may_be(flow, module, node, function):
+                    continue
+                yield from ((element, reason) for element in elements)
+                for home, value in unused.pop(function, ()):
+                    _hand_back(flow, home, value, function)
+
+
+def _hand_back(flow: Flow, module: Module, value: ast.expr, function: ast.AST) -> None:
+    """Notes that code which is not seen may take what a function returns."""
+    name = function.name  # type: ignore[attr-defined]
+    flow.hand_over(module, value, "it is returned to unknown code", f"what calls {name}")
+
+
+def _functions_with_used_results(flow: Flow) -> set[ast.AST]:
+    """Returns the functions that a call is seen of which does something with the result."""
+    return {
+        target.node
+        for module in flow.modules
+        for call, callees in module.facts.callees.items()
+        if isinstance(call, ast.Call) and not isinstance(module.parent(call), ast.Expr)
+        for callee in callees
+        if isinstance(callee, (Function, Bound, Class))
+        and (target := definition_of(callee)) is not None
+    }
 
 
 def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> bool:

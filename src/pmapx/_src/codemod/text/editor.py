@@ -175,7 +175,7 @@ class Editor:
             or re.search(r"'''|\"\"\"", body)
         ):
             return f"lambda {head}: {body}"
-        if len(f"{indent}lambda {head}: (") > self.width:
+        if len(f"{indent}lambda {head}: (") > self.width and "(" not in head:
             before, _, last = head.rpartition(", ")
             head = f"{before},\n{indent}{self.hang}{last}"
         return f"lambda {head}: {self.bracketed(body, indent)}"
