@@ -67,6 +67,27 @@ losses = [trainer.update(batch) for batch in ROWS]
 RESULT = losses, trainer.weights()
 STATE = trainer.state
 """,
+    "a_method_that_its_map_replaces_at_the_first_step": """
+class Trainer:
+    def __init__(self):
+        self.state = None
+    def start(self):
+        self.state = jax.device_put_replicated(INIT, jax.local_devices())
+        self.update = jax.pmap(self.update, axis_name="batch", donate_argnums=0)
+    def update(self, state, batch):
+        new, loss = train_step(state, batch)
+        loss = lax.pmean(loss, "batch")
+        return new, loss
+    def step(self, batch):
+        if self.state is None:
+            self.start()
+        self.state, loss = self.update(self.state, batch)
+        return loss[0]
+trainer = Trainer()
+losses = [trainer.step(batch) for batch in ROWS]
+RESULT = losses, jax.device_get(first(trainer.state))
+STATE = trainer.state
+""",
     "kept_after_a_donation": """
 step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
 state = jax.device_put_replicated(INIT, jax.local_devices())

@@ -16,6 +16,22 @@ def replicate(tree):
 """
 
 FOLLOWED = {
+    "a map that is None until it is made": """
+class Trainer:
+    def __init__(self):
+        self.p_step = None
+        self.state = None
+    def start(self):
+        self.p_step = step
+        self.state = replicate(1.0)
+    def run(self, batch):
+        if self.p_step is None:
+            self.start()
+        self.state = self.p_step(self.state, batch)
+        print(float(self.state[0]))
+def main(batch):
+    Trainer().run(batch)
+""",
     "copies of an array that is made first": """
 def everywhere(x):
     count = jax.local_device_count()
@@ -231,6 +247,20 @@ class Trainer:
 }
 
 STAYS = {
+    "a method that its map may not have replaced yet": """
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def start(self):
+        self.update = jax.pmap(self.update, axis_name="i")
+    def update(self, state, batch):
+        return step(state, batch) if batch.ndim > 1 else state + jax.lax.pmean(batch, "i")
+    def run(self, batch):
+        self.state = self.update(self.state, batch)
+        print(float(self.state[0]))
+def main(batch):
+    Trainer().run(batch)
+""",
     "a table with a map that is not known": """
 def main(batch, mode, more):
     steps = {"train": step, **more}

@@ -8,6 +8,7 @@ import dataclasses
 from pmapx._src.analysis.definitions import Definitions
 from pmapx._src.analysis.values import (
     UNKNOWN,
+    Const,
     Donated,
     Gradient,
     Mapped,
@@ -112,8 +113,12 @@ class Facts:
             seen.keywords[name] = join(seen.keywords.get(name, UNKNOWN), held)
 
     def add_callee(self, node: ast.AST, callee: Value) -> None:
-        """Notes what a call calls; one met again keeps all that it may be."""
-        self.callees[node] = join(self.callees.get(node, UNKNOWN), callee)
+        """Notes what a call calls; one met again keeps all that it may be.
+
+        None cannot be called: ``self.step = None`` stands for the map until that is made.
+        """
+        known = callee - {Const(None)}
+        self.callees[node] = join(self.callees.get(node, UNKNOWN), known)
 
     def add_holder(self, node: ast.AST, held: Value) -> None:
         """Notes the mapped functions and objects that an expression may be."""

@@ -43,8 +43,7 @@ class Use:
     mesh: tuple[str, ...] = ()
     near_mesh: str = ""
     is_lazy: bool = False
-    # The name of the mesh axis for a map that has none.
-    default_axis: str = '"devices"'
+    default_axis: str = '"devices"'  # of the mesh, for a map that names none
     # Arguments that the global style made replicated, so that they are global arrays, with -1 for
     # its results.
     replicated: frozenset[int] = frozenset()

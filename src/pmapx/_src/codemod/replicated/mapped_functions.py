@@ -10,6 +10,14 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Function, Partial, Value
 from pmapx._src.codemod.decide import copies
 
+_COLLECTIVES = frozenset(
+    f"jax.lax.{name}" for name in ("psum", "pmean", "pmax", "pmin", "all_gather", "axis_index")
+)
+# Parts of an expression, and of a body, that a call of the function may pass over.
+_MAY_NOT_RUN = (
+    ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+_ENDS = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 _OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 
 
@@ -30,6 +38,36 @@ def _functions(known: Value) -> Iterator[tuple[Function, int]]:
         elif isinstance(fact, Partial):
             for function, taken in _functions(fact.function):
                 yield function, taken + len(fact.args)
+
+
+def runs_only_mapped(known: Value, axis: object) -> bool:
+    """Tells whether functions fail outside of their map: every call of them reduces over its axis.
+
+    JAX raises an error for an axis that nothing maps over.
+    """
+    found = functions(known)
+    return isinstance(axis, str) and bool(found) and all(_reduces(f, axis) for f, _ in found)
+
+
+def _reduces(function: Function, axis: str) -> bool:
+    for statement in function.node.body if isinstance(function.node, ast.FunctionDef) else ():
+        is_plain = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr, ast.Return))
+        for part in _surely_run(statement) if is_plain else ():
+            call = function.module.facts.calls.get(part)
+            is_collective = call is not None and call.names and call.names <= _COLLECTIVES
+            given = [each.value for each in ast.walk(part) if isinstance(each, ast.Constant)]
+            if is_collective and axis in given:
+                return True
+        if any(isinstance(part, _ENDS) for part in ast.walk(statement)):
+            return False
+    return False
+
+
+def _surely_run(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for part in ast.iter_child_nodes(node):
+        if not isinstance(part, _MAY_NOT_RUN):
+            yield from _surely_run(part)
 
 
 def one_arity(several: Iterable[Function], depth: int = 0) -> int:

@@ -14,7 +14,12 @@ from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, 
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
-from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity, returns_tuple
+from pmapx._src.codemod.replicated.mapped_functions import (
+    functions,
+    one_arity,
+    returns_tuple,
+    runs_only_mapped,
+)
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 
 SiteKey = tuple[str, int, int]
@@ -82,12 +87,17 @@ class Map:
         return "a pmapped function"
 
     def is_set_when_made(self, name: str) -> bool:
-        """Tells whether ``self.name = jax.pmap(self.name)`` stands in ``__init__`` itself."""
+        """Tells whether ``self.name = jax.pmap(self.name)`` takes the method's place for all calls.
+
+        It does in ``__init__``; elsewhere, if the method cannot run outside of its map.
+        """
         assigned = self.module.parent(self.node)
         above = self.module.parent(assigned)
-        is_first = isinstance(above, ast.FunctionDef) and above.name == "__init__"
         targets = assigned.targets if isinstance(assigned, ast.Assign) else []
-        return is_first and any(isinstance(t, ast.Attribute) and t.attr == name for t in targets)
+        is_own = any(isinstance(t, ast.Attribute) and t.attr == name for t in targets)
+        if not is_own or not isinstance(above, ast.FunctionDef):
+            return False
+        return above.name == "__init__" or runs_only_mapped(self.function, self.axis)
 
     @property
     def parameters(self) -> list[str]:
