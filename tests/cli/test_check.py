@@ -213,6 +213,24 @@ def test_a_tree_without_jax_is_checked_without_importing_a_rule(tmp_path):
     assert not imported & heavy
 
 
+def test_a_check_imports_nothing_that_only_fixes_pages_and_reports_need(tmp_path):
+    (tmp_path / "a.py").write_text("import jax\nf = jax.pmap(g)\n")
+    program = (
+        "import sys\nfrom pmapx._src.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "check", "--exit-zero", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    imported = set(done.stderr.split())
+    assert "PMX501" in done.stdout
+    assert "pmapx._src.lint.fixing" in imported
+    rarely = {"pmapx._src.errors", "pmapx._src.source.rewriting.notebook_edits", "tempfile"}
+    assert not imported & rarely
+
+
 def test_the_pre_commit_hook_names_this_command():
     from pathlib import Path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -57,6 +56,9 @@ class _CommandPerFile(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Finds the command, or suggests a similar one."""
         if args and args[0].isidentifier() and self.get_command(ctx, args[0]) is None:
+            # It takes longer to import than a name that is right to look up.
+            import difflib
+
             closest = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             meant = f". Did you mean {closest[0]!r}?" if closest else ""
             ctx.fail(f"No such command {args[0]!r}{meant}")

@@ -13,7 +13,6 @@ from pmapx._src.lint import rules
 from pmapx._src.lint.finding import Finding, Fix
 from pmapx._src.source import files, suppressions
 from pmapx._src.source.discovery import Unreadable
-from pmapx._src.source.rewriting import notebook_edits
 from pmapx._src.source.rewriting.edits import Edit
 
 if TYPE_CHECKING:
@@ -163,6 +162,9 @@ def _applied(module: Module, data: bytes, chosen: list[Finding]) -> bytes | None
     fixes: set[Fix] = {finding.fix for finding in chosen if finding.fix is not None}
     if not fixes:
         return data
+    # A check that fixes nothing need not import what writes notebooks.
+    from pmapx._src.source.rewriting import notebook_edits
+
     try:
         edits = [edit for fix in fixes for edit in fix.edits]
         after = notebook_edits.applied(module.source, data, edits)

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
-from pmapx._src.errors.base import page
-
 T = TypeVar("T", bound="Coded")
 
 
@@ -26,7 +24,10 @@ class Coded:
 
     @classmethod
     def page(cls) -> str:
-        return page(cls)
+        # A command that shows no page need not import every error.
+        from pmapx._src.errors import base
+
+        return base.page(cls)
 
     @classmethod
     def summary(cls) -> str:
@@ -38,8 +39,12 @@ def all_in(package: str, path: Iterable[str], base: type[T]) -> dict[str, type[T
     found: dict[str, type[T]] = {}
     for item in pkgutil.walk_packages(path, f"{package}."):
         module = importlib.import_module(item.name)
-        for _, cls in inspect.getmembers(module, inspect.isclass):
-            if issubclass(cls, base) and cls.__module__ == module.__name__:
+        for cls in vars(module).values():
+            if (
+                isinstance(cls, type)
+                and issubclass(cls, base)
+                and cls.__module__ == module.__name__
+            ):
                 if cls.code in found:
                     raise AssertionError(f"{cls.code} is taken by {found[cls.code].__name__}")
                 found[cls.code] = cls

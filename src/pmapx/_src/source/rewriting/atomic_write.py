@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 
 from pmapx._src.source.command_error import CommandError
 
@@ -65,6 +64,9 @@ def write(path: str, data: bytes, *, expected: bytes | None = None) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError("it is read-only")
         mode = stat.S_IMODE(os.stat(path).st_mode)
+    # Most commands write nothing.
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pmapx-")
     try:
         with os.fdopen(descriptor, "wb") as new:
