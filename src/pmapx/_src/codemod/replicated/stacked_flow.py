@@ -283,7 +283,9 @@ class Flow(StackedCalls):
                 self._statement(module, part)
 
     def _statement(self, module: Module, node: ast.AST) -> None:
-        for field, held in node.__dict__.items():
+        # What is read on the way may note something at the node, besides its fields.
+        for field in node._fields:
+            held = getattr(node, field, None)
             if not isinstance(held, (list, ast.AST)):
                 continue
             why = _USES.get((type(node), field))  # type: ignore[arg-type]
