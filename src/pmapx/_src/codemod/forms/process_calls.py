@@ -113,6 +113,10 @@ def _is_plain(use: Use, module: Module, call: ast.Call) -> bool:
         return False
     if any(isinstance(arg, ast.Starred) for arg in call.args):
         return False
+    axes = use.known_layout.in_axes
+    if isinstance(axes, tuple) and len(call.args) + len(call.keywords) + use.is_method > len(axes):
+        # A method of this name has a map of its own in another class.
+        return False
     if _is_mixed(use) and _unpacked(use, module, call) is None:
         return False
     return not any(isinstance(each, ast.Lambda) for each in module.functions_around(call))
