@@ -45,7 +45,7 @@ if __name__ == "__main__":
 def test_the_fields_alone_get_their_axis_where_the_state_is_replaced(tmp_path):
     after = rewritten(tmp_path, PROGRAM, style="global")[0].decode()
     assert "    state = state.replace(stats=jax.tree.map(lambda x: x[0], state.stats))\n" in after
-    assert "stats=jax.tree.map(lambda x: x[None], stats)\n    )\n" in after
+    assert "stats=jax.tree.map(lambda x: x[None], stats))\n" in after
     assert "lambda out:" not in after
 
 

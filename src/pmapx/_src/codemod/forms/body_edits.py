@@ -55,8 +55,7 @@ def _edit_arguments(
     for name, axis in converted:
         if len(trees) < 2 or name not in trees:
             text = taken(name, axis, use.axis, is_array=use.is_array(name))
-            deeper = editor.indent(node.lineno) + editor.step
-            lines.append(f"{name} = {editor.folded(text, deeper, len(f'{deeper}{name} = '))}")
+            lines.append(f"{name} = {text}")
     has_docstring = ast.get_docstring(node) is not None
     first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
     if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
@@ -99,9 +98,6 @@ def _edit_return(use: Use, statement: ast.Return, value: ast.expr, editor: Edito
         editor.edits += [first, between(end, end, f"\n{indent}return {', '.join(parts)}")]
     elif axes is not None:
         _wrap(use, value, axes, editor)
-        if isinstance(axes, set):
-            place, indent = use.module.place(value), editor.indent(statement.lineno)
-            editor.replace(place, _element(use, value, editor, indent, place.column))
 
 
 def _fold(
@@ -128,8 +124,7 @@ def _fold(
     ):
         elements = [element for element, _ in run]
         if key is None:
-            used = len(deeper) + 1
-            parts += [_element(use, element, editor, deeper, used) for element in elements]
+            parts += [_element(use, element, editor, deeper) for element in elements]
             continue
         texts = [editor.source.segment(use.module.place(element)) for element in elements]
         is_one = len(texts) == 1
@@ -139,10 +134,10 @@ def _fold(
     editor.replace(place, editor.call("", parts, indent))
 
 
-def _element(use: Use, element: ast.expr, editor: Editor, indent: str, used: int) -> str:
-    """Returns a result on a line of its own: a call that is too long, on several."""
+def _element(use: Use, element: ast.expr, editor: Editor, indent: str) -> str:
+    """Returns an element of a tuple on a line of its own: a call that is too long, on several."""
     text = editor.text(use.module.place(element))
-    if "\n" in text or used + len(text) <= editor.width or not isinstance(element, ast.Call):
+    if "\n" in text or len(f"{indent}{text},") <= editor.width or not isinstance(element, ast.Call):
         return text
     given: list[ast.expr | ast.keyword] = [*element.args, *element.keywords]
     places = [use.module.place(part) for part in sorted(given, key=lambda part: part.col_offset)]
@@ -151,7 +146,7 @@ def _element(use: Use, element: ast.expr, editor: Editor, indent: str, used: int
     if function != editor.source.segment(use.module.place(element.func)):
         # Something is written around the call.
         return text
-    return editor.folded_call(function, args, indent, used)
+    return editor.folded_call(function, args, indent, len(indent) + 1)
 
 
 def _shared_axis(use: Use, element: ast.expr, axis: object) -> int | None:
@@ -165,6 +160,16 @@ def _result_names(use: Use, count: int) -> list[str]:
     used = {part.id for part in ast.walk(mapped.node) if isinstance(part, ast.Name)}
     names = ["result", "other", "third"] if count <= 3 else [f"result{i}" for i in range(count)]
     return [f"{name}_" if name in used else name for name in names[:count]]
+
+
+def _replaced_fields(node: ast.expr, axis: set[str]) -> list[ast.expr]:
+    """Returns what ``state.replace(...)`` gives to the fields with an axis, none if not to all."""
+    known = fields.read(axis)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return []
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    is_all = node.func.attr == known.method and set(known.names) <= set(given)
+    return [given[name] for name in known.names] if is_all else []
 
 
 def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
@@ -191,12 +196,8 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
                 ),
             )
             return
-    elif isinstance(axis, set) and (values := fields.read(axis).given(node)):
-        for name, value in values.items():
-            own = fields.read(axis).axis(name)
-            if isinstance(own, set):
-                _wrap(use, value, own, editor)
-                continue
+    elif isinstance(axis, set) and (values := _replaced_fields(node, axis)):
+        for value in values:
             at = use.module.place(value)
             before, after = f"jax.tree.map({adding(use, 0)}, ", ")"
             if is_array_expression(use, value):
@@ -207,10 +208,7 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
             editor.edits += edits
         return
     elif isinstance(axis, set) and isinstance(node, (ast.Name, ast.Attribute)):
-        whole = editor.folded(
-            put(text, axis, use.axis), editor.indent(place.line), place.column + 1
-        )
-        before, after = "", whole.removeprefix(text)
+        before, after = "", put(text, axis, use.axis).removeprefix(text)
     else:
         whole = put("(out)", axis, use.axis).replace("(out)", "out")
         before, after = f"(lambda out: {whole})(", ")"

@@ -113,6 +113,10 @@ def _is_plain(use: Use, module: Module, call: ast.Call) -> bool:
         return False
     if any(isinstance(arg, ast.Starred) for arg in call.args):
         return False
+    axes = use.known_layout.in_axes
+    if isinstance(axes, tuple) and len(call.args) + len(call.keywords) + use.is_method > len(axes):
+        # A method of this name has a map of its own in another class.
+        return False
     if _is_mixed(use) and _unpacked(use, module, call) is None:
         return False
     return not any(isinstance(each, ast.Lambda) for each in module.functions_around(call))
@@ -313,7 +317,7 @@ def _conversion(
 ) -> str:
     """Returns the text of a conversion, with a mesh that may have to be made there."""
     deeper = indent + editor.hang
-    spec = fitting(spec, editor, deeper)
+    spec = fitting(spec, editor, len(deeper))
     tree, mesh, spec = (editor.folded(text, deeper, len(deeper) + 1) for text in (tree, mesh, spec))
     if editor.is_filled and "\n" in tree:
         # What follows a call of several lines stands behind it, if it fits.
@@ -323,17 +327,14 @@ def _conversion(
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
 
 
-def fitting(specs: str, editor: Editor, indent: str, behind: int = 0) -> str:
+def fitting(specs: str, editor: Editor, used: int) -> str:
     """Returns the text of specs on one line if it can: equal ones in a row are repeated.
 
     ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
     """
     node = ast.parse(specs, mode="eval").body
-    used = len(indent) + behind
-    if used + len(f"{specs},") <= editor.width:
+    if used + len(f"{specs},") <= editor.width or not isinstance(node, ast.Tuple):
         return specs
-    if not isinstance(node, ast.Tuple):
-        return editor.folded(specs, indent, used + 1)
     runs = itertools.groupby(ast.get_source_segment(specs, part) or "" for part in node.elts)
     counted = [(spec, len(list(run))) for spec, run in runs]
     parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
@@ -411,6 +412,6 @@ def _may_be_number(use: Use, position: int) -> bool:
 
 def _axis_spec(use: Use, axis: object) -> str:
     if isinstance(axis, set):
-        return fields.read(axis).spec(use.axis)
+        return fields.read(axis).specs
     assert isinstance(axis, int)
     return f"jax.P({', '.join([*['None'] * axis, use.axis])})"

@@ -145,7 +145,7 @@ def _changed(text: str, axis: object, quoted: str, at: str, *, is_array: bool) -
     if axis is None:
         return text
     if isinstance(axis, set):
-        without = functools.partial(_changed, quoted=quoted, at=at, is_array=False)
+        without = functools.partial(_changed, axis=0, quoted=quoted, at=at, is_array=False)
         return fields.read(axis).with_each(text, without)
     if isinstance(axis, (tuple, list)):
         parts = [
@@ -274,11 +274,9 @@ def _result(use: Use, call: str, editor: Editor, indent: str) -> str:
         return editor.folded_call(f"{head}{several})", [f"*{call}"], indent, used)
     if axes is None:
         return call
-    used = len(indent) + len("lambda *args: ,")
-    if isinstance(axes, set):
-        head = f"(lambda out: {put('out', axes, use.axis)})"
-        return editor.folded_call(head, [call], indent, used)
-    return editor.folded_call("jax.tree.map", [adding(use, axes), call], indent, used)
+    return editor.folded_call(
+        "jax.tree.map", [adding(use, axes), call], indent, len(indent) + len("lambda *args: ,")
+    )
 
 
 def result_names(count: int) -> list[str]:
@@ -353,7 +351,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     is_plain = not (
         arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
     )
-    if not is_plain or isinstance(out_axes(use), (tuple, list, dict, set)) or mapped.taken:
+    if not is_plain or isinstance(out_axes(use), (tuple, list, dict)) or mapped.taken:
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None

@@ -199,8 +199,8 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
     deeper = indent + editor.hang
     specs = [
         use.mesh_text(editor, deeper, size),
-        f"in_specs={fitting(layout.in_specs(use.axis, count), editor, deeper, 9)}",
-        f"out_specs={fitting(layout.out_specs(use.axis), editor, deeper, 10)}",
+        f"in_specs={fitting(layout.in_specs(use.axis, count), editor, len(deeper) + 9)}",
+        f"out_specs={fitting(layout.out_specs(use.axis), editor, len(deeper) + 10)}",
     ]
     args = [*([body] if body else []), *specs]
     text = editor.folded_call("jax.shard_map", [*args, "check_vma=False"], indent, len(indent) + 1)

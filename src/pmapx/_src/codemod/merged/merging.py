@@ -142,7 +142,6 @@ def _reason(
         if position.is_output:
             is_fed = is_made and any(p.site == position.site for p in positions if not p.is_output)
             is_whole = not any(each.is_taken_apart for each in group)
-            is_whole = is_whole and site.result_class is None
             if not is_whole or not (is_fed or any(each in flow.two_axes for each in group)):
                 why = why or RANK
         elif position.index in site.donated and not _is_fresh(flow, group):

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import ast
-import collections
-import dataclasses
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis.interpreter.frame import Frame
-from pmapx._src.analysis.interpreter.lookup import looked_up
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class, Named
-from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     OTHER,
     READING,
-    SPLIT,
     Abstract,
-    Element,
     Parts,
     Ref,
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.mapped_functions import functions, one_class
 
 if TYPE_CHECKING:
-    from pmapx._src.codemod.replicated.maps import Map
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
@@ -48,7 +35,6 @@ def part_of(
         whole.element.fields[name] = module.place(node)
         return OTHER
     if not name:
-        whole.element.is_unpacked = True
         alike(whole, module, node)
     return Ref(whole.element, name in whole.arrays, bool(values.stacked))
 
@@ -79,12 +65,6 @@ def is_of_array(values: StackedValues, module: Module, node: ast.Attribute) -> b
         return False
     names = {arg.arg for arg in (*function.args.posonlyargs, *function.args.args)}
     return node.value.id in names and _is_called_in_traced_code(values, function)
-
-
-def is_library(module: Module, node: ast.expr) -> bool:
-    """Tells whether a name is that of a library's module or object."""
-    found = (module.env.find(node.id) if isinstance(node, ast.Name) else None) or ()
-    return bool(found) and all(isinstance(fact, Named) for fact in found)
 
 
 def _is_called_in_traced_code(values: StackedValues, function: ast.FunctionDef) -> bool:
@@ -135,45 +115,6 @@ def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) ->
             base.element.reasons.setdefault(module.place(node), MIXED)
 
 
-def constructed(
-    values: StackedValues, module: Module, node: ast.Call, cls: Class | None
-) -> Abstract:
-    """A NamedTuple or dataclass of stacked values is one itself, but for fields that stay so."""
-    names = (fields.names_of(cls) or ()) if cls is not None and fields.replacing(cls) else ()
-    given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
-    parts = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
-    parts += [keyword.value for keyword in node.keywords]
-    held = {arg: values.value(module, arg) for arg in parts}
-    place = module.place(node)
-    is_plain = len(given) == len(parts) == len(node.args) + len(node.keywords)
-    is_plain = is_plain and all(name in names for name, _ in given)
-    if cls is None or not is_plain or not any(list(refs(each)) for each in held.values()):
-        return values.graph.joined(held.values(), place) or OTHER
-    if values.stacked.isdisjoint(names):
-        found = values.graph.joined(held.values(), place)
-        assert found is not None
-        found.element.classes[cls.node] = cls
-        if any(map(has_other, held.values())):
-            values.made_of.update({arg: (str(n), has_other(held[arg])) for n, arg in given})
-        return found
-    element = values.graph.element(node)
-    element.classes[cls.node] = cls
-    element.methods.add(fields.replacing(cls))
-    for name, arg in given:
-        if name in values.stacked:
-            element.fields[str(name)] = place
-            values.escape(held[arg], module, arg, "it goes into a field that is stacked")
-            continue
-        for ref in refs(held[arg]):
-            # What was stacked together, to be the fields of a state, has no such fields itself.
-            own = ref.element
-            own.is_part |= not ref.is_part or (own.is_made and own.is_unpacked)
-            values.graph.join(element, own)
-        if has_other(held[arg]):
-            element.reasons.setdefault(place, MIXED)
-    return Ref(element)
-
-
 def as_passed(
     values: StackedValues,
     module: Module,
@@ -184,7 +125,7 @@ def as_passed(
     """Returns what a call gives: of a parameter that is returned as it is, what the call passes."""
     if type(held) is Parts:
         items = [as_passed(values, module, given, function, item) for item in held.items]
-        return dataclasses.replace(held, items=tuple(items))
+        return Parts(tuple(items))
     if not isinstance(held, Ref) or held.element.is_joined:
         return held
     arguments = function.args
@@ -192,71 +133,3 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
-
-
-def mixed(values: StackedValues) -> frozenset[str]:
-    """Returns the fields that stay stacked, by what most states are made of that are not copies."""
-    counts: collections.Counter[str] = collections.Counter()
-    for name, is_other in values.made_of.values():
-        counts[name] += 1 if is_other else -1
-    return frozenset(name for name, count in counts.items() if count > 0)
-
-
-def class_of(states: list[Element]) -> Class | None:
-    """Returns the class of states that are all made of its fields, None if others may be, too."""
-    classes = {node: cls for each in states for node, cls in each.classes.items()}
-    is_copied = any(each.is_made for each in states)
-    return next(iter(classes.values())) if len(classes) == 1 and not is_copied else None
-
-
-def with_class(known: Fields, cls: Class, each: Map, states: list[Element]) -> Fields:
-    """Returns fields of a state whose specs are an object of its class."""
-    own = [state.position for state in states if state.position is not None]
-    taken = sorted(p.index for p in own if p.site == each.key and not p.is_output)
-    names = [each.parameters[i] for i in taken if i < len(each.parameters)]
-    every = fields.names_of(cls) or ()
-    in_order = tuple(name for name in every if name in known.names)
-    state = names[0] if names else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.node.name).lower()
-    return dataclasses.replace(known, names=in_order, state=state, cls=cls.node.name, every=every)
-
-
-def is_state(values: StackedValues, held: Parts, module: Module, node: ast.expr) -> None:
-    """Notes that what a map gives is a state itself, and not an object with one in a field."""
-    assert held.site is not None
-    if values.maps.is_settled:
-        # Too late: what it gives was followed field by field before.
-        values.escape(held, module, node, SPLIT)
-    else:
-        values.maps.by_key(held.site).is_by_field = False
-
-
-def class_of_results(each: Map) -> Class | None:
-    """Returns the class of what a map gives, if its out_specs can be an object of that."""
-    is_plain = each.record is None and type(each.out_axes) is int and each.out_axes == 0
-    if not is_plain or not each.is_splittable or not isinstance(each.axis, str):
-        return None
-    found = one_class(function for function, _ in functions(each.function))
-    return found if found is not None and statement_of_map(each, found) is not None else None
-
-
-def of_results(cls: Class, axes: Sequence[object]) -> set[str] | None:
-    """Returns the axes of what a map gives, an object of a class, by those of its fields."""
-    every = fields.names_of(cls) or ()
-    known = dict(zip(every, axes, strict=True))
-    names = tuple(name for name in every if known[name] is not None)
-    inner = tuple((n, fields.read(held)) for n, held in known.items() if isinstance(held, set))
-    method = fields.replacing(cls)
-    return Fields(names, method, "", cls.node.name, every, inner).axes if names else None
-
-
-def statement_of_map(each: Map, cls: Class) -> ast.stmt | None:
-    """Returns the statement that makes a map, if the class of a state has its name there."""
-    module, node = each.module, each.node
-    held = module.env.find(cls.node.name) or frozenset()
-    found = looked_up(Frame(module, module.env), held)
-    is_it = bool(found) and all(isinstance(f, Class) and f.node is cls.node for f in found)
-    while not isinstance(node, ast.stmt):
-        node = module.parent(node)
-    is_later = cls.module is module and not module.functions_around(each.node)
-    is_seen = not is_later or cls.node.lineno < node.lineno
-    return node if is_it and is_seen and fields.is_tree(cls) else None

@@ -13,22 +13,15 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Class, Place
+from pmapx._src.analysis.values import Place
+from pmapx._src.codemod.decide.assigned_values import block_of
+from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.decide.fields import Fields
-from pmapx._src.codemod.replicated import by_field
-from pmapx._src.codemod.replicated.groups import (
-    SPLIT,
-    WHOLE,
-    Change,
-    Element,
-    Position,
-    boundaries,
-    is_simple,
-)
+from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
-from pmapx._src.codemod.varying.proof import Argument, Results, SourceProof, Varying
+from pmapx._src.codemod.varying.proof import Argument, Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause, Value
 
 BY_FIELD = "{} of it would differ between devices, and its specs are not seen where it is mapped"
@@ -36,7 +29,6 @@ RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it"
 NOT_SETTLED = "where its values go could not be followed to the end"
-OF_ANOTHER = "it is not seen to be a {}, which its specs are by field"
 # Uses that get a stacked copy: a program with more of them is better left stacked.
 MOST_BOUNDARIES = 4
 COUNTS = "it is called with different numbers of arguments"
@@ -61,7 +53,7 @@ class Decisions:
     # States of which some fields stay stacked; and results that would be such, in another reading.
     fields: dict[Position, Fields] = dataclasses.field(default_factory=dict)
     # Where the specs of a state are made for a map: below its assignment, or above the map.
-    assigned: dict[Position, ast.stmt] = dataclasses.field(default_factory=dict)
+    assigned: dict[SiteKey, ast.stmt] = dataclasses.field(default_factory=dict)
     wanted: Wanted = dataclasses.field(default_factory=dict)
 
 
@@ -134,11 +126,9 @@ class _Judge:
         self.flow = flow
         self.wanted = dict(wanted)
         self.fields: dict[Position, Fields] = {}
-        self.assigned: dict[Position, ast.stmt] = {}
+        self.assigned: dict[SiteKey, ast.stmt] = {}
         # Maps that take a state with fields that differ where nothing else is seen of it.
         self.without_specs: set[SiteKey] = set()
-        # Of states whose class is seen, which their specs are written with.
-        self.classes: dict[Position, Class] = {}
         self.named = named
         self.passed_on = passed_on(flow)
         self._proof = SourceProof(flow.modules)
@@ -168,10 +158,6 @@ class _Judge:
         """Returns why a state with fields that differ stays; notes the fields of one that may."""
         found = [self.wanted[each.position] for each in group
                  if each.position in self.wanted and not each.is_part]  # fmt: skip
-        for each in group:
-            if each.is_part and each.fields:
-                # A state with fields that stay stacked is taken for a value that has none.
-                return next(iter(each.fields.values())), SPLIT
         # A function that takes states of several maps reads a field of all of them alike.
         read = {name for each in group if not each.is_part for name in each.fields}
         names = tuple(sorted({*read, *(name for _, several in found for name in several)}))
@@ -188,17 +174,10 @@ class _Judge:
         ]
         methods = {method for method, _ in found}
         methods |= {method for each in states for method in each.methods} if not found else set()
-        cls = by_field.class_of(states)
         for position in (each.position for each in states if each.position is not None):
             site = self.flow.maps.by_key(position.site)
-            fields = Fields(names, next(iter(methods), "replace"))
-            assigned = by_field.statement_of_map(site, cls) if cls is not None else None
-            if cls is not None and assigned is not None:
-                fields = by_field.with_class(fields, cls, site, states)
-                self.classes[position] = cls
-            else:
-                assigned, state = self.flow.state_before(site, group) or (None, "")
-                fields = dataclasses.replace(fields, state=state)
+            assigned, state = self.flow.state_before(site, group) or (None, "")
+            fields = Fields(names, next(iter(methods), "replace"), state)
             is_free = site.module.env.find(fields.specs) is None
             is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
             if assigned is None or not is_free or not is_known:
@@ -206,7 +185,7 @@ class _Judge:
                 reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
             else:
                 self.fields[position] = fields
-                self.assigned[position] = assigned
+                self.assigned[site.key] = assigned
         return reasons[0] if reasons else None
 
     def _may_stack_again(self, group: list[Element]) -> bool:
@@ -313,10 +292,7 @@ class _Judge:
         if position in self.fields:
             # What it gives is a state again, with no more fields that differ.
             found = results.fields(position.index)
-            own = self.fields[position]
-            is_same = found is not None and found[1] <= {*own.names}
-            if own.cls and not results.is_of(position.index, self.classes[position]):
-                return reason or OF_ANOTHER.format(own.cls)
+            is_same = found is not None and found[1] <= {*self.fields[position].names}
             return "" if is_same or not reason else reason
         if reason and results.refused is not None:
             reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
@@ -330,9 +306,8 @@ class _Judge:
             is_equal = index in taken or index in each.static or each.in_axis(index) is None
             position = Position.of(each.made_at, index, is_output=False)
             if index in taken and position in self.fields:
-                own = self.fields[position].names
-                causes = {field: Cause(f"`{name}.{field}`") for field in own}
-                arguments.append(Varying(causes, self.classes.get(position)))
+                names_of = self.fields[position].names
+                arguments.append({field: Cause(f"`{name}.{field}`") for field in names_of})
             else:
                 arguments.append(None if is_equal else Cause(f"`{name}`"))
         rest = Value() if each.static else None
@@ -340,6 +315,43 @@ class _Judge:
             rest = Value(Cause("an argument that is passed by keyword"))
         functions = self.flow.maps.functions_of(each)
         return self._proof.varying(each.module, functions, each.axis, arguments, rest)
+
+
+def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]:
+    """Returns the uses of a group that are not followed, as few as can be given a stacked copy.
+
+    A name that is used only so is stacked where it is assigned.
+    """
+    found = {node: one for each in group for node, one in each.boundaries.items()}
+    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
+    for node, (change, _, why) in list(found.items()):
+        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
+            continue
+        module = change.module
+        reaching = module.facts.definitions.reaching
+        block = block_of(module, node)
+        uses = {
+            part
+            for part in ast.walk(block)
+            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
+        }
+        bindings = {each for use in uses for each in reaching.get(use, (None,))}
+        (binding,) = bindings if len(bindings) == 1 else (None,)
+        source = binding.source if binding is not None and not binding.steps else None
+        above = module.parent(source) if source is not None else None
+        is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
+        if source is not None and is_plain and len(uses) > 1 and uses <= stacked:
+            for use in uses:
+                del found[use]
+            one = Change(module, "stack", before_host(module, source), around="the code below")
+            found[source] = (one, module.place(source), why)
+    return found
+
+
+def is_simple(change: Change) -> bool:
+    """Tells whether the value that changes is a name, so that its fields can be written."""
+    value = change.node if change.kept is None else change.kept
+    return isinstance(value, (ast.Name, ast.Attribute)) and change.maker is None
 
 
 def _described(text: str | None, before: str) -> str:

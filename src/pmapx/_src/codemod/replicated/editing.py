@@ -14,7 +14,7 @@ from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of,
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.forms.use import jax_numpy
-from pmapx._src.codemod.replicated import by_field, keywords, one_liners, wrappers
+from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
@@ -82,11 +82,9 @@ def edits(
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
         texts = _options(each, taken, given, decisions.fields)
         of_file = found.setdefault(each.module, [])
-        for position in _positions(each, taken, given):
-            if position in decisions.fields:
-                statement = decisions.assigned[position]
-                specs = _specs(each, decisions.fields[position], statement)
-                of_file += [specs] if specs not in of_file else []
+        if any(isinstance(axis, set) for axis in _axes_of(each, taken, given, decisions.fields)):
+            specs = _specs(each, decisions)
+            of_file += [specs] if specs not in of_file else []
         for module, call in ((each.module, each.node), *each.again):
             assert isinstance(call, ast.Call)
             found.setdefault(module, []).extend(_with_options(module, call, texts))
@@ -142,8 +140,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         *(change.fields.names if change.fields is not None else ()), "replace", "_replace",
     )  # fmt: skip
     if change.fields is not None and (change.kind == "place" or not is_other):
-        called = _called_with(change)
-        text = change.fields.with_each("", lambda f, _: called(f), _text(module, change.kept))
+        text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
         length = whole.column + len(_text(module, change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:
             # What is placed becomes longer than a line.
@@ -170,11 +167,6 @@ def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
     """Returns ``.replace(...)`` behind a node with its arguments below it."""
     editor = Editor(module.source)
     indent = editor.indent(module.place(node).end_line)
-    if len(f"{indent}{editor.hang}{text.partition('(')[2]}") > editor.width and "\n" not in text:
-        call = ast.parse(f"state{text}", mode="eval").body
-        given = call.keywords if isinstance(call, ast.Call) else ()
-        args = [ast.get_source_segment(f"state{text}", each) or "" for each in given]
-        return editor.call(text.partition("(")[0], args, indent)
     end = ")" if editor.is_filled else f"\n{indent})"
     return text.replace("(", f"(\n{indent}{editor.hang}", 1).removesuffix(")") + end
 
@@ -190,17 +182,14 @@ def _called_with(change: Change) -> Callable[[str], str]:
     return lambda field: f"{before}{field}{after}"
 
 
-def _specs(each: Map, fields: Fields, statement: ast.stmt) -> Edit:
+def _specs(each: Map, decisions: Decisions) -> Edit:
     """Writes the specs of a state with fields that differ, where that is seen before its map."""
-    module = each.module
+    module, statement = each.module, decisions.assigned[each.key]
+    fields = next(f for p, f in decisions.fields.items() if p.site == each.key)
     editor, place = Editor(module.source), module.place(statement)
     quote = '"' if module.source.text.count('"') > module.source.text.count("'") else "'"
-    axis = f"{quote}{each.axis}{quote}"
-    if fields.cls:
-        head, parts = f"{fields.specs} = {fields.cls}", fields.each_spec(axis)
-    else:
-        head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
-        parts = [f"{name}=jax.P({axis})" for name in fields.names]
+    parts = [f"{name}=jax.P({quote}{each.axis}{quote})" for name in fields.names]
+    head = f"{fields.specs} = jax.tree.map(lambda _: jax.P(), {fields.state}).{fields.method}"
     indent = editor.indent(place.line)
     text = editor.folded_call(head, parts, indent, len(indent))
     is_assigned = not each.made_at.is_inside(place)
@@ -241,7 +230,7 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     )
     before, _, after = call.rpartition(value)
     if change.fields is not None:
-        fields = change.fields.with_each("", lambda field, _: field, value)
+        fields = change.fields.with_each("", str, value)
         last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else whole.column)
         is_fitting = last + len(fields + editor.rest_of_line(whole)) <= editor.width
         after += fields if is_fitting else _on_next_line(module, change.node, fields)
@@ -331,16 +320,12 @@ def _axes_of(
     each: Map, taken: set[int], given: set[int], fields: Mapping[Position, Fields]
 ) -> list[object]:
     """Returns the axes of what is replicated: None, or fields that are not."""
-    positions = _positions(each, taken, given)
-    return [fields[position].axes if position in fields else None for position in positions]
-
-
-def _positions(each: Map, taken: set[int], given: set[int]) -> list[Position]:
-    return [
+    positions = [
         Position.of(each.made_at, index, is_output=kind)
         for kind, several in ((False, taken), (True, given))
         for index in several
     ]
+    return [fields[position].axes if position in fields else None for position in positions]
 
 
 def _options(
@@ -376,8 +361,6 @@ def _options(
         results = range(each.arity or 0)
         axes = [out_axes[index] if index in given else each.out_axis(index) for index in results]
         texts["out_axes"] = "None" if axes.count(None) == len(axes) else repr(tuple(axes))
-        if each.result_class is not None:
-            texts["out_axes"] = repr(by_field.of_results(each.result_class, axes))
     return texts
 
 

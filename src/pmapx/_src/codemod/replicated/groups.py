@@ -11,9 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pmapx._src.analysis.values import Class, Function, Place
-from pmapx._src.codemod.decide.assigned_values import block_of
-from pmapx._src.codemod.decide.copies import before_host
+from pmapx._src.analysis.values import Function, Place
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.source.rewriting.edits import Edit
 
@@ -106,10 +104,6 @@ class Element:
     # The methods that were called to give it other fields.
     methods: set[str] = dataclasses.field(default_factory=set)
     unsplit: dict[Place, str] = dataclasses.field(default_factory=dict)
-    # Of an object that is made of its fields: its class.
-    classes: dict[ast.ClassDef, Class] = dataclasses.field(default_factory=dict)
-    # Whether it is unpacked, as a tuple of values is, and not a state.
-    is_unpacked: bool = False
 
     @property
     def matters(self) -> bool:
@@ -150,11 +144,7 @@ class Ref:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
-    """Several values; of an object that a map gives, with the ``names`` of its fields."""
-
     items: tuple[Abstract, ...]
-    names: tuple[str, ...] = ()
-    site: tuple[str, int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,8 +181,6 @@ class Graph:
     def __init__(self) -> None:
         self._elements: dict[Hashable, Element] = {}
         self.is_by_field = False
-        # Maps that give a state, and not an object with one in a field.
-        self.states: set[tuple[str, int, int]] = set()
 
     def element(self, key: Hashable, position: Position | None = None) -> Element:
         """Returns the element of a key, made when it is first asked for."""
@@ -209,7 +197,6 @@ class Graph:
             element.fields.clear()
             element.methods.clear()
             element.unsplit.clear()
-            element.classes.clear()
             element.is_taken_apart = False
 
     def join(self, first: Element, second: Element) -> None:
@@ -246,13 +233,9 @@ class Graph:
         if isinstance(first, Parts) and isinstance(second, Parts):  # noqa: SIM102
             if len(first.items) == len(second.items):
                 pairs = zip(first.items, second.items, strict=True)
-                items = tuple(self.merge(one, other, place) for one, other in pairs)
-                is_same = first.names == second.names
-                return dataclasses.replace(first, items=items) if is_same else Parts(items)
+                return Parts(tuple(self.merge(one, other, place) for one, other in pairs))
         if isinstance(second, Other):
             return self.merge(second, first, place)
-        # What a map gives is a state itself, where something else may be in its place.
-        self.states |= {e.site for e in (first, second) if isinstance(e, Parts) and e.site}
         whole = self.joined([first, second], place)
         return OTHER if whole is None else whole
 
@@ -289,40 +272,3 @@ def has_other(held: Abstract) -> bool:
     if isinstance(held, Parts):
         return any(has_other(item) for item in held.items)
     return isinstance(held, Mixed) or (isinstance(held, Other) and not held.is_nothing)
-
-
-def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]:
-    """Returns the uses of a group that are not followed, as few as can be given a stacked copy.
-
-    A name that is used only so is stacked where it is assigned.
-    """
-    found = {node: one for each in group for node, one in each.boundaries.items()}
-    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
-    for node, (change, _, why) in list(found.items()):
-        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
-            continue
-        module = change.module
-        reaching = module.facts.definitions.reaching
-        block = block_of(module, node)
-        uses = {
-            part
-            for part in ast.walk(block)
-            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
-        }
-        bindings = {each for use in uses for each in reaching.get(use, (None,))}
-        (binding,) = bindings if len(bindings) == 1 else (None,)
-        source = binding.source if binding is not None and not binding.steps else None
-        above = module.parent(source) if source is not None else None
-        is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
-        if source is not None and is_plain and len(uses) > 1 and uses <= stacked:
-            for use in uses:
-                del found[use]
-            one = Change(module, "stack", before_host(module, source), around="the code below")
-            found[source] = (one, module.place(source), why)
-    return found
-
-
-def is_simple(change: Change) -> bool:
-    """Tells whether the value that changes is a name, so that its fields can be written."""
-    value = change.node if change.kept is None else change.kept
-    return isinstance(value, (ast.Name, ast.Attribute)) and change.maker is None

@@ -76,19 +76,6 @@ def one_arity(several: Iterable[Function], depth: int = 0) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
-def one_class(several: Iterable[Function]) -> Class | None:
-    """Returns the class that makes all results of functions, None if there is no one such."""
-    found: dict[ast.AST, Class] = {}
-    for function in several:
-        for result in _returned(function.node) or [None]:
-            callees = function.module.facts.callees.get(result) if result is not None else None
-            cls = next(iter(callees)) if callees and len(callees) == 1 else None
-            if not isinstance(cls, Class):
-                return None
-            found[cls.node] = cls
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
 def _arity(function: Function, depth: int) -> int:
     def of(result: ast.expr | None) -> int:
         if isinstance(result, ast.Tuple):

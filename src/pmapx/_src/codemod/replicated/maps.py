@@ -11,12 +11,16 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.facts import Making
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Confidence, Mapped, Place, Value, constant, integers
-from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
-from pmapx._src.codemod.replicated import by_field, mapped_functions, wrappers
-from pmapx._src.codemod.replicated.mapped_functions import functions, one_arity, returns_tuple
-from pmapx._src.codemod.replicated.wrappers import Identity, Wrapper
+from pmapx._src.codemod.replicated import wrappers
+from pmapx._src.codemod.replicated.mapped_functions import (
+    functions,
+    one_arity,
+    returns_tuple,
+    runs_only_mapped,
+)
+from pmapx._src.codemod.replicated.wrappers import Wrapper
 
 SiteKey = tuple[str, int, int]
 WRAPPER = "it is mapped through a wrapper, whose other users would change too"
@@ -60,9 +64,6 @@ class Map:
     # Whether its function stays as it is, in a lambda that converts its arguments.
     is_wrapped: bool = False
     is_splittable: bool = False
-    # Whether what it gives is followed field by field, where that is an object of a class.
-    is_by_field: bool = True
-    known_class: object = ...
     calls: dict[ast.Call, tuple[Module, ast.Call]] = dataclasses.field(default_factory=dict)
     again: tuple[tuple[Module, ast.Call], ...] = ()
     # Calls whose keywords would become positions: how many positions they have, and the order.
@@ -96,9 +97,7 @@ class Map:
         is_own = any(isinstance(t, ast.Attribute) and t.attr == name for t in targets)
         if not is_own or not isinstance(above, ast.FunctionDef):
             return False
-        return above.name == "__init__" or mapped_functions.runs_only_mapped(
-            self.function, self.axis
-        )
+        return above.name == "__init__" or runs_only_mapped(self.function, self.axis)
 
     @property
     def parameters(self) -> list[str]:
@@ -135,16 +134,7 @@ class Map:
         """How many results it gives: None if it is one that is no tuple, -1 if nobody knows."""
         if self.record is not None and self.record.arity != "unknown":
             return self.record.arity  # type: ignore[return-value]
-        if self.result_class is not None:
-            return len(fields.names_of(self.result_class) or ())
         return one_arity(function for function, _ in functions(self.function))
-
-    @property
-    def result_class(self) -> Class | None:
-        """The class of what it gives, if its out_specs can be an object of that."""
-        if self.known_class is ...:
-            self.known_class = by_field.class_of_results(self)
-        return self.known_class if self.is_by_field else None  # type: ignore[return-value]
 
     def gives_tuple(self, index: int) -> bool:
         """Tells whether a result is surely a tuple, whose items an index takes."""
@@ -171,6 +161,17 @@ class Map:
         return self.out_axes
 
 
+# What a wrapper made: by which pmap, of which functions, and with which options.
+Identity = tuple[Place, frozenset[object], str]
+
+
+def _identity(mapped: Mapped) -> Identity:
+    """Returns what tells it from others, in whichever reading of the file it was seen."""
+    nodes: set[object] = {function.node for function, _ in functions(mapped.function)}
+    axes = [constant(held) for held in (mapped.in_axes, mapped.out_axes)]
+    return mapped.made_at, frozenset(nodes or mapped.function), f"{axes} {mapped.donated}"
+
+
 class Maps:
     """All pmaps of a program, by where they are applied."""
 
@@ -187,8 +188,6 @@ class Maps:
 
     def __init__(self, modules: Iterable[Module], evidence: Evidence) -> None:
         self.evidence = evidence
-        # Whether it is decided which results are followed field by field.
-        self.is_settled = False
         self.in_processes: Callable[[Module], bool] = lambda module: False
         self.modules = list(modules)
         self._makings: dict[Place, tuple[Module, Making]] = {}
@@ -204,7 +203,7 @@ class Maps:
         for module in self.modules:
             for mapped, making in module.facts.made.items():
                 if mapped.made_at in self._made:
-                    self._made[mapped.made_at][wrappers.identity(mapped)] = making
+                    self._made[mapped.made_at][_identity(mapped)] = making
         self._identities: dict[SiteKey, Identity] = {}
         self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
@@ -241,7 +240,7 @@ class Maps:
             each.by_keyword.clear()
 
     def get(self, mapped: Mapped) -> Map | None:
-        identity = wrappers.identity(mapped)
+        identity = _identity(mapped)
         return self._through(identity) if identity in self._uses else self._of(mapped.made_at)
 
     def by_key(self, key: SiteKey) -> Map:
@@ -254,7 +253,7 @@ class Maps:
         made_at = each.made_at if identity is None else identity[0]
         for module in self.modules:
             for mapped, making in module.facts.made.items():
-                is_it = mapped.made_at == made_at and identity in (None, wrappers.identity(mapped))
+                is_it = mapped.made_at == made_at and identity in (None, _identity(mapped))
                 if is_it and making.function not in found:
                     found.append(making.function)
         # ``self.step = jax.pmap(self.step)``: what is mapped is not the map.
@@ -347,7 +346,7 @@ class Maps:
                 for fact in held:
                     if not isinstance(fact, Mapped) or fact.made_at not in self._wrappers:
                         continue
-                    uses = found.setdefault(wrappers.identity(fact), [])
+                    uses = found.setdefault(_identity(fact), [])
                     is_use = self._wrappers[fact.made_at].definition in called
                     if is_use and (module, node) not in uses:
                         uses.append((module, node))

@@ -10,7 +10,6 @@ from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
-from pmapx._src.codemod.decide.fields import names_of
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
@@ -19,7 +18,6 @@ from pmapx._src.codemod.replicated.groups import (
     WHOLE,
     Abstract,
     Change,
-    Mixed,
     Other,
     Pairs,
     Parts,
@@ -188,7 +186,7 @@ class StackedCalls(StackedValues):
             self._arguments(module, node)
             return OTHER
         if called == {"builtins.dict"} and not node.args:
-            return by_field.constructed(self, module, node, None)
+            return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
         if only is not None and reads_by_name(module, node, called):
             self.escape_attributes(module, only, node, name_given(node))
@@ -211,7 +209,7 @@ class StackedCalls(StackedValues):
             return self._tree_map(module, node)
         if called <= _SAME and only is not None:
             held = self._arguments(module, node)[0]
-            if isinstance(held, Ref) or (type(held) is Parts and called <= known_names.IDENTITY):
+            if isinstance(held, Ref):
                 return held
             self.escape(held, module, node, "it is converted")
             return OTHER
@@ -361,10 +359,8 @@ class StackedCalls(StackedValues):
         element = self.graph.element(position, position)
         place = module.place(arg)
         found = list(refs(held))
-        if isinstance(held, Parts) and held.site is not None:
-            by_field.is_state(self, held, module, arg)
         for ref in found:
-            if not isinstance(held, (Ref, Mixed)):  # Mixed may be a Ref in the next round.
+            if not isinstance(held, Ref):
                 ref.element.is_part |= self.graph.is_by_field and not ref.is_part
             element.is_part |= ref.is_field
             if element.is_part != ref.is_field:
@@ -387,9 +383,7 @@ class StackedCalls(StackedValues):
         count = each.arity
         if count is None or count < 0:
             return self._output(each, WHOLE)
-        items = tuple(self._output(each, index) for index in range(count))
-        cls = each.result_class
-        return Parts(items) if cls is None else Parts(items, names_of(cls) or (), each.key)
+        return Parts(tuple(self._output(each, index) for index in range(count)))
 
     def _output(self, each: Map, index: int) -> Abstract:
         if each.out_axis(index) != 0:
@@ -416,7 +410,7 @@ class StackedCalls(StackedValues):
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
         target = definition_of(callee)
         if target is None:
-            return by_field.constructed(self, module, node, callee)
+            return self._container(module, node)
         function = self._followed(node, target)
         if function is None:
             return self._lost(module, node)
@@ -448,3 +442,9 @@ class StackedCalls(StackedValues):
             self._generators[definition] = is_generator(definition)
         is_lost = self._generators[definition] and not self.follows_generators
         return None if is_lost else definition
+
+    def _container(self, module: Module, node: ast.Call) -> Abstract:
+        """A NamedTuple or dataclass of stacked values is one itself."""
+        held = [self.value(module, arg) for arg in node.args if not isinstance(arg, ast.Starred)]
+        held += [self.value(module, keyword.value) for keyword in node.keywords]
+        return self.graph.joined(held, module.place(node)) or OTHER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -123,12 +122,10 @@ class Flow(StackedCalls):
             isinstance(each, Parts) and len(each.items) == len(first.items) for each in given
         ):
             columns = zip(*(each.items for each in given if isinstance(each, Parts)), strict=True)
-            items = tuple(
+            return Parts(tuple(
                 self._received(list(column), (*key, index), place)
                 for index, column in enumerate(columns)
-            )
-            is_same = all(isinstance(each, Parts) and each.names == first.names for each in given)
-            return dataclasses.replace(first, items=items) if is_same else Parts(items)
+            ))  # fmt: skip
         found = [ref for each in given for ref in refs(each)]
         if not found:
             return OTHER
@@ -286,7 +283,9 @@ class Flow(StackedCalls):
                 self._statement(module, part)
 
     def _statement(self, module: Module, node: ast.AST) -> None:
-        for field, held in node.__dict__.items():
+        # What is read on the way may note something at the node, besides its fields.
+        for field in node._fields:
+            held = getattr(node, field, None)
             if not isinstance(held, (list, ast.AST)):
                 continue
             why = _USES.get((type(node), field))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import Any
 from pmapx._src.analysis import known_names, syntax
 from pmapx._src.analysis.definitions import EACH, OPAQUE, Definition, Step, taken
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.values import Instance, Place
+from pmapx._src.analysis.values import Instance, Named, Place
 from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
@@ -53,15 +53,13 @@ class StackedValues(abc.ABC):
         """``stacked`` are the names of fields that keep their axis: what they hold stays."""
         self.modules = modules
         self.maps = maps
-        self.stacked = frozenset(stacked)
+        self.stacked = stacked
         self.graph = Graph()
         self.graph.is_by_field = bool(stacked)
         self._traced = {n for m in modules[:1] for n in (*m.project.mapped, *m.project.jitted)}
         # Functions that only traced ones call; arguments of maps that these take items of.
         self.inner: set[ast.AST] | None = None
         self.unpacked: set[Element] = set()
-        # What states of mixed fields are made of: the name of the field, and whether it is no copy.
-        self.made_of: dict[ast.AST, tuple[str, bool]] = {}
         self._values: dict[object, Abstract] = {}
         self._nodes_of: dict[ast.AST, set[ast.AST]] = {}  # Of functions that are traced.
         # Of the round before: what a value is that depends on itself.
@@ -292,8 +290,6 @@ class StackedValues(abc.ABC):
                 return self._of_any(module, node)
             return self._attribute_of(family, node.attr, module, node)
         base = self.value(module, node.value)
-        if isinstance(base, Parts) and node.attr in base.names:
-            return base.items[base.names.index(node.attr)]
         if isinstance(base, Ref):
             if node.attr in _HARMLESS:
                 return OTHER
@@ -313,10 +309,14 @@ class StackedValues(abc.ABC):
     def _of_any(self, module: Module, node: ast.Attribute) -> Abstract:
         found = self._attributes_named.get(node.attr, ())
         is_other = not found or by_field.is_of_array(self, module, node)
-        for each in () if is_other or by_field.is_library(module, node.value) else found:
+        for each in () if is_other or self._is_library(module, node.value) else found:
             # Whose attribute it is, is not known: it may be any object's.
             self.escape(self.defined(each), module, node, "it may be read here, through an object")
         return OTHER
+
+    def _is_library(self, module: Module, node: ast.expr) -> bool:
+        found = (module.env.find(node.id) if isinstance(node, ast.Name) else None) or ()
+        return bool(found) and all(isinstance(fact, Named) for fact in found)
 
     def _subscript(self, module: Module, node: ast.Subscript) -> Abstract:
         base = self.value(module, node.value)

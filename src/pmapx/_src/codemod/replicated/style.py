@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
-from pmapx._src.codemod.replicated import by_field, decisions, editing, restored
+from pmapx._src.codemod.replicated import decisions, editing, restored
 from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
 from pmapx._src.codemod.replicated.groups import WHOLE, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
@@ -164,28 +164,18 @@ def _decided(
     modules: Sequence[Module], maps: Maps, positions: frozenset[Position]
 ) -> tuple[Flow, decisions.Decisions]:
     """Reads the program; again where a state has fields that differ, which keep their axis."""
-    whole = -1
-    while whole < (whole := sum(not each.is_by_field for each in maps)):
-        # What a map gives may turn out to be a state, and not an object with one.
-        flow = Flow(modules, maps)
-        flow.follow()
-        for key in flow.graph.states:
-            maps.by_key(key).is_by_field = False
-    maps.is_settled = True
+    flow = Flow(modules, maps)
+    flow.follow()
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
     wanted, last = decided.wanted, flow
-    mixed = by_field.mixed(flow)
-    is_open = bool(wanted or mixed) and not maps.evidence.has_run
+    is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut
         if names:
             # Of what a map takes so, its function stays as it is; else all that kept others.
             cut |= last.without_specs - cut or last.refused
-        several = collections.Counter(n for _, n in wanted.values() if not n <= names)
-        # Those that states are made with are sure; of others, what most states have.
-        names |= mixed if not before else frozenset()
-        names |= several.most_common(1)[0][0] if several and names == before else frozenset()
+        names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
         if names == before and cut == last.cut:
             break
         chosen = {at: each for at, each in wanted.items() if each[1] <= names}

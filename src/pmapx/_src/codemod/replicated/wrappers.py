@@ -11,8 +11,6 @@ import dataclasses
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
-from pmapx._src.analysis.values import Mapped, Place, constant
-from pmapx._src.codemod.replicated.mapped_functions import functions
 
 OPTIONS = "it is mapped through a wrapper that does not pass its options on unchanged"
 GIVES = "it is mapped through a wrapper that sets {} itself"
@@ -93,14 +91,3 @@ def mapped_parameter_of(module: Module, node: ast.AST, name: str) -> ast.AST | N
         ):
             return function
     return None
-
-
-# What a wrapper made: by which pmap, of which functions, and with which options.
-Identity = tuple[Place, frozenset[object], str]
-
-
-def identity(mapped: Mapped) -> Identity:
-    """Returns what tells it from others, in whichever reading of the file it was seen."""
-    nodes: set[object] = {function.node for function, _ in functions(mapped.function)}
-    axes = [constant(held) for held in (mapped.in_axes, mapped.out_axes)]
-    return mapped.made_at, frozenset(nodes or mapped.function), f"{axes} {mapped.donated}"

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Sequence
 
 from pmapx._src.analysis import values as facts
-from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.varying import known_calls
 from pmapx._src.codemod.varying.bodies import Frame
 from pmapx._src.codemod.varying.differing import Differing
@@ -350,15 +349,38 @@ class Calls(Expressions):
                 bound = self.outside.function(each, table)
                 self.call(frame, bound, args, keywords, rest, node)
             return table
-        names = fields.names_of(cls)
+        fields = [
+            each.target.id
+            for each in cls.node.body
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        ]
         given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
-        if rest is None and names is not None and len(args) <= len(names):
-            table.method = fields.replacing(cls)
-            table.items = {**dict(zip(names, args, strict=False)), **keywords}
+        is_made = any(
+            methods(frame.scope.module, cls, name) for name in ("__new__", "__post_init__")
+        )
+        is_plain = rest is None and len(args) <= len(fields) and not is_made
+        is_plain = is_plain and not _inherits_fields(cls)
+        if is_plain:
+            table.method = _replacing(cls)
+            table.items = {**dict(zip(fields, args, strict=False)), **keywords}
             table.rest = Value()
             return table
         table.rest = Value(cause_of(*given), tuple(given))
         return table
+
+
+def _replacing(cls: facts.Class) -> str:
+    """Returns the method that gives an object of a class with other fields, "" if none is known."""
+    if any(ast.unparse(base).endswith("NamedTuple") for base in cls.node.bases):
+        return "_replace"
+    made = [ast.unparse(each) for each in cls.node.decorator_list]
+    return "replace" if any("struct.dataclass" in each or "chex" in each for each in made) else ""
+
+
+def _inherits_fields(cls: facts.Class) -> bool:
+    return any(
+        isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base
+    )
 
 
 def _without_none(returned: list[Value]) -> Value:

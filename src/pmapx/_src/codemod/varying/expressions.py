@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pmapx._src.analysis import values as facts
-from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.varying.bodies import Bodies, Frame
 from pmapx._src.codemod.varying.scopes import Scope, methods
 from pmapx._src.codemod.varying.values import (
@@ -104,15 +103,7 @@ class Expressions(Bodies):
             return joined(self.part(option, index, count) for option in held.options)
         if isinstance(held, Items) and not held.is_open and len(held.items) == count:
             return within(held, held.items[index])
-        if isinstance(held, Table) and (names := _in_order(held)) and len(names) == count:
-            return self._by_name(held, names[index])
         return held if type(held) is Value or isinstance(held, Fresh) else any_of(held)
-
-    def _by_name(self, table: Table, name: str) -> Value:
-        """Returns a field of an object, by its name."""
-        if name not in table.items and table.rest is None:
-            return any_of(table)
-        return within(table, table.items.get(name, table.rest))  # type: ignore[arg-type]
 
     def _name(self, frame: Frame, node: ast.Name) -> Value:
         return frame.scope.find(node.id)
@@ -258,10 +249,6 @@ class Expressions(Bodies):
                 return within(base, base.items[key])
         if isinstance(base, Table) and isinstance(key, str) and key in base.items:
             return within(base, base.items[key])
-        if isinstance(base, Table) and type(key) is int:
-            names = _in_order(base)
-            if -len(names) <= key < len(names):
-                return self._by_name(base, names[key])
         if cause_of(index) is not None:
             return self.computed(node, index)
         if isinstance(base, (Fresh, Deferred)) or type(base) is Value:
@@ -340,12 +327,6 @@ class Expressions(Bodies):
 
     @abc.abstractmethod
     def _call(self, frame: Frame, node: ast.Call) -> Value: ...
-
-
-def _in_order(table: Table) -> tuple[str, ...]:
-    """Returns the fields of a named tuple, none of anything else."""
-    is_tuple = table.cls is not None and fields.is_tuple(table.cls)
-    return (fields.names_of(table.cls) or ()) if is_tuple and table.cls is not None else ()
 
 
 def any_of(held: Value) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
-from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.varying.bodies import Frame
 from pmapx._src.codemod.varying.calls import Calls
 from pmapx._src.codemod.varying.differing import Differing
@@ -26,16 +24,7 @@ from pmapx._src.codemod.varying.values import (
     own_cause,
 )
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Varying:
-    """An object of which some fields vary, each with why; ``cls`` is its class if that is known."""
-
-    fields: Mapping[str, Cause]
-    cls: facts.Class | None = None
-
-
-Argument = Cause | Varying | None
+Argument = Cause | Mapping[str, Cause] | None
 # What one body stores in an object, another may read: they are read until nothing new varies.
 MOST_READINGS = 4
 
@@ -162,7 +151,10 @@ class Results:
         """Returns the fields of a result that vary, if no more does, and what replaces fields."""
         found: set[str] = set()
         methods: set[str] = set()
-        for held in self._results(index):
+        for whole, _ in self._held if self.refused is None else ():
+            held = whole
+            if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
+                held = held.items[index] if index < len(held.items) else held
             is_object = isinstance(held, Table) and held.method and not own_cause(held)
             if not is_object or cause_of(held.rest) is not None:  # type: ignore[attr-defined]
                 return None
@@ -171,26 +163,6 @@ class Results:
             found |= {name for name, each in held.items.items() if cause_of(each) is not None}
         is_known = len(methods) == 1 and all(map(str.isidentifier, found))
         return (methods.pop(), frozenset(found)) if is_known else None
-
-    def is_of(self, index: int, cls: facts.Class) -> bool:
-        """Tells whether a result is surely an object of a class."""
-        found = self._results(index)
-        return bool(found) and all(
-            isinstance(held, Table) and held.cls is not None and held.cls.node is cls.node
-            for held in found
-        )
-
-    def _results(self, index: int) -> list[Value]:
-        """Returns what a result may be in each reading, nothing if it is not understood."""
-        found = []
-        for whole, _ in self._held if self.refused is None else ():
-            held = whole
-            if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
-                held = held.items[index] if index < len(held.items) else held
-            else:
-                held = _field(held, index) or held
-            found.append(held)
-        return found
 
     def reason(self, index: int) -> str:
         """Returns why a result varies, "" if it does not; -1 is all that is returned."""
@@ -212,10 +184,8 @@ class Results:
 
 
 def _argument(cause: Argument) -> Value:
-    if isinstance(cause, Varying):
-        items = {name: Value(each) for name, each in cause.fields.items()}
-        method = "" if cause.cls is None else fields.replacing(cause.cls)
-        return Table(items=items, rest=Value(), cls=cause.cls, method=method)
+    if isinstance(cause, Mapping):
+        return Table(items={name: Value(each) for name, each in cause.items()}, rest=Value())
     return Value(cause)
 
 
@@ -224,16 +194,7 @@ def _chosen(held: Value, index: int, module: Module) -> tuple[Cause | None, str]
         name = ast.unparse(held.nodes[index]) if index < len(held.nodes) else ""
         found = own_cause(held) or cause_of(held.items[index])
         return found, f"`{name}`" if 0 < len(name) < 40 else "it"
-    field = _field(held, index)
-    return cause_of(held if field is None else field), "it"
-
-
-def _field(held: Value, index: int) -> Value | None:
-    """Returns a field of an object by its position, None if there is no such one."""
-    names = fields.names_of(held.cls) if isinstance(held, Table) and held.cls else None
-    if not isinstance(held, Table) or not names or own_cause(held):
-        return None
-    return held.items.get(names[index], held.rest) if 0 <= index < len(names) else None
+    return cause_of(held), "it"
 
 
 def _at(cause: Cause) -> str:

@@ -81,11 +81,6 @@ class Table(Value):
     def parts(self) -> Iterable[Value]:
         return [*self.items.values(), *([self.rest] if self.rest is not None else ())]
 
-    def is_like(self, other: Table) -> bool:
-        """Whether both are objects of one class, or of none, in whichever reading of its file."""
-        own, its = (None if each.cls is None else each.cls.node for each in (self, other))
-        return own is its
-
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Closure(Value):
@@ -235,7 +230,7 @@ def join(first: Value, second: Value) -> Value:
             items = [join(*pair) for pair in zip(first.items, second.items, strict=True)]
             is_open = first.is_open or second.is_open
             return Items(own, (first, second), items, first.nodes, is_open)
-    if isinstance(first, Table) and isinstance(second, Table) and first.is_like(second):
+    if isinstance(first, Table) and isinstance(second, Table) and first.cls is second.cls:
         keys = {**first.items, **second.items}
         items_by_key = {
             key: join(first.items.get(key, first.rest or Fresh()),
