@@ -52,7 +52,9 @@ def main() -> int:
         broken = [file.path for file in done.changed if not is_sound_file(file, options.again)]
         for path in broken:
             print(f"{path}: does not parse, or changes again", file=sys.stderr)
-        is_sound = is_sound and not broken
+        if done.failure is not None:
+            print(f"{folder}: internal error: {done.failure!r}", file=sys.stderr)
+        is_sound = is_sound and not broken and done.failure is None
         reasons += left
         total += {"files": done.read, "uses": len(sites), "rewritten": len(sites) - left.total()}
         if sites:

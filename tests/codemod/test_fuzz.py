@@ -130,7 +130,10 @@ def complaint(path, data):
             return f"{finding.code} lies at {finding.place}, of {count} lines"
     for to, style in (("pmapx", "stacked"), ("shard_map", "stacked"), ("shard_map", "global")):
         path.write_bytes(data)
-        for file in migration.migrate([str(path)], to=to, style=style).changed:
+        done = migration.migrate([str(path)], to=to, style=style)
+        if done.failure is not None:
+            raise done.failure
+        for file in done.changed:
             found = complaint_about(file, keeps_lines=style == "stacked")
             path.write_bytes(file.after)
             if not found and migration.migrate([str(path)], to=to, style=style).changed:

@@ -293,6 +293,33 @@ def test_one_file_that_cannot_be_written_so_does_not_keep_the_others_stacked(tmp
     assert not any(outcome.reason for file in (first, second) for outcome in file.outcomes)
 
 
+def test_an_internal_error_of_the_global_style_leaves_the_stacked_one(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from pmapx._src.cli._group import group
+    from pmapx._src.codemod.replicated import style
+
+    path = tmp_path / "train.py"
+    path.write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")
+    assert CliRunner().invoke(group, ["migrate", str(path), "--style", "stacked"]).exit_code == 1
+
+    def fails(*args, **kwargs):
+        raise KeyError("planted")
+
+    monkeypatch.setattr(style, "restyle", fails)
+    result = CliRunner().invoke(group, ["migrate", str(path), "--write"])
+    assert result.exit_code == 0
+    assert "internal error in test_robustness.py:" in result.stderr
+    assert "KeyError: 'planted'" in result.stderr
+    assert "--style stacked" in result.stderr
+    assert "pmapx info" in result.stderr
+    assert "jax.shard_map(" in path.read_text()
+    monkeypatch.setenv("PMAPX_TRACEBACK", "1")
+    path.write_text("import jax\nstep = jax.pmap(lambda x: x + 1)\n")
+    result = CliRunner().invoke(group, ["migrate", str(path), "--write"])
+    assert "Traceback (most recent call last)" in result.stderr
+
+
 def test_nested_maps_that_are_called_without_arguments_are_survived(tmp_path):
     from pmapx._src.codemod.migration import migrate
 

@@ -28,7 +28,9 @@ def migrated(name, folder):
         shutil.copytree(before, after, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copyfile(before, after)
-    for file in migrate([str(after)]).changed:
+    done = migrate([str(after)])
+    assert done.failure is None
+    for file in done.changed:
         folder.joinpath(file.path).write_bytes(file.after)
     return before, after
 

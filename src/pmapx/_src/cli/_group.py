@@ -15,6 +15,7 @@ import click
 
 import pmapx
 import pmapx._src.cli
+from pmapx._src.cli._terminal import wants_traceback
 from pmapx._src.source.command_error import CommandError
 
 # In the order in which a newcomer needs them; other commands follow.
@@ -98,7 +99,7 @@ class _CommandPerFile(click.Group):
         except (click.Abort, KeyboardInterrupt):
             _end("interrupted; no file is half written, and the command can be run again", 130)
         except Exception as error:
-            if _wants_traceback():
+            if wants_traceback():
                 traceback.print_exc()
                 sys.exit(1)
             _end(f"{_in_one_line(error)} (set PMAPX_TRACEBACK=1 for a traceback)", 1)
@@ -131,10 +132,6 @@ def _in_one_line(error: Exception) -> str:
     words = "; ".join(filter(None, (line.strip() for line in str(error).splitlines())))
     kind = type(error).__name__
     return words if words and isinstance(error, OSError) else f"{kind}: {words or 'no message'}"
-
-
-def _wants_traceback() -> bool:
-    return os.environ.get("PMAPX_TRACEBACK", "") not in ("", "0")
 
 
 def _ask_for_traceback(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:

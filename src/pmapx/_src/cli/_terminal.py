@@ -140,6 +140,11 @@ class Progress:
             bar.update(bar.task_ids[0], description=label, completed=done, total=total, state=state)
 
 
+def wants_traceback() -> bool:
+    """Returns whether the user asks for tracebacks of pmapx's own errors."""
+    return os.environ.get("PMAPX_TRACEBACK", "") not in ("", "0")
+
+
 def _opened_bar(label: str) -> RichProgress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn

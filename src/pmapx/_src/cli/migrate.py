@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import subprocess
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pmapx._src.cli._terminal import (
     echo,
     exclude_option,
     next_step,
+    wants_traceback,
 )
 from pmapx._src.lint import settings
 from pmapx._src.source.command_error import CommandError
@@ -182,6 +184,8 @@ def command(
         done = _migration.to_jit(ctx.obj, paths, limits, **options)
     else:
         done = _migrate(paths, exclude=excluded, **options)
+    if done.failure is not None:
+        _report_failure(done.failure)
     if is_shown or (is_shown is None and not is_written):
         for file in done.changed:
             echo(colored_diff(diff(file)), color)
@@ -209,6 +213,18 @@ def _migrate(paths: Sequence[str], **options: Any) -> Migration:
 
     with Progress("Reading and rewriting", is_ticking=True) as progress:
         return migrate(paths, progress=progress.advance, **options)
+
+
+def _report_failure(error: Exception) -> None:
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    if wants_traceback():
+        traceback.print_exception(error)
+    click.echo(
+        f"pmapx: warning: internal error in {os.path.basename(frame.filename)}:{frame.lineno} "
+        f"({type(error).__name__}: {error}); the files are rewritten as with --style stacked. "
+        "Please report it with the output of pmapx info (PMAPX_TRACEBACK=1 shows the traceback)",
+        err=True,
+    )
 
 
 def _verify(

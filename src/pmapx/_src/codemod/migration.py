@@ -13,6 +13,7 @@ from pmapx._src.codemod.to_jit.conversion import convert
 from pmapx._src.codemod.to_jit.runs import Command
 from pmapx._src.codemod.write.shared_module import SharedModule
 from pmapx._src.source import gc_paused
+from pmapx._src.source.command_error import CommandError
 from pmapx._src.source.rewriting import atomic_write
 from pmapx._src.verify.runs import tree_around_paths
 
@@ -89,14 +90,29 @@ def migrate(
             running = Command(command, tree_around_paths(paths), topology=topology)
         assert running is not None
         evidence = running.prove() if evidence is None else evidence
-    with gc_paused.left_alone():
+
+    def read() -> Program:
         program = Program.read(paths, exclude, progress)
         if helpers is not None and to != "pmapx":
             program.shared = shared_module(helpers, paths, has_meshes=mesh == "auto")
         # The jit form edits the meshes of each file.
         program.has_common_mesh = to == "shard_map"
+        return program
+
+    with gc_paused.left_alone():
+        program = read()
         form = "shard_map" if to == "jit" else to
-        done = _with_current_names(program, form, style, evidence or Evidence(), named)
+        try:
+            done = _with_current_names(program, form, style, evidence or Evidence(), named)
+        except CommandError:
+            raise
+        except Exception as error:
+            if style == "stacked" or to == "pmapx":
+                raise
+            # A bug of ours: the stacked style does without most of the analysis.
+            program = read()
+            done = _with_current_names(program, form, "stacked", Evidence(), ())
+            done = dataclasses.replace(done, failure=error)
     if to != "jit" or running is None:
         return done
     files, forms = convert(paths, exclude, done.files, running, mesh, fsdp)

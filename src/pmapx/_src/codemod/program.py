@@ -49,11 +49,11 @@ class Migration:
     # In the replicated style: what is replicated now, and what stays stacked.
     gains: tuple[replicated.Gain, ...] = ()
     stays: tuple[replicated.Stay, ...] = ()
-    # How many names that JAX removed are replaced.
-    renamed: int = 0
+    renamed: int = 0  # Names that JAX removed, and that are replaced.
     # With ``to="jit"``: what became of each map, and the migration to the global form before that.
     forms: tuple[Form, ...] = ()
     global_form: Migration | None = None
+    failure: Exception | None = None  # A bug of pmapx that left only the stacked style.
 
     @property
     def changed(self) -> tuple[Rewriting, ...]:
