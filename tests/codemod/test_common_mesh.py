@@ -107,6 +107,35 @@ def test_code_at_the_top_level_makes_its_own_before_the_module_may_be_loaded(aft
     assert "mesh = jax.make_mesh(" in found["lab/main.py"]
 
 
+METHODS = """\
+import functools
+
+import jax
+
+
+class Model:
+    @functools.partial(jax.pmap, axis_name="i", static_broadcasted_argnums=0)
+    def step(self, x):
+        return jax.lax.pmean(x, "i")
+
+
+def main(kind, x):
+    INITIALIZE
+    model = kind()
+    print(model.step(x))
+"""
+
+
+def test_a_multi_process_file_with_many_meshes_has_a_function_for_them(after):
+    together = METHODS.replace("INITIALIZE", "jax.distributed.initialize()")
+    found = after({"train.py": together})["train.py"]
+    assert found.count("def device_mesh(axis_name):\n") == 1
+    assert found.count("jax.sharding.Mesh(") == 1
+    assert found.count('device_mesh("i")') == 3
+    alone = after({"train.py": METHODS.replace("INITIALIZE", "pass")})["train.py"]
+    assert "device_mesh" not in alone
+
+
 def test_a_new_module_of_the_user_takes_precedence(after, tmp_path):
     (tmp_path / "lab").mkdir()
     found = after(LAB, helpers=str(tmp_path / "lab/sharding.py"))

@@ -1,7 +1,9 @@
-"""A mesh that several files need, made by a function of a module that they all import already.
+"""A mesh that is needed in several places, made by a function that all of them can call.
 
-Without ``--helpers``, no file gets a new import for it: ``mesh = utils.device_mesh("batch")`` where
-a file has ``utils`` from its package. Files that do not import such a module make their own.
+A mesh of several files is made by a function of a module that they all import already, so that
+without ``--helpers`` no file gets a new import for it: ``mesh = utils.device_mesh("batch")`` where
+a file has ``utils`` from its package. A file of a multi-process program that would make its mesh in
+several places has such a function itself.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import ast
 import collections
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,9 +27,10 @@ from pmapx._src.source.rewriting.edits import Edit, applied, between
 if TYPE_CHECKING:
     from pmapx._src.codemod.write.rewrite import Rewriting
 
-# With fewer files, each makes its own.
+# With fewer files, each makes its own; with fewer meshes in a file, each place does.
 FEWEST = 3
 NAME = "device_mesh"
+_MADE = re.compile(rb"jax\.(?:make_mesh|sharding\.Mesh)\(")
 
 
 class CommonMesh:
@@ -51,8 +55,12 @@ class CommonMesh:
         of = "" if home == path else f"{self._users[path][home]}."
         return f"{of}{NAME}({axis})"
 
-    def choose(self) -> bool:
-        """Chooses modules that many files import, of those that need a mesh themselves."""
+    def choose(self, files: Sequence[Rewriting]) -> bool:
+        """Chooses modules that many files import, of those that need a mesh themselves.
+
+        Of the other files, given as they are without such a function, those of multi-process
+        programs with many meshes are chosen: theirs take five lines each.
+        """
         left = dict(self._users)
         while True:
             found: collections.Counter[str] = collections.Counter()
@@ -63,13 +71,20 @@ class CommonMesh:
             fits = [home for home, count in found.items() if count >= FEWEST]
             fits = [home for home in fits if _can_have(self._modules[home][0])]
             if not fits:
-                return bool(self._homes)
+                break
             home = min(fits, key=lambda each: (-found[each], each))
             in_processes = self._modules[home][1]
             for path, imported in list(left.items()):
                 if home in (path, *imported) and self._modules[path][1] == in_processes:
                     self._homes[path] = home
                     del left[path]
+        for file in files:
+            path = os.path.normpath(file.path)
+            module, in_processes = self._modules[path] if path in left else (None, False)
+            made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
+            if module is not None and in_processes and made >= FEWEST and _can_have(module):
+                self._homes[path] = path
+        return bool(self._homes)
 
     def is_taken_by(self, module: Module) -> bool:
         """Returns whether a file has its mesh from such a module, or is one."""
@@ -100,7 +115,7 @@ def written(
     """Returns files as ``write`` writes them, with a mesh of several of them in a module."""
     common = CommonMesh()
     found = write(modules, common)
-    if not common.choose():
+    if not common.choose(found):
         return found
     taking = [(path, module) for path, module in modules if common.is_taken_by(module)]
     again = {
