@@ -8,6 +8,8 @@ import pytest
 from migrated import migrate, rewritten
 from pmap_programs import COUNTED, HEAD, PROGRAMS, WRITTEN_OUT
 
+from pmapx._src.codemod.text import outer_calls
+
 TEXTS = {
     "a call": (
         "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
@@ -887,7 +889,7 @@ def test_arguments_stand_as_deep_as_in_other_calls_of_the_file(tmp_path):
           jax.pmap(apply, "i"))
     """
     after, _ = rewritten(tmp_path, text)
-    assert b"\n      jax.jit(\n          jax.shard_map(\n              lambda *args:" in after
+    assert b"\n      jax.jit(jax.shard_map(\n          lambda *args:" in after
 
 
 @pytest.mark.parametrize("shards", ["np.split(x, len(chosen))", "[x] * len(chosen)"])
@@ -919,15 +921,29 @@ def test_a_map_that_returns_its_argument_leaves_the_axis_on(tmp_path):
     assert "jax.shard_map(\n        lambda x: x,\n" in after.decode()
 
 
-def test_a_call_around_a_map_in_a_file_of_two_spaces(tmp_path):
-    text = """\
+IN_TWO_SPACES = """\
     import jax
 
     def make(apply):
       n = jax.local_device_count()
       return timed(jax.pmap(apply, "i"), 2)
     """
-    after, _ = rewritten(tmp_path, text)
+
+
+def test_a_file_of_two_spaces_without_long_calls_fills_its_lines(tmp_path):
+    after, _ = rewritten(tmp_path, IN_TWO_SPACES)
+    lines = after.decode().splitlines()
+    assert "  return timed(jax.jit(jax.shard_map(" in lines
+    assert lines[-1].endswith("check_vma=False)), 2)")
+
+
+def test_a_call_around_a_map_in_a_file_of_two_spaces(tmp_path):
+    long_call = """
+      log(
+          n,
+      )
+      return"""
+    after, _ = rewritten(tmp_path, IN_TWO_SPACES.replace("\n      return", long_call))
     lines = after.decode().splitlines()
     start = lines.index("  return timed(")
     assert lines[start + 1 : start + 3] == ["      jax.jit(", "          jax.shard_map("]
@@ -975,3 +991,65 @@ def test_axes_that_a_name_holds_are_written_out(tmp_path):
     assert after.count("def ") == 1
     again = HELD.replace("    return", "    in_axes = 0\n    return")
     assert rewritten(tmp_path, again)[0].decode().count("def ") > 1
+
+
+def test_arguments_behind_a_new_function_are_indented_anew(tmp_path):
+    text = """\
+    import jax
+
+    n = jax.local_device_count()
+    out = jax.pmap(lambda x, y: jax.lax.psum(x, "i") + y, axis_name="i")(make(n, 3),
+                                                                         make(n,
+                                                                              4))
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert after.decode().endswith("\n)(make(n, 3), make(n, 4))\n")
+
+
+def test_arguments_with_comments_behind_a_new_function_stay_as_they_are(tmp_path):
+    text = """\
+    import jax
+
+    n = jax.local_device_count()
+    out = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(make(n, 3,  # batch
+                                                                       4))
+    """
+    after, _ = rewritten(tmp_path, text)
+    assert "make(n, 3,  # batch\n" in after.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f(\n    a, b,\n)", "f(a, b)"),
+        ("(\n    a,\n)", "(a,)"),
+        ("f(a,\n  b)", "f(a, b)"),
+        ("f('( ', [\n    1,\n    2])", "f('( ', [1, 2])"),
+        ("key=g(\n    1\n)", "key=g(1)"),
+        ("f(a,  # why\n  b)", "f(a,  # why\n  b)"),
+    ],
+)
+def test_an_expression_of_several_lines_on_one(text, expected):
+    assert outer_calls.on_one_line(text) == expected
+
+
+def test_a_call_at_once_without_mapped_arguments_is_on_the_mesh_of_the_others(tmp_path):
+    text = """\
+    import flax
+    import jax
+    import jax.numpy as jnp
+
+
+    def main(net, look, batches):
+        key = flax.jax_utils.replicate(jax.random.PRNGKey(0))
+        params = jax.pmap(net.init)(key)
+        look(params)
+        step = jax.pmap(lambda p, x: jax.lax.pmean(p * x, "i"), axis_name="i")
+        for batch in batches:
+            params = step(params, batch)
+        return params
+    """
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(text))
+    (file,) = migrate([str(path)]).changed
+    assert file.after.count(b"jax.make_mesh(") == 1

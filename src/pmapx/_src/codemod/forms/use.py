@@ -150,7 +150,8 @@ class Use:
         may_be_part = specs.has_size(site) or any(
             isinstance(arg, ast.Subscript) and _is_part(arg.slice) for arg in self._arguments
         )
-        is_unknown = site.is_called_at_once and not self.is_counted
+        has_size = site.option("axis_size") is not None
+        is_unknown = site.is_called_at_once and not (self.is_counted or has_size)
         return not around.maps_all_devices or may_be_part or is_unknown
 
     @functools.cached_property

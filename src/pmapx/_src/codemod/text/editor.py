@@ -100,14 +100,17 @@ class Editor:
 
     @functools.cached_property
     def is_filled(self) -> bool:
-        """Whether most of the file's calls fill their lines and end on the last, as yapf's do."""
+        """Whether most of the file's calls fill their lines and end on the last, as yapf's do.
+
+        With few calls of several lines, files that are indented by two spaces do.
+        """
         calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
         ends = [
             self.source.line(node.end_lineno).lstrip().startswith(")")
             for node in calls
             if node.end_lineno is not None and node.end_lineno > node.lineno
         ]
-        return len(ends) > 2 and sum(ends) * 2 < len(ends)
+        return sum(ends) * 2 < len(ends) if len(ends) > 2 else self.step == "  " and not any(ends)
 
     @functools.cached_property
     def hang(self) -> str:
@@ -230,15 +233,6 @@ class Editor:
         inner = Editor(self.source)
         inner.edits = [*self.edits, *(replacing(at, text) for at, text in changes)]
         return inner.text(place)
-
-    def short_call(self, function: str, args: Sequence[str], indent: str, used: int) -> str:
-        """Returns a call on one line, or with an argument a line if ``used`` columns are too many.
-
-        What an argument has on further lines does not count.
-        """
-        text = f"{function}({', '.join(args)})"
-        is_long = used + len(text.partition("\n")[0]) > self.width
-        return self.call(function, args, indent) if is_long else text
 
 
 def _is_inside(edit: Edit, place: Place) -> bool:

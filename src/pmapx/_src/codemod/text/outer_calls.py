@@ -1,8 +1,13 @@
-"""Calls on one line around a new text of several: they get an argument a line, as formatters do."""
+"""Calls around a new text of several lines, laid out again as formatters do.
+
+A call that was on one line gets an argument a line; the arguments behind a new function, which
+were aligned with the old one, are indented anew.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
@@ -12,6 +17,9 @@ from pmapx._src.source.rewriting.edits import ends, starts
 
 def lay_out(module: Module, editor: Editor) -> None:
     """Breaks the lines of the outermost calls that have an argument of several lines now."""
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and _is_misaligned(module, editor, node):
+            _align(module, editor, node)
     if editor.is_filled:
         return
     lines = {edit.line for edit in editor.edits if "\n" in edit.text}
@@ -62,8 +70,57 @@ def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> st
         else:
             # Its lines were made for the indentation of the line that the call is on.
             deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.hang
-            texts.append(editor.text(module.place(part)).replace("\n", f"\n{deeper}"))
+            text = editor.text(module.place(part))
+            short = on_one_line(text)
+            is_fitting = len(f"{indent}{editor.hang}{short},") <= editor.width
+            texts.append(short if is_fitting else text.replace("\n", f"\n{deeper}"))
     function = editor.text(module.place(call.func))
     if needs_parentheses(call.func):
         function = f"({function})"
-    return editor.call(function, texts, indent)
+    return editor.folded_call(function, texts, indent, editor.width)
+
+
+def _is_misaligned(module: Module, editor: Editor, call: ast.Call) -> bool:
+    """Returns whether a function of several lines is new, before arguments of several lines."""
+    if not (call.args or call.keywords) or call.func.end_lineno == call.end_lineno:
+        return False
+    is_new = call.func.lineno == call.func.end_lineno
+    return is_new and "\n" in editor.text(module.place(call.func))
+
+
+def _align(module: Module, editor: Editor, call: ast.Call) -> None:
+    function, whole = editor.text(module.place(call.func)), editor.text(module.place(call))
+    if not whole.startswith(function) or needs_parentheses(call.func):
+        return
+    parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    texts = [on_one_line(editor.text(module.place(part))) for part in parts]
+    given = on_one_line(whole.removeprefix(function))
+    if "\n" in given or any("\n" in text for text in texts):
+        return
+    last = function.rpartition("\n")[2]
+    indent = last[: len(last) - len(last.lstrip())]
+    indent = editor.indent(call.lineno) if last.strip()[:1] == ")" else indent
+    deeper = indent + editor.hang
+    folded = [editor.folded(text, deeper, len(deeper) + 1) for text in texts]
+    text = editor.folded_call(last, folded, indent, 0)
+    editor.replace(module.place(call), function.removesuffix(last) + text)
+
+
+def on_one_line(text: str) -> str:
+    """Returns an expression on one line; one with comments or long strings stays as it is."""
+    if "#" in text or '"""' in text or "'''" in text:
+        return text
+    opened = re.sub(r"([(\[{])\s*\n\s*", r"\1", text)
+    # The comma of a tuple of one stays.
+    for end in (r",?\s*\n\s*([)\]}])", r"\s*\n\s*([)\]}])"):
+        short = re.sub(r"\s*\n\s*", " ", re.sub(end, r"\1", opened))
+        if _dump(short) == _dump(text):
+            return short
+    return text
+
+
+def _dump(text: str) -> str:
+    try:
+        return ast.dump(ast.parse(f"f({text})"))
+    except SyntaxError:
+        return text
