@@ -8,8 +8,6 @@ import pytest
 from migrated import migrate, rewritten
 from pmap_programs import COUNTED, HEAD, PROGRAMS, WRITTEN_OUT
 
-from pmapx._src.codemod.text import outer_calls
-
 TEXTS = {
     "a call": (
         "step = jax.pmap(f, axis_name='b', donate_argnums=(0,))  # why\n",
@@ -1016,21 +1014,6 @@ def test_arguments_with_comments_behind_a_new_function_stay_as_they_are(tmp_path
     """
     after, _ = rewritten(tmp_path, text)
     assert "make(n, 3,  # batch\n" in after.decode()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("f(\n    a, b,\n)", "f(a, b)"),
-        ("(\n    a,\n)", "(a,)"),
-        ("f(a,\n  b)", "f(a, b)"),
-        ("f('( ', [\n    1,\n    2])", "f('( ', [1, 2])"),
-        ("key=g(\n    1\n)", "key=g(1)"),
-        ("f(a,  # why\n  b)", "f(a,  # why\n  b)"),
-    ],
-)
-def test_an_expression_of_several_lines_on_one(text, expected):
-    assert outer_calls.on_one_line(text) == expected
 
 
 def test_a_call_at_once_without_mapped_arguments_is_on_the_mesh_of_the_others(tmp_path):

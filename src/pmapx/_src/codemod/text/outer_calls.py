@@ -7,10 +7,9 @@ were aligned with the old one, are indented anew.
 from __future__ import annotations
 
 import ast
-import re
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.text.call_tokens import needs_parentheses
+from pmapx._src.codemod.text.call_tokens import needs_parentheses, on_one_line
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import ends, starts
 
@@ -72,7 +71,7 @@ def _laid_out(module: Module, editor: Editor, call: ast.Call, indent: str) -> st
             deeper = indent.removeprefix(editor.indent(call.lineno)) + editor.hang
             text = editor.text(module.place(part))
             short = on_one_line(text)
-            is_fitting = len(f"{indent}{editor.hang}{short},") <= editor.width
+            is_fitting = short and len(f"{indent}{editor.hang}{short},") <= editor.width
             texts.append(short if is_fitting else text.replace("\n", f"\n{deeper}"))
     function = editor.text(module.place(call.func))
     if needs_parentheses(call.func):
@@ -94,8 +93,7 @@ def _align(module: Module, editor: Editor, call: ast.Call) -> None:
         return
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     texts = [on_one_line(editor.text(module.place(part))) for part in parts]
-    given = on_one_line(whole.removeprefix(function))
-    if "\n" in given or any("\n" in text for text in texts):
+    if "#" in whole.removeprefix(function) or not all(texts):
         return
     last = function.rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]
@@ -104,23 +102,3 @@ def _align(module: Module, editor: Editor, call: ast.Call) -> None:
     folded = [editor.folded(text, deeper, len(deeper) + 1) for text in texts]
     text = editor.folded_call(last, folded, indent, 0)
     editor.replace(module.place(call), function.removesuffix(last) + text)
-
-
-def on_one_line(text: str) -> str:
-    """Returns an expression on one line; one with comments or long strings stays as it is."""
-    if "#" in text or '"""' in text or "'''" in text:
-        return text
-    opened = re.sub(r"([(\[{])\s*\n\s*", r"\1", text)
-    # The comma of a tuple of one stays.
-    for end in (r",?\s*\n\s*([)\]}])", r"\s*\n\s*([)\]}])"):
-        short = re.sub(r"\s*\n\s*", " ", re.sub(end, r"\1", opened))
-        if _dump(short) == _dump(text):
-            return short
-    return text
-
-
-def _dump(text: str) -> str:
-    try:
-        return ast.dump(ast.parse(f"f({text})"))
-    except SyntaxError:
-        return text
