@@ -48,7 +48,7 @@ SECTIONS = {
         "It is not",
     ),
     "Transforming jax.pmap e.g., jax.jit": (NEW_PMAP, "pmap inside jit", "outermost"),
-    "Buffer donation with donate_argnums": (NEW_PMAP, "Donation", "holds it twice"),
+    "Buffer donation with donate_argnums": (NEW_PMAP, "Donation", "briefly holds two copies"),
     "Drop-in replacements for device_put_sharded and device_put_replicated": (
         NEW_PMAP,
         "jax.device_put_replicated, jax.device_put_sharded",
