@@ -196,7 +196,9 @@ def test_what_is_returned_is_stacked_for_unknown_code_if_no_call_that_is_seen_us
     (tmp_path / "main.py").write_text(TABLE)
     after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
     assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
-    assert b"# With a leading device axis, as what calls train takes it." in after["trainer.py"]
+    assert (
+        b"# With the leading device axis that the caller of train expects." in after["trainer.py"]
+    )
 
 
 def test_what_is_returned_keeps_its_axis_if_known_and_unknown_code_take_it(tmp_path):

@@ -217,7 +217,7 @@ STAYS = {
     ),
     "it is added to an array": (
         "x = batch['x'].reshape((n, -1, 5))\none(x)\nprint(x + np.ones((n, 1, 1)))",
-        "it is part of a calculation",
+        "it is used in a calculation",
     ),
     "one number a device": ("one(batch['x'].reshape((n,)))", ""),
     "another number than that of the devices": ("one(batch['x'].reshape((4, -1)))", ""),
@@ -232,11 +232,11 @@ STAYS = {
     ),
     "split on one path only": (
         "x = batch\nif n > 1:\n    x = shard(x)\nstep(STATE, x)",
-        "not seen to be split",
+        "not known to be split",
     ),
     "another call passes something else": (
         "step(STATE, shard(batch))\nstep(STATE, np.load('batch'))",
-        "not seen to be split",
+        "not known to be split",
     ),
     "the axis is not mapped": (
         "f = jax.pmap(train, axis_name='i', in_axes=(0, None))\nf(STATE, shard(batch))",
@@ -261,6 +261,6 @@ STAYS = {
     "a function that is passed on": (
         "import other\ndef split(x):\n    return x.reshape((n, -1))\n"
         "one(split(batch['x']))\nother.register(split)",
-        "used in a way that is not followed",
+        "used in a way that cannot be followed",
     ),
 }

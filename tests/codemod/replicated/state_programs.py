@@ -289,7 +289,7 @@ for batch in ROWS:
     keys = p_step({k: np.stack([v] * 8) for k, v in INIT.items()}, keys, batch)[1]
 RESULT = STATE = keys
 """,
-        "not made by replicate",
+        "not created by replicate",
     ),
     "its_devices_are_asked_for": (
         """
@@ -312,7 +312,7 @@ def main():
     return state, jax.device_get(state)
 STATE, RESULT = main()
 """,
-        "what is passed here was not made by replicate",
+        "what is passed here was not created by replicate",
     ),
     "tiled_otherwise": (
         """
@@ -324,7 +324,7 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
-        "something is stored in it",
+        "it is modified in place",
     ),
     "differs_by_itself": (
         """
@@ -353,7 +353,7 @@ STATE = state
     ),
 }
 
-# State that something takes in a way that is not followed, with a part of what is written there.
+# State that something takes in a way that cannot be followed, with a part of what is written there.
 BOUNDARIES = {
     "indexed_by_device": (
         """
@@ -364,7 +364,7 @@ for batch in ROWS:
 RESULT = [np.asarray(state["w"][i]) for i in range(N)]
 STATE = state
 """,
-        "# With a leading device axis, as the code here takes it.",
+        "# With the leading device axis that the code here expects.",
     ),
     "is_compared_and_looped_over_below": (
         """
@@ -378,7 +378,8 @@ def main():
     return state, [row.sum() for row in rows]
 STATE, RESULT = main()
 """,
-        "# With a leading device axis, as the code below takes it.\n    rows = np.asarray(jax.tree",
+        "# With the leading device axis that the code below expects.\n"
+        "    rows = np.asarray(jax.tree",
     ),
     "is_returned_to_code_that_is_not_seen": (
         """
@@ -392,7 +393,7 @@ fitted = [fit].pop()(ROWS)
 RESULT = fitted["loss"], jax.device_get(first(fitted["state"]))
 STATE, _ = step(jax.device_put_replicated(INIT, jax.local_devices()), ROWS[0])
 """,
-        "# With a leading device axis, as what calls fit takes it.",
+        "# With the leading device axis that the caller of fit expects.",
     ),
     "goes_to_code_that_is_not_seen": (
         """
@@ -403,7 +404,7 @@ for batch in ROWS:
 RESULT = np.add.reduce(state["w"])
 STATE = state
 """,
-        "# With a leading device axis, as np.add.reduce takes it.",
+        "# With the leading device axis that np.add.reduce expects.",
     ),
     "goes_to_a_callback_among_others": (
         """

@@ -99,7 +99,7 @@ def test_a_map_of_a_function_that_is_given_the_state_has_specs_above_it(tmp_path
 
 def test_a_class_that_maps_before_it_has_the_state_is_given_it_stacked_once(tmp_path):
     after = rewritten(tmp_path, ELSEWHERE, style="global")[0].decode()
-    assert after.count("# With a leading device axis, as run takes it.") == 1
+    assert after.count("# With the leading device axis that run expects.") == 1
     assert ", state).replace(stats=state.stats), " in after.replace("\n    )", ")")
     assert "return [self.first(state, batch) for batch in batches]" in after
 

@@ -494,7 +494,7 @@ for batch in ROWS:
 RESULT = first(state), float(loss[0])
 STATE = state
 """,
-        "update is used in a way that is not followed",
+        "update is used in a way that cannot be followed",
     ),
     "a_step_chosen_by_another_name": (
         """
@@ -507,6 +507,6 @@ for batch in ROWS:
 RESULT = first(state), float(loss[0])
 STATE = state
 """,
-        "train_step is used in a way that is not followed",
+        "train_step is used in a way that cannot be followed",
     ),
 }

@@ -389,7 +389,7 @@ class Program:
     def _left(self) -> dict[Place, str]:
         """The uses of pmap that are not rewritten in any style, and why."""
         return {
-            outcome.place: f"it is left as it is: {outcome.reason}"
+            outcome.place: f"it is left unchanged: {outcome.reason}"
             for file in self.written_out
             for outcome in file.outcomes
             if outcome.reason

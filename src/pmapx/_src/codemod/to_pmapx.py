@@ -27,11 +27,11 @@ OURS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "flax.jax_utils.prefetch_to_device": ("prefetch", ("iterator", "size", "devices")),
     "flax.training.common_utils.shard": ("shard_batch", ()),
 }
-GUARDED = "its absence is looked after here: drop that first"
+GUARDED = "the code handles its absence here: remove that first"
 REMOVED_OPTION = "global_arg_shapes was removed from JAX: drop it first"
-OTHER_OPTION = "pmapx's has no option {}"
+OTHER_OPTION = "the pmapx function has no option {}"
 TAKEN = "the name pmapx means something else in this file"
-CHANGED = "compared with or changed, not called: nothing takes its place"
+CHANGED = "it is compared or reassigned, not called: there is no equivalent"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ PREFERENCE = 5
 
 def obstacle(use: Use) -> str:
     is_inner = use.grid is not None and use.grid.inner == use.site
-    return "" if is_inner else "it is not inside another map"
+    return "" if is_inner else "it is not inside another pmap"
 
 
 def functions(use: Use) -> list[str]:

@@ -104,7 +104,7 @@ class Use:
         if self.is_in_f_string:
             return "it is inside an f-string"
         if self.nestings and self.grid is None:
-            return "it is inside another map, or another is inside it"
+            return "it is inside another pmap, or contains one"
         named = {
             ast.unparse(target)
             for reference in self.module.facts.references.values()

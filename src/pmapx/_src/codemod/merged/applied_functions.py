@@ -173,7 +173,7 @@ class AppliedFunctions(Flow):
             held = self.value(module, call.func.value)
             if isinstance(held, Stream) and index == 0:
                 return held.items[0]
-            self.escape(held, module, call, "a function is mapped over it that is not followed")
+            self.escape(held, module, call, "an unknown function is mapped over it")
             return OTHER
         if index < 0 or index + 1 >= len(call.args):
             return OTHER

@@ -57,7 +57,7 @@ Functions = list[tuple[Module, ast.FunctionDef | ast.Lambda]]
 class BatchFlow(AppliedFunctions):
     """One program, and where its batches go."""
 
-    not_made = "what is passed here is not seen to be split over the devices"
+    not_made = "what is passed here is not known to be split over the devices"
 
     def __init__(self, modules: Sequence[Module], maps: Maps) -> None:
         super().__init__(modules, maps)
@@ -208,7 +208,7 @@ class BatchFlow(AppliedFunctions):
         items = [each.items[0] if isinstance(each, Stream) else OTHER for each in held]
         for each in held:
             if not isinstance(each, Stream):
-                self.escape(each, module, node, "a loop goes over it")
+                self.escape(each, module, node, "a loop iterates over it")
         if called == {"builtins.enumerate"}:
             items = [OTHER, items[0]]
         return Stream((Parts(tuple(items)),))
@@ -284,7 +284,7 @@ class BatchFlow(AppliedFunctions):
         applied = None if node.keywords else self._applied(module, node)
         if applied is None:
             for each in held:
-                self.escape(each, module, node, "a function is mapped over it that is not followed")
+                self.escape(each, module, node, "an unknown function is mapped over it")
             if not isinstance(function, ast.Lambda):
                 self.value(module, function)
             return OTHER
@@ -330,7 +330,7 @@ class BatchFlow(AppliedFunctions):
             if isinstance(one, Ref) and number:
                 return one
         for each in held:
-            self.escape(each, module, node, "it is part of a calculation")
+            self.escape(each, module, node, "it is used in a calculation")
         return OTHER
 
     def _comprehension(self, module: Module, node: Any) -> Abstract:
@@ -343,7 +343,7 @@ class BatchFlow(AppliedFunctions):
             return self.graph.joined([self.value(module, node.value)], module.place(node)) or OTHER
         held = self.value(module, node.elt)
         if isinstance(node, ast.SetComp):
-            self.escape(held, module, node, "it is collected")
+            self.escape(held, module, node, "it is stored in a container")
             return OTHER
         return Stream((held,)) if list(refs(held)) else OTHER
 

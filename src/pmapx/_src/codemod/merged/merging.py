@@ -166,7 +166,7 @@ def _passes(
 
 def _obstacle(site: Map) -> str:
     if not site.is_mergeable:
-        return "its map is not written as jax.jit of jax.shard_map"
+        return "its pmap is not written as jax.jit of jax.shard_map"
     if site.obstacle and site.obstacle != BARE:
         return site.obstacle
     if site.reasons:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
 _AXES = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)
-ALIKE = "it is used here whatever its fields are"
+ALIKE = "it is used here regardless of its fields"
 
 
 def part_of(
@@ -106,7 +106,7 @@ def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) ->
         held = values.value(module, keyword.value)
         if keyword.arg in values.stacked:
             base.element.fields[str(keyword.arg)] = module.place(node)
-            values.escape(held, module, keyword.value, "it goes into a field that is stacked")
+            values.escape(held, module, keyword.value, "it is assigned to a stacked field")
             continue
         found = values.graph.joined([held], module.place(node))
         if found is not None:

@@ -24,11 +24,11 @@ from pmapx._src.codemod.replicated.unseen_callers import passed_on
 from pmapx._src.codemod.varying.proof import Argument, Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause, Value
 
-BY_FIELD = "{} of it would differ between devices, and its specs are not seen where it is mapped"
+BY_FIELD = "{} of it would differ between devices, and its specs are not known where it is mapped"
 RUN = "; a run may show more: add -- COMMAND, or --replicated {}"
 NOT_NAMED = "only a part of what it returns is named: add -- COMMAND, or --replicated {}:return"
 NOT_REACHED = "the command never called it"
-NOT_SETTLED = "where its values go could not be followed to the end"
+NOT_SETTLED = "its values could not be followed to the end"
 # Uses that get a stacked copy: a program with more of them is better left stacked.
 MOST_BOUNDARIES = 4
 COUNTS = "it is called with different numbers of arguments"

@@ -131,7 +131,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     if change.kind == "stack":
         return _stacked_again(change, in_processes)
     if change.kind == "unstack":
-        comment = f"The shards that {change.around} takes here were equal in a run: the first."
+        comment = (
+            f"The shards that {change.around} takes here were equal in a run; this is the first."
+        )
         return _around(change, f"{HELPER}(jax.tree.map(lambda x: x[0], ", "))", comment)
     assert change.kept is not None
     kept = module.place(change.kept)
@@ -234,7 +236,7 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
         last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else whole.column)
         is_fitting = last + len(fields + editor.rest_of_line(whole)) <= editor.width
         after += fields if is_fitting else _on_next_line(module, change.node, fields)
-    comment = f"With a leading device axis, as {change.around} takes it."
+    comment = f"With the leading device axis that {change.around} expects."
     return _around(change, before, after, comment)
 
 

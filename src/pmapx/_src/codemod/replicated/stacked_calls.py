@@ -52,7 +52,7 @@ _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
 # With other axes for some arguments, each needs a name.
-KEYWORDS = "it is called with keywords that name no parameter which is known"
+KEYWORDS = "it is called with unknown keyword arguments"
 _LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 
@@ -67,7 +67,7 @@ class StackedCalls(StackedValues):
     refused: frozenset[ast.arg] = frozenset()
     # Those that go on to a map whose specs cannot be by field.
     without_specs: frozenset[ast.arg] = frozenset()
-    not_made = "what is passed here was not made by replicate"
+    not_made = "what is passed here was not created by replicate"
 
     def __init__(
         self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
@@ -151,7 +151,7 @@ class StackedCalls(StackedValues):
         called = module.source.segment(module.place(node.func)).split("\n")[0]
         self.value(module, node.func)
         for arg in (*node.args, *(keyword.value for keyword in node.keywords)):
-            self.hand_over(module, arg, f"it goes to {called}(...)", called)
+            self.hand_over(module, arg, f"it is passed to {called}(...)", called)
         return OTHER
 
     def _method(
@@ -224,7 +224,7 @@ class StackedCalls(StackedValues):
         maker: Function | None = None,
     ) -> Abstract:
         """A call that stacks copies: where a group begins."""
-        why = "what is stacked is stacked already"
+        why = "it is already stacked"
         self.escape(self.value(module, tree), module, node, why)
         element = self.graph.element(node)
         element.is_made = True
@@ -241,7 +241,7 @@ class StackedCalls(StackedValues):
         found = list(refs(held))
         if found and has_other(held):
             why = "only a part of what is unreplicated has a leading device axis"
-            self.hand_over(module, tree, why, "what takes the first of each")
+            self.hand_over(module, tree, why, "the code that takes the first of each")
             return OTHER
         for ref in found:
             change = Change(module, "call", node, tree, around=around, is_part=ref.is_field)
@@ -261,8 +261,8 @@ class StackedCalls(StackedValues):
             return OTHER
         if not self._is_applied(module, node):
             for tree in trees:
-                why = "a function is mapped over it that is not followed"
-                self.hand_over(module, tree, why, "what is mapped over it")
+                why = "an unknown function is mapped over it"
+                self.hand_over(module, tree, why, "the function that is mapped over it")
             return OTHER
         assert isinstance(function, ast.Lambda)
         for each in held:

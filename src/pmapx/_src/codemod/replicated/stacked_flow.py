@@ -33,7 +33,7 @@ from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
 
 MOST_ROUNDS = 12
 _CONDITION = "it is a condition"
-_SUM = "it is part of a sum"
+_SUM = "it is used in arithmetic"
 # What a statement does with an expression: "" if the value is followed further.
 _USES = {
     (ast.Assign, "value"): "",
@@ -337,8 +337,8 @@ class Flow(StackedCalls):
             for part in ast.iter_child_nodes(target):
                 if isinstance(part, ast.expr):
                     stored = self.value(module, part)
-                    self.escape(stored, module, target, "something is stored in it")
-            self.escape(held, module, target, "it is stored where it is not followed")
+                    self.escape(stored, module, target, "it is modified in place")
+            self.escape(held, module, target, "it is stored where it cannot be followed")
 
 
 def _is_in_loop(module: Module, statement: ast.AST) -> bool:

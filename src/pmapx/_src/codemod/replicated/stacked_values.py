@@ -41,8 +41,8 @@ from pmapx._src.codemod.text.read_by_name import may_name
 # Reading these of an array does not depend on its leading axis.
 _HARMLESS = frozenset({"dtype", "weak_type", "is_deleted", "delete", "devices", "__class__"})
 _OF_ARRAYS = (known_names.METADATA - _HARMLESS) | {"T", "mT", "at", "flat", "real", "imag"}
-NOT_FOLLOWED = "it is used in a way that is not followed"
-UNPACKED = "it is unpacked in a way that is not followed"
+NOT_FOLLOWED = "it is used in a way that cannot be followed"
+UNPACKED = "it is unpacked in a way that cannot be followed"
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -194,7 +194,7 @@ class StackedValues(abc.ABC):
             return Parts((OTHER, iterated.ref))
         if isinstance(iterated, Parts) and iterated.items:
             return self._merged(iterated.items, module, node)
-        self.escape(iterated, module, node, "a loop goes over it")
+        self.escape(iterated, module, node, "a loop iterates over it")
         return OTHER
 
     @abc.abstractmethod
@@ -275,7 +275,7 @@ class StackedValues(abc.ABC):
         for (family, name), definitions in self._attributes.items():
             is_of = not families or family in families
             for each in definitions if is_of and may_name(module, only, name) else ():
-                self.escape(self.defined(each), module, at, "it may be read here, by its name")
+                self.escape(self.defined(each), module, at, "it may be read here by name")
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Abstract:
         if node.attr == "__dict__":
@@ -311,7 +311,7 @@ class StackedValues(abc.ABC):
         is_other = not found or by_field.is_of_array(self, module, node)
         for each in () if is_other or self._is_library(module, node.value) else found:
             # Whose attribute it is, is not known: it may be any object's.
-            self.escape(self.defined(each), module, node, "it may be read here, through an object")
+            self.escape(self.defined(each), module, node, "it may be read here through an object")
         return OTHER
 
     def _is_library(self, module: Module, node: ast.expr) -> bool:
@@ -328,17 +328,17 @@ class StackedValues(abc.ABC):
         if isinstance(base, Parts):
             if type(chosen) is int and -len(base.items) <= chosen < len(base.items):
                 return base.items[chosen]
-            why = "a part of it is chosen that is not known"
+            why = "an unknown part of it is selected"
         elif not isinstance(base, Ref):
             why = "it is indexed"
         elif isinstance(chosen, str) and not base.is_leaf:
             return by_field.part_of(self, base, module, node, chosen)
         elif type(chosen) is not int:
-            why = "a shard is chosen by something else than a number"
+            why = "a shard is selected by something other than a number"
         elif by_field.takes_item(self, base, module, node):
             return by_field.part_of(self, base, module, node)
         elif not base.is_leaf and not by_field.takes_shard(self, base, module, node):
-            why = "the index may choose from a tuple: the run did not get here"
+            why = "the index may select from a tuple: the run did not reach this line"
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:
@@ -402,7 +402,7 @@ class StackedValues(abc.ABC):
         if function not in self._nodes_of:
             self._nodes_of[function] = set(syntax.walk(function))
         inside = self._nodes_of[function]
-        why = "a function that is traced takes it in from around it"
+        why = "a traced function closes over it"
         for part in inside:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 found = self.definitions_of(module, part)
@@ -418,7 +418,7 @@ class StackedValues(abc.ABC):
                 self.condition(module, test)
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         for part in parts:
-            self.escape(self.value(module, part), module, part, "it is collected")
+            self.escape(self.value(module, part), module, part, "it is stored in a container")
         return OTHER
 
     @abc.abstractmethod

@@ -60,7 +60,7 @@ def _maps_passed_on(flow: Flow, module: Module) -> Iterator[tuple[Element, Reaso
             site = flow.maps.get(fact)
             if site is None or _is_replaced(module, node, site):
                 continue
-            reason = (module.place(node), f"{site.name} is used in a way that is not followed")
+            reason = (module.place(node), f"{site.name} is used in a way that cannot be followed")
             count = max([*site.counts, 0])
             for index in range(count):
                 position = Position.of(site.made_at, index, is_output=False)
@@ -157,7 +157,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
                 continue
             if _is_renamed(flow, module, parent) or is_only_called(flow, module, node):
                 continue
-            reason = (module.place(node), f"{name} is used in a way that is not followed")
+            reason = (module.place(node), f"{name} is used in a way that cannot be followed")
             for function, elements in by_name[name]:
                 if not _may_be(flow, module, node, function):
                     continue
@@ -169,7 +169,7 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
 def _hand_back(flow: Flow, module: Module, value: ast.expr, function: ast.AST) -> None:
     """Notes that code which is not seen may take what a function returns."""
     name = function.name  # type: ignore[attr-defined]
-    flow.hand_over(module, value, "it is returned to unknown code", f"what calls {name}")
+    flow.hand_over(module, value, "it is returned to unknown code", f"the caller of {name}")
 
 
 def _functions_with_used_results(flow: Flow) -> set[ast.AST]:

@@ -12,7 +12,7 @@ import dataclasses
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
 
-OPTIONS = "it is mapped through a wrapper that does not pass its options on unchanged"
+OPTIONS = "it is mapped through a wrapper that does not forward its options unchanged"
 GIVES = "it is mapped through a wrapper that sets {} itself"
 BY_POSITION = "{} is passed by position to the wrapper that maps it"
 # What stands for an option that a user of the wrapper does not give.

@@ -59,7 +59,7 @@ def difference(
             return math.inf, f"has type {other.dtype}, not {one.dtype}"
         if not (one.dtype.kind in "fc" or "float" in one.dtype.name):
             if not np.array_equal(one, other):
-                return math.inf, "differs, and is no floating point number"
+                return math.inf, "differs, and is not a floating-point number"
             continue
         kind = np.complex128 if one.dtype.kind == "c" else np.float64
         a, b = one.astype(kind), other.astype(kind)

@@ -47,7 +47,7 @@ def refuse_unknown(made: Sequence[Decision], modules: Sequence[Module]) -> None:
             )
         elif kept:
             other = kept[0].name
-            each.refuse(f"the library's collective at {where} is reached by {other} as well")
+            each.refuse(f"{other} also reaches the library's collective at {where}")
 
 
 def edit(module: Module, axes: Sequence[str], editor: Editor) -> None:

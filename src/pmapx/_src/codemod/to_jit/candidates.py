@@ -101,9 +101,9 @@ def _decorator(module: Module, node: ast.expr, function: ast.FunctionDef) -> Can
     above = function.decorator_list[: function.decorator_list.index(node)]
     jit = above[-1] if above else node
     is_partial = isinstance(jit, ast.Call) and bool(jit.args) and _is_jit(jit.args[0])
-    why = "another decorator is below the map" if function.decorator_list[-1] is not node else ""
+    why = "a decorator is below the shard_map" if function.decorator_list[-1] is not node else ""
     if not (_is_jit(jit) or is_partial):
-        why = "it is not jax.jit of the map alone"
+        why = "its jax.jit wraps more than the shard_map"
     mapped = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     return Candidate(module, mapped, jit, function, why)
 
@@ -112,7 +112,7 @@ def _other(module: Module, node: ast.Call) -> Candidate:
     """A map that a lambda makes when it is traced, as for a late mesh or static arguments."""
     call = module.parent(node)
     outer = module.parent(call) if isinstance(call, ast.Call) and call.func is node else None
-    other = Candidate(module, node, node, node.func, "it is not jax.jit of the map alone")
+    other = Candidate(module, node, node, node.func, "its jax.jit wraps more than the shard_map")
     if not isinstance(outer, ast.Lambda) or not node.args:
         return other
     assert isinstance(call, ast.Call)

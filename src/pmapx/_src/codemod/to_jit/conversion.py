@@ -170,7 +170,7 @@ def _holds(
     for name, decision in names.items():
         for result in results.get(name, []):
             if result["failure"]:
-                decision.refuse(f"it does not hold: {result['failure']}")
+                decision.refuse(f"the jit form does not agree: {result['failure']}")
         decision.compared = results.get(name, [])
         called = min((result["calls"] for result in decision.compared), default=0)
         if not decision.reasons and called < decision.calls:
@@ -235,8 +235,7 @@ def _form(decision: Decision, lines: OriginalLines) -> Form:
         if each.meaning
     )
     unused = [
-        f"argument {position} is one value for each device, on which no result depends: the "
-        "first is used"
+        f"argument {position} is a per-device value, on which no result depends: the first is used"
         for position in sorted(decision.per_device)
     ]
     cost = decision.replicated or _cost(decision)

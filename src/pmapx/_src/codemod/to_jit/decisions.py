@@ -149,7 +149,7 @@ def _read(decision: Decision, process: Mapping[str, Any], copied: Path, root: Pa
         if not candidate.covers(local(file), line):
             continue
         if len(jit["maps"]) > 1:
-            decision.refuse("another map is inside the same jitted function")
+            decision.refuse("its jitted function contains another shard_map")
         if jit["problem"]:
             decision.refuse(jit["problem"])
         decision.has_keywords |= jit["has_keywords"]

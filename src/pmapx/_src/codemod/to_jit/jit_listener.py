@@ -84,7 +84,7 @@ class JitListener(Listener):
         leaves, tree = jax.tree.flatten(samples.dynamic(call.args, call.kwargs, static))
         for sample in kept.samples:
             if len(leaves) != len(sample.inputs):
-                return self._fail(state, "its arguments differ from those of the map")
+                return self._fail(state, "its arguments differ from those of the shard_map")
             given = jax.tree.unflatten(tree, map(samples.placed, sample.inputs, leaves))
             args, kwargs = samples.with_static(call.args, given, static)
             with costs.counted():
@@ -94,7 +94,7 @@ class JitListener(Listener):
                 costs.audit(call.target, *samples.with_static(call.args, given, static))
             paths, _ = jax.tree_util.tree_flatten_with_path(result)
             if len(paths) != len(sample.outputs):
-                return self._fail(state, "its result has another structure than that of the map")
+                return self._fail(state, "its result has another structure than under shard_map")
             for (path, leaf), expected, noise in zip(
                 paths, sample.outputs, sample.noise, strict=True
             ):
@@ -122,7 +122,7 @@ class JitListener(Listener):
         state["state"] = state["state"] or step.facts
         for index, leaf in enumerate(jax.tree.leaves(result)):
             if index not in is_state and leaf.is_fully_replicated != expected[index]:
-                self._fail(state, "a result has another sharding than the map's")
+                self._fail(state, "a result has another sharding than under shard_map")
 
     def _fail(self, state: dict[str, Any], why: str) -> None:
         state["failure"] = state["failure"] or why

@@ -333,9 +333,7 @@ class _Map:
                     found = body.explained(other)
             else:
                 if found.is_batch_parallel:
-                    self._refuse(
-                        "a result has an axis for the devices, which has no global version"
-                    )
+                    self._refuse("a result has a device axis, which has no global equivalent")
         if found.traces is not None:
             self.epsilon = max(self.epsilon, _epsilon(found.traces.local.jaxpr))
         for reason in found.reasons:

@@ -53,9 +53,7 @@ def _not_by_name(one: Decision, modules: Sequence[Module]) -> str:
             for node in (ast.walk(trees[span[0]]) if span[0] in trees else ())
         )
         if not is_called:
-            return (
-                f"`{each.name}` at {_line(span)} is not called there by its name with its operand"
-            )
+            return f"`{each.name}` at {_line(span)} is not a direct call with an operand"
     return ""
 
 
@@ -72,7 +70,7 @@ def _not_reached(one: Decision, functions: Sequence[tuple[Module, _Function]]) -
             if span not in one.replaced and not _is_of_inner(one, module, function, node):
                 name = ast.unparse(node.func)
                 where = f"{os.path.basename(module.path)}:{node.lineno}"
-                return f"the run does not come to `{name}` at {where}"
+                return f"the run does not reach `{name}` at {where}"
     return ""
 
 
@@ -120,7 +118,7 @@ def _used_elsewhere(
                     where = f"{os.path.basename(path)}:{node.lineno}"
                     return (
                         f"`{function.name}`, which has a collective, is also used at {where}, "
-                        "outside of what becomes jax.jit"
+                        "outside the code that becomes jax.jit"
                     )
     return ""
 

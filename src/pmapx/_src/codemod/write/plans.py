@@ -45,7 +45,7 @@ LOWERED = (
     "lowered ahead of time in a multi-process program, where each process has only its own shards: "
     "make global arrays of them first"
 )
-COMPARED = "compared with or changed, not called: nothing takes its place"
+COMPARED = "it is compared or reassigned, not called: there is no equivalent"
 IS_COMPARED = (
     "passed on, and the program compares what it is given with jax.pmap: change both by hand"
 )

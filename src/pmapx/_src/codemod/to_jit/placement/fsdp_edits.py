@@ -45,7 +45,9 @@ def edits(version: Version, facts: Sequence[Mapping[str, Any]], axis: str) -> di
             # A body of two jitted functions is edited once.
             done = bodies.setdefault(step.definition, step.facts["outputs"])
             if done != step.facts["outputs"]:
-                raise CannotShardError(f"two jitted functions return other state of {step.name}")
+                raise CannotShardError(
+                    f"two jitted functions return different state of {step.name}"
+                )
             if done is step.facts["outputs"]:
                 step.edit_returns(editor, function.called_in(step.body_path))
         step.edit_constraints(editor)
@@ -142,7 +144,9 @@ class _Step:
         for statement in _returns(self.definition):
             line = statement.lineno
             if source.line(line)[: source.place(statement).column].strip():
-                raise CannotShardError(f"{self.name} returns its state on the line of another word")
+                raise CannotShardError(
+                    f"{self.name} returns its state on the line of another statement"
+                )
             indent = editor.indent(line)
             lines, names, result = self._named_parts(statement, editor, parameters, taken)
             targets = ", ".join(names)

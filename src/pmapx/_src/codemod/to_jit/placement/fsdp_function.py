@@ -14,7 +14,7 @@ from pmapx._src.source.files import Source
 
 _TEXT = '''\
 def {name}(tree):
-    """FSDP: shards each array along its largest divisible dimension, but for small ones."""
+    """FSDP: shards each large array along its largest divisible dimension."""
 {mesh}
     def sharding(x):
         shape = jax.numpy.shape(x)
@@ -120,7 +120,7 @@ class FsdpFunction:
                         return editor.folded_call(
                             ast.unparse(node.func), args, "    ", len("    mesh = ")
                         )
-        raise CannotShardError("no mesh is made in its file")
+        raise CannotShardError("its file creates no mesh")
 
 
 def _segment(source: Source, node: ast.expr) -> str:

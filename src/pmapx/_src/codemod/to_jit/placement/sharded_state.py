@@ -60,7 +60,7 @@ def _edited(
             "devices divides"
         )
     if len(axes) > 1:
-        raise CannotShardError(f"the maps have several axes, {' and '.join(sorted(axes))}")
+        raise CannotShardError(f"the steps have several axes, {' and '.join(sorted(axes))}")
     sites = [
         {**site, "held": facts["held"]} for site, facts in zip(version.sites, found, strict=True)
     ]

@@ -87,16 +87,16 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
     if body is None:
         return "its arguments have a leading device axis, and its definition is not in this file"
     if len(decision.batch_axes) > 1:
-        return "its batches have another axis of examples in other calls"
+        return "the example axis of its batches differs between calls"
     both = decision.stacked & decision.per_device
     if both:
-        return f"its argument {min(both)} has batches and one value for each device"
+        return f"its argument {min(both)} mixes batches and per-device values"
     found: dict[ast.expr, str] = {}
     names = _parameters(candidate, body)
     if [each.arg for each in body.args.args] == [] and body.args.vararg is not None:
         names = [body.args.vararg.arg] * (max(decision.stacked, default=0) + 1)
         if decision.stacked and decision.per_device:
-            return f"its argument {min(decision.per_device)} is one value for each device"
+            return f"its argument {min(decision.per_device)} is a per-device value"
     for position in sorted(decision.stacked):
         name = names[position] if position < len(names) else ""
         taken = next(_taking(body, name), None)
@@ -109,7 +109,7 @@ def _changes(decision: Decision) -> list[tuple[ast.expr, str]] | str:
                 return "its results are not all per example along the same axis"
             put = _at(value, position)
             if put is None or not _is_map(put, "None"):
-                return "a result has an axis for the devices, which has no global version"
+                return "a result has a device axis, which has no global equivalent"
             template = _STACKED[next(iter(kinds))]
             if found.setdefault(put, template) != template:
                 return "its results are not all per example along the same axis"

@@ -78,7 +78,7 @@ class UnstackedBody:
             return found
         which = " and ".join(named_argument(self.fun, at) for at in sorted(self.stacked))
         short = textwrap.shorten(reason.why, 150, placeholder=" ...")
-        kind = "not all of them batches" if len(self.stacked) > 1 else "which is no batch"
+        kind = "not all of them batches" if len(self.stacked) > 1 else "which is not a batch"
         why = f"takes {which} with a device axis, {kind}: it {short}"
         return dataclasses.replace(
             found, outputs=(Output(reason=dataclasses.replace(reason, why=why)),)
