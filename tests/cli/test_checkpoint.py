@@ -129,7 +129,7 @@ def test_ctrl_c_leaves_nothing_and_ends_with_130(monkeypatch):
     monkeypatch.setattr(np.lib.format, "write_array", stop)
     result = run("unstack", "old.npz", "new.npz")
     assert result.exit_code == 130
-    assert result.stderr.strip().startswith("pmapx: interrupted; no file is half written")
+    assert result.stderr.strip().startswith("pmapx: interrupted; no file was left half-written")
     assert os.listdir() == ["old.npz"]
 
 

@@ -109,7 +109,7 @@ def checked(tmp_path_factory):
          "at program.py:6 (psum)"),
         ("test_memory", "100 allowed:"),
         ("test_nothing", "nothing to check: no function of jax.jit or pmap was called"),
-        ("test_unknown_limit", "no limit 'byte'; there are compiles, collectives, bytes"),
+        ("test_unknown_limit", "no limit 'byte'; use compiles, collectives, bytes"),
         ("test_fixture_over", "1 all-gather in a call, 0 allowed"),
         ("test_block", "gathers: all-gather of 512 B over i at program.py:9 (all_gather)"),
     ],

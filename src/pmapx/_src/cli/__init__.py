@@ -33,5 +33,5 @@ def _without_click(args: list[str]) -> None:
 
     if args != ["info"]:
         install = 'pip install "pmapx[tools]"'
-        sys.exit(f"pmapx: the command line needs click: {install}; pmapx info works without")
+        sys.exit(f"pmapx: the command line needs click: {install}; pmapx info works without it")
     print(as_text(about()))

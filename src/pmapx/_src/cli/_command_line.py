@@ -1,4 +1,4 @@
-"""Options of commands that run a command of the user's, given after ``--``."""
+"""Options of commands that run the user's command, which follows ``--``."""
 
 from __future__ import annotations
 

@@ -97,7 +97,9 @@ class _CommandPerFile(click.Group):
         except CommandError as error:
             _end(str(error), 2)
         except (click.Abort, KeyboardInterrupt):
-            _end("interrupted; no file is half written, and the command can be run again", 130)
+            _end(
+                "interrupted; no file was left half-written, so you can run the command again", 130
+            )
         except Exception as error:
             if wants_traceback():
                 traceback.print_exc()

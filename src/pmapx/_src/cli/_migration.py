@@ -27,7 +27,7 @@ def problem(
     is_named: bool,
     is_stacked: bool,
 ) -> str:
-    """Returns why options do not go together, with the fix, if they do not."""
+    """Returns why options cannot be combined, with the fix; empty if they can."""
     is_jit = to == "jit"
     wrong = {
         "--to jit needs a command to run, which shows what each step computes: "

@@ -57,7 +57,7 @@ def after_verification(found: Verification, *, is_strict: bool = False) -> str:
     if found.first is not None:
         return f"compare {found.first.function} at {found.first.place} in both versions."
     if found.has_differences or found.errors:
-        return "run the command in both folders by itself, and fix the error above."
+        return "run the command by itself in both folders, and fix the error above."
     return f"{reach or 'run a command that calls the pmapped functions'}."
 
 

@@ -190,7 +190,9 @@ def command(
             next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
             ctx.exit(1)
     if status in (-signal.SIGINT, 128 + signal.SIGINT):
-        next_step("the report covers the run up to Ctrl-C; audit it again for all of it.", err=True)
+        next_step(
+            "the report covers the run up to Ctrl-C; audit again for a complete one.", err=True
+        )
     elif status:
         next_step("fix the program's error above, and audit it again.", err=True)
     elif compared is not None:

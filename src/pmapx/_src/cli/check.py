@@ -130,7 +130,9 @@ def command(
     is_fixed = fix or is_diff
     _refuse(ctx, paths, is_read, unsafe_fixes and not is_fixed)
     if write_baseline and (is_read or is_fixed):
-        raise CommandError("--write-baseline does not go with --fix, --diff or standard input")
+        raise CommandError(
+            "--write-baseline cannot be combined with --fix, --diff or standard input"
+        )
     # Freeing every tree when the process ends takes a third as long as the check.
     atexit.register(gc.freeze)
     wanted = settings.make(
@@ -187,7 +189,7 @@ def command(
 def _refuse(
     ctx: click.Context, paths: tuple[str, ...], is_read: bool, is_unsafe_alone: bool
 ) -> None:
-    """Ends the command if its options do not go together."""
+    """Ends the command if its options cannot be combined."""
     if is_read and paths not in ((), ("-",)):
         raise CommandError("--stdin-filename reads standard input: pass no PATH, or -")
     if not is_read:
@@ -218,13 +220,13 @@ def _baseline(wanted: settings.Settings) -> Baseline | None:
 
 
 def _write_baseline(wanted: settings.Settings, report: Report) -> None:
-    """Writes the findings to the baseline; what that has of other files stays."""
+    """Writes the findings to the baseline; its entries of other files stay."""
     if wanted.baseline is None:
         raise CommandError("--write-baseline needs --baseline FILE")
     from pmapx._src.lint.baseline import Baseline
 
-    there = os.path.exists(wanted.baseline)
-    known = Baseline.read(wanted.baseline) if there else Baseline(wanted.baseline)
+    exists = os.path.exists(wanted.baseline)
+    known = Baseline.read(wanted.baseline) if exists else Baseline(wanted.baseline)
     known.write(report, wanted.codes)
     findings = counted(len(report.findings), "finding")
     click.echo(f"Wrote {findings} to {wanted.baseline}.", err=True)

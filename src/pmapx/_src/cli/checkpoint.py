@@ -51,9 +51,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         metavar="PATTERN",
         help="Copy these leaves as they are: a path as printed, such as \"params['dense']\", or a "
-        "part above it; * is any text.",
+        "prefix of it; * matches any text.",
     ),
-    click.option("--trust-pickle", is_flag=True, help="Load a pickle, which runs code in it."),
+    click.option(
+        "--trust-pickle", is_flag=True, help="Load a pickle, which can run arbitrary code."
+    ),
     click.option("--force", is_flag=True, help="Overwrite NEW."),
     click.option("--dry-run", is_flag=True, help="Check everything, and write nothing."),
 )

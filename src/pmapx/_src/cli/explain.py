@@ -41,7 +41,7 @@ def command(code: str | None) -> None:
         for known in sorted(pages):
             click.echo(pages[known].partition("\n")[0])
         if sys.stdout.isatty():
-            next_step("pmapx explain CODE prints the page of one.")
+            next_step("pmapx explain CODE prints one page.")
         return
     full = f"PMX{code}" if code.isdigit() else code.upper()
     if full not in pages:
@@ -57,7 +57,7 @@ def command(code: str | None) -> None:
         if full in rules.all_rules():
             next_step(f"pmapx check . --select {full} lists the places in your code.")
         elif full in all_findings():
-            next_step("pmapx audit PROGRAM shows where a program has it.")
+            next_step("pmapx audit PROGRAM shows where it occurs in a program.")
         else:
             next_step("change the call as the error's `fix` line suggests.")
     else:

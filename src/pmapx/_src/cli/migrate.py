@@ -382,7 +382,7 @@ def _git_status(folder: str, names: list[str]) -> list[str] | None:
         return None
     if status.returncode:
         return None
-    # The name that a file was renamed from follows in an entry of its own.
+    # The name that a file was renamed from follows in a separate entry.
     entries = [entry for entry in os.fsdecode(status.stdout).split("\0") if entry[2:3] == " "]
     changed = {os.path.basename(entry[3:].rstrip("/")) for entry in entries}
     # An ignored folder stands for what is in it.

@@ -40,7 +40,7 @@ from pmapx._src.watch.command import RUN_NOTEBOOK
 @click.option(
     "--oversubscribe", is_flag=True, help="Allow mapped axes larger than the number of devices."
 )
-@click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX: it is a collective.")
+@click.option("--no-indexing", is_flag=True, help="Leave x[i] to JAX, where it is a collective.")
 @click.option("-v", "--verbose", is_flag=True, help="List the replaced names.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program", type=click.Path())

@@ -23,9 +23,9 @@ class CannotAudit(PmapxError, TypeError, code="PMX691"):
 
 
 class UnknownWhatIf(PmapxError, ValueError, code="PMX692"):
-    """The what_if of pmapx.audit is not known.
+    """The what_if option of pmapx.audit is unknown.
 
-    There is one: ``"fsdp"``, the cost with parameters and optimizer state sharded over the data
+    The only value is ``"fsdp"``, the cost with parameters and optimizer state sharded over the data
     axis.
     """
 

@@ -96,9 +96,9 @@ class ShapesDoNotFit(PmapxError, ValueError, code="PMX217"):
 
     The mapped axis grows with the number of devices, and so does a sharded dimension of the batch.
     Sharded state keeps its shape, if the program shows that it is state: where it is gathered,
-    multiplied with a dimension that stays, or returned for the next call. If an argument is grown
-    that must not be, name it in ``scale={"params": None}`` (``--fixed params``); if one must grow,
-    ``scale={"batch": 0}``. A function that makes its own arrays needs ``build=``.
+    contracted with a dimension of fixed size, or returned for the next call. To keep the shape of
+    an argument, pass ``scale={"params": None}`` (``--fixed params``); to make one grow,
+    ``scale={"batch": 0}``. A function that creates its own arrays needs ``build=``.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class NoSuchArgument(PmapxError, ValueError, code="PMX219"):
 
 
 class BadBuild(PmapxError, TypeError, code="PMX220"):
-    """What a ``build`` function returned is not a function with its arguments.
+    """A ``build`` function did not return a function and its arguments.
 
     It takes a sequence of devices and returns the mapped function for them and a tuple of its
     arguments, arrays or ``jax.ShapeDtypeStruct``; a dict of keyword arguments may follow.

@@ -1,4 +1,4 @@
-"""The limits that a test gives, and what of an audited function exceeds them."""
+"""The limits that a test sets, and what of an audited function exceeds them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Budget:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
-                raise TypeError(f"no limit {name!r}; there are {', '.join(known)}")
+                raise TypeError(f"no limit {name!r}; use {', '.join(known)}")
         for name in ("bytes", "memory"):
             if options.get(name) is not None:
                 parsed_bytes(options[name])

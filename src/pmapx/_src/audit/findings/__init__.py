@@ -1,4 +1,4 @@
-"""What an audit points out: one file a finding, with the class that detects it.
+"""What an audit points out: one file per finding, with the class that detects it.
 
 A finding is a class with a code that derives from ``Finding``. Its docstring is the page that
 ``pmapx explain CODE`` and the documentation show. There is no list to update: every file in this

@@ -17,7 +17,7 @@ class CollectiveNotWritten(Finding):
     plain ``jax.jit`` over a global batch, XLA adds all collectives: the all-reduce of gradients and
     metrics, which is that of a sum over the batch, is expected there and not reported.
 
-    What to do: compute on each device's own shard inside of the mapped function, and give arrays
+    What to do: compute on each device's own shard inside the mapped function, and give arrays
     that go from one mapped function to the next the same spec on both sides.
     """
 

@@ -14,7 +14,7 @@ class DonationWasted(Finding):
     there is none, the donation saves nothing, and the argument still cannot be used after the call.
     An array with another sharding is transferred first, and the copy is what is reused.
 
-    What to do: donate only arguments that have a successor among the outputs, and return that with
+    What to do: donate only arguments that an output replaces, and return that output with
     the same dtype (``x.astype(old.dtype)``) and the same mapped axis.
     """
 

@@ -8,10 +8,10 @@ from pmapx._src.audit.report.formatting import in_bytes, place
 
 
 class ParametersGathered(Finding):
-    """An argument is all-gathered as it comes in, so that each device holds all of it.
+    """An argument is all-gathered on entry, so that each device holds all of it.
 
     That is how sharded parameters work (FSDP), if each layer is gathered when it is needed. It is a
-    mistake if the parameters are equal on all devices, which then had them already; for a batch, it
+    mistake if the parameters are equal on all devices, which already hold them; for a batch, it
     undoes the mapping.
 
     What to do: if all devices hold the same values, pass it replicated (``in_axes=None``, ``P()``).

@@ -10,7 +10,7 @@ from pmapx._src.audit.report.formatting import arrays, in_bytes
 class StackedReplicas(Finding):
     """An argument is sharded along a leading device axis, and all its shards are equal.
 
-    A state that ``jax_utils.replicate`` made has a leading axis with one copy for each device. JAX
+    State created by ``jax_utils.replicate`` has a leading axis with one copy per device. JAX
     does not know that the copies are equal: a checkpoint, a transfer to the host and ``x[0]``
     handle n times as many bytes as needed, and XLA cannot shard it. The memory per device is the
     same either way.
