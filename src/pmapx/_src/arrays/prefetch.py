@@ -22,7 +22,7 @@ def prefetch(
     """Yields the items of an iterator, transferred to the devices ``size`` items ahead.
 
     Transfers overlap with the computation on earlier items. Index ``i`` of the leading axis of
-    every leaf is placed on device ``i``. An exception of the iterator is raised after the items
+    every leaf is placed on device ``i``. An exception in the iterator is raised after the items
     before it. As with ``jax.device_put``, a CPU device may share the memory of a numpy array: yield
     a new one each time.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pmapx._src.audit.report.audit_report import Donation, Leaf
 
-# The last three take the device axis of pmap off and put it on.
+# The last three remove and add pmap's device axis.
 _COPIES = frozenset(
     {
         "copy", "copy_p", "device_put", "sharding_constraint", "optimization_barrier", "squeeze",
@@ -89,7 +89,7 @@ def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
 
 
 def only_copies(jaxpr: Any) -> bool:
-    """Tells whether a program returns its arguments as they are, or copies of them.
+    """Returns whether a program returns its arguments as they are, or copies of them.
 
     >>> import jax.numpy as jnp
     >>> [only_copies(jax.make_jaxpr(f)(1.0).jaxpr) for f in (jnp.copy, jnp.sin)]

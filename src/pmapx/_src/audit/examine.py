@@ -83,7 +83,7 @@ def report_on(
     history = History(traces=None)
     if subjects.is_pmapped(f):
         history = history_of(f.cache_info(), subject)
-        if topology is not None:  # Where inputs are placed here does not matter there.
+        if topology is not None:  # For a target topology, input placement does not matter.
             history = dataclasses.replace(history, moved=())
     assumptions = interconnect.fabric_of(subject.devices).assumptions()
     function = examine(subject, history, what_if is not None)
@@ -188,7 +188,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     ]
     pairs = donation.carried(subject.arguments, subject.out_types)
     carried = dict(pairs)
-    # What only copies or places a tree is no step: its result does not replace its argument.
+    # A function that only copies or places a tree is not a step.
     is_step = not donation.only_copies(subject.jaxpr.jaxpr)
     equal = {index for index, axes in enumerate(differs) if axes is not None and not axes}
     constant = {k for k in equal if not array_shardings.could_differ(subject.values[k])}
@@ -212,7 +212,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     assumed = [k for k in kept if differs[k] is None and (has_batch or k in constant)]
     given = whole_program.with_equal(given, assumed)
     found = whole_program.of_program(subject.jaxpr, given).outputs
-    # That a state varies because it varied explains nothing: find what makes it vary at first.
+    # State that varies because it varied before explains nothing: find what makes it vary first.
     first = whole_program.of_program(
         subject.jaxpr, whole_program.with_equal(given, dict(states))
     ).outputs

@@ -188,17 +188,17 @@ def of_traced(
 def of_topology(f: Any, args: tuple[Any, ...], topology: str, **options: Any) -> Subject:
     """Compiles a function ahead of time for a target topology, with options of ``compile_for``."""
     again = functools.partial(compile_for, f, args, topology, **options)
-    there = again()
+    target = again()
     subject = _of_stages(
-        there.mapped, there.traced, there.lowered, there.compiled, there.args, dict(there.kwargs),
-        there.compile_seconds, there.mesh,
+        target.mapped, target.traced, target.lowered, target.compiled, target.args,
+        dict(target.kwargs), target.compile_seconds, target.mesh,
     )  # fmt: skip
-    if (programs := remap_pmap.programs_of(there.mapped)) is not None:
+    if (programs := remap_pmap.programs_of(target.mapped)) is not None:
         reader = Reader(programs.function, programs.parameters, programs.options.static_argnums)
-        signature = reader.read(there.args, dict(there.kwargs)).signature
+        signature = reader.read(target.args, dict(target.kwargs)).signature
         body = per_device.of_pmap(programs, signature)
         subject = dataclasses.replace(subject, kind="pmapx.pmap", per_device=body)
-    return dataclasses.replace(subject, grown=there.grown, exceeded=there.needed, again=again)
+    return dataclasses.replace(subject, grown=target.grown, exceeded=target.needed, again=again)
 
 
 def _of_stages(

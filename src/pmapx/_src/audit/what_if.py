@@ -99,13 +99,13 @@ def _of_jit(step: Subject, known: Sequence[Leaf]) -> WhatIf:
 
     def placed(given: Placed) -> Placed:
         mesh = given.mesh
-        there = mesh.shape[axis]
+        axis_size = mesh.shape[axis]
         leaves, outputs = list(given.leaves), list(given.outputs)
         for index, leaf in enumerate(leaves):
             own = leaf.sharding.spec if leaf.sharding is not None else PartitionSpec()
             if known[index].is_unused or axis in spec_axes(own):
                 continue
-            spec = sharded_spec(leaf.shape, own, axis, there)
+            spec = sharded_spec(leaf.shape, own, axis, axis_size)
             if spec is None:
                 kept.append(index)
                 continue
@@ -117,10 +117,10 @@ def _of_jit(step: Subject, known: Sequence[Leaf]) -> WhatIf:
         return Placed(mesh, leaves, outputs, given.carried)
 
     assert step.again is not None
-    there = step.again(reshard=placed)
+    resharded = step.again(reshard=placed)
     if not shards:
         raise _CannotShardError(f"nothing is replicated over {axis} that could be sharded")
-    return _compared(step, known, (axis, size), shards, kept, there.compiled)
+    return _compared(step, known, (axis, size), shards, kept, resharded.compiled)
 
 
 def _data_axis(step: Subject, known: Sequence[Leaf]) -> tuple[str, int]:

@@ -81,7 +81,7 @@ def reduce_scatter(step: Step) -> Result:
 
 
 def axis_index(step: Step) -> Result:
-    """The device's index: unknown, but for a position in the batch that is computed from it."""
+    """The device's index: unknown, except for a position in the batch that is computed from it."""
     why = "depends on the index of the device"
     reason = Reason("`axis_index`", source_locations.line_of(step.eqn), why)
     return Value(unknown(reason), device_stride=1)

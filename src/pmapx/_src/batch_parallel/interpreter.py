@@ -76,7 +76,7 @@ class Record:
       eqn: its equation.
       values: what is known of its operands.
       powers: of n, by which each is multiplied over the global batch.
-      reason: why it has no meaning there, if so.
+      reason: why it has no meaning over the global batch, if so.
       is_derivative: whether it is the transpose of one that the user wrote.
     """
 

@@ -111,7 +111,7 @@ def _over_examples(
     items = [dataclasses.replace(x, kind=SAME.scaled(x.kind.scale), pair=None) for x in xs]
     totals = [Value(Kind(Relation.TOTAL, 0, k, 0)) for k in range(len(start))]
     found = run([*(_replicated(eqn, each) for each in consts), *totals, *items])
-    # Each iteration adds what one example gives, not a part of what all devices give.
+    # Each iteration adds the contribution of one example, not a part of a sum over all devices.
     carry = [_total(eqn, *each, k, -1) for k, each in enumerate(zip(start, found, strict=False))]
     ys = []
     for y in found[len(start) :]:

@@ -122,8 +122,8 @@ def decide(
 ) -> Verdict:
     """Decides whether a mapped body is a function of the global batch.
 
-    It is, if the same code without its collectives gives the same from arguments whose shards are
-    concatenated along their batch axes, up to rounding. What is not known to be so is rejected.
+    It is if the same code without its collectives returns the same, up to rounding, for arguments
+    whose shards are concatenated along their batch axes. What is not known to be so is rejected.
 
     Args:
       body: the function that each device runs.

@@ -32,7 +32,7 @@ def common_size(shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 def first_copy(array: Any) -> Any:
-    """Returns the copy of device 0, in memory of its own."""
+    """Returns the copy of device 0, in its own memory."""
     return array[0] if isinstance(array, jax.Array) else array[0, ...].copy()
 
 

@@ -35,7 +35,7 @@ def check(old: str, new: str, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def written(old: str, new: str) -> Iterator[str]:
-    """Gives a path to write; what is there in the end becomes ``new``.
+    """Yields a path to write to; what it holds in the end becomes ``new``.
 
     A file gets the mode of ``old``: a checkpoint that only its owner reads stays so.
 

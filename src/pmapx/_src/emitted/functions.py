@@ -1,7 +1,7 @@
 """The functions that a migrated file is given, each once and only where something uses it.
 
 They are plain JAX in real files, ``emitted/*.py``, from which their texts are taken. Some
-have another version where maps are nested, or in a multi-process program (``Manner``); its
+have another version where pmaps are nested, or in a multi-process program (``Manner``); its
 name and its use are the same.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 
 class Manner(enum.StrEnum):
-    """What a file's maps need; the value is the file with the versions for it."""
+    """What a file's pmaps need; the value is the file with the versions for it."""
 
     PLAIN = "device_map"
     NESTED = "nested_map"

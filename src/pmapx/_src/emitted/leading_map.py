@@ -1,4 +1,4 @@
-"""``jax.pmap`` on ``shard_map`` for maps whose arguments have a leading device axis or none."""
+"""``jax.pmap`` on ``shard_map`` for pmaps over axis 0 or ``None``."""
 
 import functools
 

@@ -5,11 +5,11 @@ import numpy
 
 
 class InnerAxisMet(Exception):
-    """Another map was met inside: name and size of the axis that the mesh needs for it."""
+    """Another pmap is inside: the name and size of the axis that the mesh needs for it."""
 
 
 def over_mesh(body, shards, name, size, devices, specs, axes, out):
-    """Maps body over an axis of the mesh that it shares with the maps around and inside it."""
+    """Maps body over one axis of the mesh that nested pmaps share."""
 
     def shard_map(mesh=None):
         return jax.shard_map(
@@ -37,5 +37,5 @@ def over_mesh(body, shards, name, size, devices, specs, axes, out):
         except InnerAxisMet as met:
             name_met, size_met = met.args
             if name_met in (name, *inner):
-                raise ValueError(f"two maps, one in the other, over axis {name_met!r}") from None
+                raise ValueError(f"nested pmaps over the same axis {name_met!r}") from None
             inner[name_met] = size_met

@@ -27,7 +27,7 @@ def device_put_replicated(x, devices):
 
 
 def replicate_over_devices(tree, devices=None, axis_name="devices"):
-    """Places a copy of every leaf on each device, stacked, on the mesh of the maps."""
+    """Places a copy of every leaf on each device, stacked, on the mesh of the pmaps."""
     devices = devices or jax.local_devices()
     mesh = jax.sharding.Mesh(devices, (axis_name,))
 

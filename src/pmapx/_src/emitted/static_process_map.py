@@ -24,7 +24,7 @@ def map_over_devices(
 ):
     """Maps fun over the devices of all processes: axis 0 is sharded, what has None is replicated.
 
-    Arguments and results are host-local arrays, but for arguments that are static.
+    Arguments and results are host-local arrays, except for static arguments.
     """
     options = in_axes, out_axes, donate_argnums
     leaves, tree = jax.tree.flatten(options, is_leaf=lambda axis: axis is None)

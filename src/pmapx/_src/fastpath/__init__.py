@@ -13,7 +13,7 @@ side by side with its twin (``probes``); if it raises or differs, pmapx warns an
   structure of a traced result; the twin lowers it.
 - ``arrays``: the class of concrete arrays; the twin makes one, which starts the devices. Arrays of
   weak type; the twin leaves the type as it is. Arrays of one shard per device; the twin puts the
-  shards one by one. Uncommitted arrays; the twin copies by way of the host.
+  shards one by one. Uncommitted arrays; the twin copies through the host.
 - ``tracebacks``: pmapx's frames left out of tracebacks as JAX's are. The twin leaves them in.
 - ``jax_pmap_options``: the options of a function of ``jax.pmap``. The twin knows pmapx's own only.
 - ``virtual_devices``: a second set of virtual CPU devices. The twin has those of JAX only.

@@ -10,7 +10,7 @@ from pmapx._src.fastpath import jax_src
 def more_cpu_devices(count: int) -> tuple[jax.Device, ...] | None:
     """Returns virtual CPU devices beside those that JAX has; None when only JAX can make them.
 
-    They belong to a client of their own, which lives as long as they do.
+    They belong to their own client, which lives as long as they do.
     """
     make = getattr(jax_src.native, "get_tfrt_cpu_client", None)
     if make is None or "num_devices" not in (make.__doc__ or ""):

@@ -22,7 +22,7 @@ from pmapx._src.trees.signature import Call
 class KnownTransfer(NamedTuple):
     """A transfer that the dispatch does by itself."""
 
-    wanted: Sharding  # An object of its own for each argument: its identity is the key.
+    wanted: Sharding  # A separate object for each argument: its identity is the key.
     argument: str
     reason: str
 

@@ -82,7 +82,7 @@ class ProgramCache:
         return [*self._programs.values(), *self._executables.values()]
 
     def clear(self) -> None:
-        """Drops all programs, once those that are being built are there."""
+        """Drops all programs, once those that are being built are complete."""
         with self._lock:
             self.drop()
 

@@ -1,7 +1,7 @@
 """A call inside a trace: recorded there, not run.
 
 Under ``jit``, ``grad``, ``vmap`` and the like the arguments are tracers, and the pmap becomes part
-of the trace: on a mesh of its own, on the mesh that is set around, or, inside another pmap or
+of the trace: on its own mesh, on the context mesh, or, inside another pmap or
 ``shard_map``, on the mesh axes that those leave free.
 """
 

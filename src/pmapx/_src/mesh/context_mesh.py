@@ -1,7 +1,7 @@
 """The mesh that the user set around a call, and results under it.
 
 Under ``jax.set_mesh``, JAX's operations take arrays whose types have that mesh: with explicit axes
-no others at all, with automatic axes not all others. Programs have meshes of their own, so their
+no others at all, with automatic axes not all others. Programs have their own meshes, so their
 results are given shardings over the user's mesh: the same shards on the same devices.
 """
 

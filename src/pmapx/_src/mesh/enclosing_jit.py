@@ -24,7 +24,7 @@ try:
 except ImportError:  # Before JAX 0.8.2.
     from jax.core import take_current_trace  # type: ignore[attr-defined, no-redef]
 
-# A mesh axis that nothing refers to: a pmap sees the devices along an axis of its own.
+# A mesh axis that nothing refers to: a pmap sees the devices along its own axis.
 _DEVICES = "pmapx_devices"
 
 _meshes: weakref.WeakKeyDictionary[Any, Mesh] = weakref.WeakKeyDictionary()

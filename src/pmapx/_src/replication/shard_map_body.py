@@ -6,7 +6,7 @@ its operands have, unless `RULES` has another rule for its primitive: `psum` rem
 `axis_index` adds it. Loops run to a fixpoint.
 
 The analysis is conservative. "Replicated" is a proof, given that the arguments are as declared and
-that XLA computes the same bits from the same bits on every device; "varies" may be caution. A
+that XLA computes the same bits from the same bits on every device; "varies" is conservative. A
 primitive that JAX does not define varies over all axes. For warnings, `trust_unknown=True` takes
 such a primitive for a function of its operands, which avoids false alarms.
 

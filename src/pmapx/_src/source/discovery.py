@@ -29,7 +29,7 @@ class Unreadable:
 
 
 def files_below(paths: Sequence[str], *, exclude: Sequence[str] = ()) -> Iterator[str | Unreadable]:
-    """Gives each Python file and notebook once; a path that is itself a file is always given."""
+    """Yields each Python file and notebook once, always including a path that is itself a file."""
     seen: set[str] = set()
     roots = [os.path.realpath(path) for path in paths]
     for path, root in zip(paths, roots, strict=True):
@@ -51,7 +51,7 @@ def files_below(paths: Sequence[str], *, exclude: Sequence[str] = ()) -> Iterato
 def _walk(
     folder: str, real_folder: str, roots: Sequence[str], exclude: Sequence[str]
 ) -> Iterator[tuple[str | Unreadable, str]]:
-    """Gives files with their real paths, which are known without asking where no link is."""
+    """Yields files with their real paths, which need no system call where no link is."""
     try:
         entries = sorted(os.scandir(folder), key=operator.attrgetter("name"))
     except OSError as error:

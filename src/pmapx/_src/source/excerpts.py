@@ -122,7 +122,7 @@ def _is_sound(text: bytes) -> bool:
 def _leading_nowhere(
     others: list[_Piece], definitions: list[_Piece], project: Container[str]
 ) -> list[_Piece]:
-    """Returns the definitions that name nothing telling, and that nothing kept names."""
+    """Returns the definitions that name nothing relevant, and that nothing kept names."""
     telling: set[bytes] = {b"jax"}
     for piece in others:
         telling |= _bound(piece.text, project)
@@ -154,7 +154,7 @@ def _leading_nowhere(
 
 
 def _bound(text: bytes, project: Container[str]) -> set[bytes]:
-    """Returns names that a statement may bind to something telling, rather too many."""
+    """Returns names that a statement may bind to something relevant, rather too many."""
     if text.startswith((b"import ", b"from ")):
         words = _words(text)
         package = words[1].decode() if len(words) > 1 else ""

@@ -105,7 +105,7 @@ class Source:
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def place(self, node: ast.AST) -> Place:
-        """Returns where a node stands, in characters where ``ast`` counts bytes."""
+        """Returns the place of a node, in characters where ``ast`` counts bytes."""
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
         return Place(
             self.path,

@@ -21,7 +21,7 @@ class Confidence(enum.IntEnum):
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)
 class Place:
-    """A stretch of a file: lines from 1, columns in characters from 0."""
+    """A span of a file: lines from 1, columns in characters from 0."""
 
     path: str
     line: int
@@ -34,7 +34,7 @@ class Place:
         return f"{self.path}:{self.line}:{self.column + 1}"
 
     def is_inside(self, around: Place) -> bool:
-        """Returns whether another place of the same file has it in it."""
+        """Returns whether another place of the same file contains it."""
         return (
             os.path.normpath(self.path) == os.path.normpath(around.path)
             and (around.line, around.column) <= (self.line, self.column)

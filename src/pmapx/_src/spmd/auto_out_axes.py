@@ -1,7 +1,7 @@
 """``out_axes=AUTO``: which outputs are equal on all devices, found while the function is traced.
 
 A ``shard_map`` needs its ``out_specs`` as soon as its body is traced. So the function is traced to
-a jaxpr of its own inside the body; ``replication`` analyzes that, and the jaxpr then runs as the
+a separate jaxpr inside the body; ``replication`` analyzes that, and the jaxpr then runs as the
 body: the function is traced once.
 """
 

@@ -64,7 +64,7 @@ def current_level() -> Level | None:
 
 @contextlib.contextmanager
 def entered(level: Level | None) -> Iterator[None]:
-    """Makes ``level`` the innermost one; None hides all levels from a program of its own."""
+    """Makes ``level`` the innermost one; None hides all levels from a separate program."""
     saved = _stack.levels
     _stack.levels = [] if level is None else [*saved, level]
     try:
@@ -200,7 +200,7 @@ def can_nest(mesh: Mesh, context: Mesh | None = None) -> bool:
     Releases before 0.10 cannot lower ``axis_index`` there, nor can later ones while another mesh,
     ``context``, is set; inner pmaps then run as a batch.
     """
-    # In a thread of its own, away from a context mesh or a trace that is under way.
+    # In a separate thread, away from a context mesh or a trace that is under way.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(_nests, mesh, context).result()
 

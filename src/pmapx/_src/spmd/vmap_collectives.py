@@ -277,7 +277,7 @@ class _Rewriting:
                 # Some collectives make a weakly typed operand a strongly typed one.
                 x = operand if is_weak else lax.convert_element_type(operand, operand.dtype)
                 written = rule(collective, x)
-                # An equation needs a result of its own, also where it changes nothing.
+                # An equation needs its own result, even if it changes nothing.
                 yield jnp.copy(written) if written is operand else written
 
         avals: list[Any] = [operand.aval for operand in eqn.invars]

@@ -139,7 +139,7 @@ def default_devices(env: Mapping[str, str]) -> int | None:
         return None
     platforms = env.get("JAX_PLATFORMS", "")
     if not platforms:
-        # In a process of its own, since a process that lists GPUs reserves their memory.
+        # In a separate process, since a process that lists GPUs reserves their memory.
         asked = subprocess.run(
             [sys.executable, "-c", "import jax; print(jax.default_backend())"],
             env=dict(env),

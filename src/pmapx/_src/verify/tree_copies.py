@@ -107,7 +107,7 @@ def _link(path: Path, copy: Path, root: Path, into: Path) -> None:
 
 
 def _holds(path: Path, other: Path) -> bool:
-    """Tells whether a folder is another one, or has it in it."""
+    """Returns whether a folder is another one, or contains it."""
     return Path(os.path.realpath(other)).is_relative_to(os.path.realpath(path))
 
 

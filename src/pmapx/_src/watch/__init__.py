@@ -1,6 +1,6 @@
 """The one way to watch a running program, for audit, for verify and for migrate's proof.
 
-The user's command runs unchanged, in processes of its own (``command``). In each of them Python
+The user's command runs unchanged, in separate processes (``command``). In each of them Python
 imports ``site/sitecustomize`` first, which waits until the program has imported JAX and then calls
 hooks. ``legacy_hook`` installs the legacy mode. The hook of a tool attaches a listener
 (``transforms``), which receives the functions that the program makes with JAX, their calls, and the

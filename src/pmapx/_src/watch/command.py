@@ -41,7 +41,7 @@ def run(
     """Runs a command to its end.
 
     By default it shares the terminal, and Ctrl-C is left to the program, whose records are worth
-    reading; a second one ends it. With a ``log`` it gets a session of its own, and all processes
+    reading; a second one ends it. With a ``log`` it gets its own session, and all processes
     that it started end with it.
 
     Examples:

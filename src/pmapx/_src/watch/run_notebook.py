@@ -1,6 +1,6 @@
-"""Runs the code cells of a notebook as one program: what ``python train.ipynb`` stands for here.
+"""Runs the code cells of a notebook as one program: what ``python train.ipynb`` means here.
 
-IPython's own lines are left out, as ``pmapx check`` does, but for what ``%time`` runs. Lines are
+IPython's own lines are left out, as ``pmapx check`` does, except for what ``%time`` runs. Lines are
 those of all cells together.
 """
 

@@ -82,7 +82,7 @@ def collectives(
     """Finds the collectives in a program's text.
 
     Args:
-      text: the program, as ``compiled.as_text()`` gives it.
+      text: the program, as ``compiled.as_text()`` returns it.
       axis_sizes: the axes of the mesh that it runs on, in order.
       slice_of: for each device of the mesh, in order, the index of its slice; by default there is
         one slice.

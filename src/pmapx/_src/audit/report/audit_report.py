@@ -283,7 +283,7 @@ class AuditedFunction:
       compile_seconds: how long XLA took; None if it was not compiled for the audit.
       findings: what to fix.
       mapped_at: the line that mapped it, if a program was run.
-      scaling: its cost a device on other numbers of devices, if requested.
+      scaling: its cost per device on other numbers of devices, if requested.
       capacity: the bytes of memory of a device, if that is known.
       grown: the arguments that are larger on the target topology than here.
       exceeded: the compiler's message if the program does not fit into the memory of a device.

@@ -24,18 +24,18 @@ from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.trees import names as describe
 
 Build = Callable[[Sequence[jax.Device]], tuple[Any, ...]]
-"""Takes devices and returns a mapped function and its arguments there, and keyword arguments."""
+"""Takes devices and returns a mapped function for them, its arguments and keyword arguments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CompiledForTopology:
-    """A mapped function compiled for other devices, with the shapes of its arguments there.
+    """A mapped function compiled for other devices, with the shapes of its arguments on them.
 
     Attributes:
       mapped: the function.
       compiled: None if the program needs more memory than a device has.
       needed: the compiler's message in that case.
-      grown: the arguments that are larger there.
+      grown: the arguments that are larger on them.
     """
 
     mapped: Any
@@ -81,8 +81,8 @@ def compile_for(
 
     >>> import jax, numpy as np, pmapx
     >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
-    >>> there = compile_for(step, [np.ones((8, 4), np.float32)], "cpu:1")
-    >>> there.args[0].shape, dict(there.axis_sizes)
+    >>> target = compile_for(step, [np.ones((8, 4), np.float32)], "cpu:1")
+    >>> target.args[0].shape, dict(target.axis_sizes)
     ((1, 4), {'i': 1})
     """
     devices = devices_of(topology) if isinstance(topology, str) else tuple(topology)
@@ -90,28 +90,28 @@ def compile_for(
     if build is not None:
         mapped, args, kwargs = built(build, devices)
     if reshard is not None:
-        there = retrace_jit.traced_on(
+        target = retrace_jit.traced_on(
             mapped, tuple(args), dict(kwargs or {}), devices, scale, reshard
         )
     elif build is not None:
-        there = _as_it_is(mapped, tuple(args), dict(kwargs or {}))
+        target = _as_it_is(mapped, tuple(args), dict(kwargs or {}))
     elif (programs := remap_pmap.programs_of(mapped)) is not None:
-        there = remap_pmap.traced_on(programs, tuple(args), dict(kwargs or {}), devices, scale)
+        target = remap_pmap.traced_on(programs, tuple(args), dict(kwargs or {}), devices, scale)
     elif hasattr(mapped, "trace") and hasattr(mapped, "__wrapped__"):
-        there = retrace_jit.traced_on(mapped, tuple(args), dict(kwargs or {}), devices, scale)
+        target = retrace_jit.traced_on(mapped, tuple(args), dict(kwargs or {}), devices, scale)
     else:
         problem = (
             "it is not recognized as a function of pmapx.pmap, jax.jit or jax.pmap (the last from "
             "JAX 0.10 on, or under pmapx.install())"
         )
         raise errors.CannotRebuild(describe.function_name(mapped), problem)
-    with jax.set_mesh(there.mesh):
-        lowered = there.traced.lower()
+    with jax.set_mesh(target.mesh):
+        lowered = target.traced.lower()
         compiled, needed = compiled_or_needed(lowered)
     seconds = time.perf_counter() - start
     return CompiledForTopology(
-        mapped, devices, there.args, there.kwargs, there.mesh, there.traced, lowered, compiled,
-        seconds, needed, there.grown,
+        mapped, devices, target.args, target.kwargs, target.mesh, target.traced, lowered, compiled,
+        seconds, needed, target.grown,
     )  # fmt: skip
 
 

@@ -26,10 +26,10 @@ def on_mesh(value: Any, mesh: Mesh) -> Any:
 
     >>> import numpy as np
     >>> here = Mesh(np.array(jax.devices()[:1]), ("i",))
-    >>> there = Mesh(np.array(jax.devices("cpu")[:1])[None], ("j", "i"))
+    >>> target = Mesh(np.array(jax.devices("cpu")[:1])[None], ("j", "i"))
     >>> def axis_names():
     ...     return here.axis_names
-    >>> on_mesh(axis_names, there)()
+    >>> on_mesh(axis_names, target)()
     ('j', 'i')
     """
     return _Copies(mesh).of(value)
@@ -60,7 +60,7 @@ class _Copies:
         return self._made[id(value)]
 
     def _reaches_mesh(self, value: Any) -> bool:
-        """Tells whether a mesh can be reached from a value; visits each value once."""
+        """Returns whether a mesh can be reached from a value; visits each value once."""
         known = self._reaching.get(id(value))
         if known is not None:
             return known

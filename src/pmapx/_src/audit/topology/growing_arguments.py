@@ -46,7 +46,7 @@ def exponents_of(
       size: its size here; None for a pmapped function, whose mapped axes are known to grow.
       given: the arguments.
       carried: pairs of an argument and the output that takes its place in the next call.
-      scale: what the user gives.
+      scale: the user's option.
     """
     given = [_as_named(leaf, scale or {}) for leaf in given]
     walk, inputs = _walked(jaxpr, axis, given, carried)

@@ -77,13 +77,13 @@ def traced_on(
     positional = list(args)
     for position, value in zip(signature.positions, dynamic, strict=True):
         positional[position] = value
-    there = dataclasses.replace(
+    target_options = dataclasses.replace(
         options, devices=devices, backend=None, axis_size=options.axis_size and count
     )
     before = [leaf.shape for leaf in signature.leaves]
     grown = grown_names(paths, before, [leaf.shape for leaf in leaves])
     with explained(programs.function, len(devices), grown):
-        program, traced = PmapImpl(programs.fun, there).traced(*positional, **named)
+        program, traced = PmapImpl(programs.fun, target_options).traced(*positional, **named)
     return Retraced(traced, program.mesh, tuple(positional), named, grown)
 
 
@@ -123,13 +123,13 @@ def _shapes(
         given.append(Given(path, shape, tuple(exponents)))
     found = exponents_of(traced.jaxpr, program.mesh.axis_names[0], None, given, carried)
 
-    def there(path: str, n: int, exponent: int) -> int:
+    def target_size(path: str, n: int, exponent: int) -> int:
         if exponent < 0:
             return divided(programs.function, path, sizes[0] * n, sizes[1])
         return grown_size(n, *sizes, exponent)
 
     return [
-        tuple(n if k == axis else there(path, n, exponents[k]) for k, n in enumerate(shape))
+        tuple(n if k == axis else target_size(path, n, exponents[k]) for k, n in enumerate(shape))
         for path, shape, axis, exponents in zip(paths, kept, in_axes, found, strict=True)
     ]
 

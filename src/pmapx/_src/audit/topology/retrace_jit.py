@@ -73,8 +73,8 @@ def traced_on(
     carried = donation.carried((taken, kwargs), here.out_info)
     size = old.shape[mesh.axis_names[0]]
     exponents = exponents_of(here.jaxpr, mesh.axis_names[0], size, given, carried, scale)
-    there = [
-        _leaf_there(leaf, each, found, spec if own is None else own, (size, mesh), function)
+    target_leaves = [
+        _leaf_on_target(leaf, each, found, spec if own is None else own, (size, mesh), function)
         for leaf, each, found, own, spec in zip(
             leaves, given, exponents, own_specs, taken_specs, strict=True
         )
@@ -82,7 +82,7 @@ def traced_on(
     outputs = [
         None if wanted is None else _on(mesh, wanted.spec, function) for wanted in asked.outputs
     ]
-    placed = reshard(Placed(mesh, there, outputs, dict(carried)))
+    placed = reshard(Placed(mesh, target_leaves, outputs, dict(carried)))
     dynamic_args, named = jax.tree.unflatten(tree, placed.leaves)
     fun = on_mesh(jitted.__wrapped__, mesh)
 
@@ -104,7 +104,9 @@ def traced_on(
         donate_argnums=tuple(donated),
         out_shardings=jax.tree.unflatten(out_tree, placed.outputs) if any(placed.outputs) else None,
     )
-    larger = grown_names(paths, [each.shape for each in given], [leaf.shape for leaf in there])
+    larger = grown_names(
+        paths, [each.shape for each in given], [leaf.shape for leaf in target_leaves]
+    )
     with (
         _in_place_of_context(mesh),
         _as_devices_of_jax(devices),
@@ -124,7 +126,7 @@ def traced_on(
 def has_mesh(
     jitted: Any, traced: jax.stages.Traced, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-    """Tells whether a jitted function runs on a mesh of several devices."""
+    """Returns whether a jitted function runs on a mesh of several devices."""
     shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs))]
     if any(sharding is not None and sharding.num_devices > 1 for sharding in shardings):
         return True
@@ -237,7 +239,7 @@ def _on(mesh: Mesh, spec: PartitionSpec, function: str) -> NamedSharding:
 
 
 def _own_spec(leaf: Any, wanted: NamedSharding | None, mesh: Mesh) -> PartitionSpec | None:
-    """Returns the spec of an argument in terms of a mesh; None if it has none there."""
+    """Returns the spec of an argument in terms of a mesh; None if it has none on that mesh."""
     sharding = getattr(leaf, "sharding", None) if wanted is None else wanted
     if not isinstance(sharding, NamedSharding):
         return None
@@ -246,7 +248,7 @@ def _own_spec(leaf: Any, wanted: NamedSharding | None, mesh: Mesh) -> PartitionS
         return sharding.spec
     if len(own) != len(mesh.axis_names):
         return None
-    # Placed on a mesh of its own, as a leading device axis often is: the axes have other names.
+    # Placed on its own mesh, as a leading device axis often is: the axes have other names.
     renamed = dict(zip(own, mesh.axis_names, strict=True))
     return PartitionSpec(
         *(tuple(renamed[axis] for axis in entry_axes(entry)) or None for entry in sharding.spec)
@@ -260,7 +262,7 @@ def _given(path: str, leaf: Any, spec: PartitionSpec | None, axis: Any) -> Given
     return Given(path, shape, tuple(None if axis in entry_axes(entry) else 0 for entry in entries))
 
 
-def _leaf_there(
+def _leaf_on_target(
     leaf: Any,
     given: Given,
     exponents: Sequence[int],

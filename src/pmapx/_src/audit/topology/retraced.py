@@ -13,9 +13,9 @@ from pmapx._src import errors
 
 
 class Retraced(NamedTuple):
-    """A trace for other devices, with the shapes and dtypes of its arguments there.
+    """A trace for other devices, with the shapes and dtypes of its arguments on them.
 
-    ``grown`` are the names of the arguments that are larger there.
+    ``grown`` are the names of the arguments that are larger on them.
     """
 
     traced: jax.stages.Traced

@@ -43,30 +43,30 @@ def scaling(
     points = []
     for topology in topologies:
         progress(f"compiling for {topology}")
-        there = compile_for(mapped, args, topology, **options)
-        points.append(point_of(there, topology))
+        target = compile_for(mapped, args, topology, **options)
+        points.append(point_of(target, topology))
     points.sort(key=lambda point: point.devices)
     name = names.function_name(options.get("build") or mapped)
     return Scaling(name, tuple(points), tuple(growth_of(points)))
 
 
-def point_of(there: CompiledForTopology, topology: str) -> Point:
+def point_of(target: CompiledForTopology, topology: str) -> Point:
     """Returns the cost of a compiled function per device."""
-    fabric = interconnect.fabric_of(there.devices)
-    if there.compiled is None:
+    fabric = interconnect.fabric_of(target.devices)
+    if target.compiled is None:
         return Point(
-            topology, len(there.devices), 0, 0, {}, 0, 0, 0, there.compile_seconds,
+            topology, len(target.devices), 0, 0, {}, 0, 0, 0, target.compile_seconds,
             slices=fabric.slices, fits=False,
         )  # fmt: skip
-    text = there.compiled.as_text() or ""
-    found = collectives.collectives(text, there.axis_sizes, fabric.slice_of)
+    text = target.compiled.as_text() or ""
+    found = collectives.collectives(text, target.axis_sizes, fabric.slice_of)
     payloads: collections.Counter[str] = collections.Counter()
     for collective in found:
         payloads[_name(collective)] += collective.payload * collective.times_at_least
-    memory = memory_of(there.compiled) or Memory(0, 0, 0, 0)
+    memory = memory_of(target.compiled) or Memory(0, 0, 0, 0)
     return Point(
         topology=topology,
-        devices=len(there.devices),
+        devices=len(target.devices),
         collectives=sum(collective.times_at_least for collective in found),
         sent=sum(collective.sent_in_a_call for collective in found),
         between=sum(collective.between_in_a_call for collective in found),
@@ -74,7 +74,7 @@ def point_of(there: CompiledForTopology, topology: str) -> Point:
         arguments=memory.arguments,
         outputs=memory.outputs - memory.aliases,
         temporaries=memory.temporaries,
-        compile_seconds=there.compile_seconds,
+        compile_seconds=target.compile_seconds,
         slices=fabric.slices,
     )
 

@@ -1,4 +1,4 @@
-"""Changes to a file as new texts for stretches of it; all else stays to the byte."""
+"""Changes to a file as new texts for spans of it; the rest stays byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pmapx._src.source.location import Place
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """A stretch, in lines from 1 and columns from 0, and the text that takes its place."""
+    """A span, in lines from 1 and columns from 0, and the text that takes its place."""
 
     line: int
     column: int
@@ -83,9 +83,9 @@ class Origins:
         found = re.search(_LINE_END, text)
         newline = found[0] if found else "\n"
         self._before, self._after = _begins(text), _begins(after)
-        # The old offset, the new one and the new length of each changed stretch.
+        # The old offset, the new one and the new length of each changed span.
         self._changed: list[tuple[int, int, int]] = [(0, 0, 0)]
-        # Where the old stretch of each ends.
+        # Where the old span of each ends.
         self._ends = [0]
         shift = 0
         for start, end, edit in _offsets(text, edits):
@@ -121,7 +121,7 @@ def _begins(text: str) -> list[int]:
 
 
 def _offsets(text: str, edits: Iterable[Edit]) -> list[tuple[int, int, Edit]]:
-    # The line behind the last is the end, also where no newline ends the last.
+    # The line after the last is the end, also where no newline ends the last.
     begins = [*_begins(text), len(text)]
     return [
         (begins[edit.line - 1] + edit.column, begins[edit.end_line - 1] + edit.end_column, edit)

@@ -58,7 +58,7 @@ def without(
 
 
 def _without(source: Source, names: list[ast.alias], taken: list[ast.alias]) -> list[Edit]:
-    """Takes names out of a list of which some stay, each with a comma of its own."""
+    """Takes names out of a list of which some stay, each with its comma."""
     found = []
     last_kept = max(position for position, alias in enumerate(names) if alias not in taken)
     for alias, following in itertools.pairwise(names[: last_kept + 1]):
@@ -96,7 +96,7 @@ def _imports(statement: ast.stmt, package: str) -> bool:
 
 
 def inserted(source: Source, line: int, text: str) -> Edit:
-    """Puts lines behind a line of a file, of which 0 is the one before the first."""
+    """Puts lines after a line of a file, of which 0 is the one before the first."""
     ends_cell = any(line + 1 == cell.first_line for cell in source.cells)
     if line < len(source.lines) and not (line and ends_cell):
         return between((line + 1, 0), (line + 1, 0), text)

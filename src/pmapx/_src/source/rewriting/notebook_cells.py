@@ -15,7 +15,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Span:
-    """A value in a JSON text: where it stands, and what it is."""
+    """A value in a JSON text: where it is, and what it is."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ def with_cells(data: bytes, changed: Mapping[int, tuple[str, str]]) -> bytes:
 
 
 def _sources(text: str) -> Iterator[_Span | None]:
-    """Yields where the source of each cell stands, in the order in which cells are numbered."""
+    """Yields where the source of each cell is, in the order in which cells are numbered."""
     top = dict(_members(text, 1 if text.startswith("\ufeff") else 0))
     if "worksheets" in top:  # nbformat 3
         sheets = [span for span in _elements(text, top["worksheets"].start) if _is_object(span)]
@@ -119,6 +119,6 @@ def _merged(original: str, before: str, after: str) -> str:
 
 
 def _with_ends(text: str) -> list[str]:
-    """Cuts a text behind each line's end, as notebooks do."""
+    """Splits a text after each line end, as notebooks do."""
     parts = re.split("(?<=\n)", text)
     return [part for part in parts if part]

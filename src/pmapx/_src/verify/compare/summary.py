@@ -210,7 +210,7 @@ class _Sites:
         )
 
     def _is_identity(self, function: Function) -> bool:
-        """Tells whether all calls of a map returned what they took, as one that only places it."""
+        """Returns whether all calls returned their arguments, as one that only places them does."""
         calls = [self._before.call(function, number) for number in range(len(function.calls))]
         both = [
             [[leaf.get("digest") and (leaf["digest"], leaf["shape"]) for leaf in leaves]
