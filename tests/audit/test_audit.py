@@ -388,7 +388,7 @@ def test_the_network_between_slices_decides_where_it_is_slower():
     slices = Fabric("TPU v5 lite", 32, (4, 4), slice_of=(0,) * 16 + (1,) * 16)
     megabyte = 10**6
 
-    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip, and 50 us a message.
+    # 15 of 16 MB stay in a slice; the network has 25 Gbit/s for each chip, and 50 us per message.
     within = slices.seconds("all-gather", 15 * megabyte, 16)
     assert slices.seconds("all-gather", 16 * megabyte, 32, megabyte, 2) == pytest.approx(3.7e-4)
     assert slices.seconds("all-gather", 15 * megabyte + 100, 32, 100, 2) == pytest.approx(within)

@@ -229,7 +229,7 @@ def test_a_program_without_anything_to_audit_exits_with_1(tmp_path):
 
     assert (done.returncode, done.stdout) == (1, "2\n")
     assert report.functions == ()
-    assert "maps nothing" in done.stderr
+    assert "called no pmapped function" in done.stderr
     assert "nothing was audited" in done.stderr
 
 

@@ -121,9 +121,12 @@ WRONG = {
         ("unstack old.npz new.npz -n 0", "0 is not in the range x>=1"),
         ("unstack old.npz new.npz -n 3", "no array has a leading axis of size 3"),
         ("unstack old.npz new.npz --keep v", "--keep 'v' matches no leaf"),
-        ("unstack old.pkl new.pkl", "a pickle runs code when it is loaded: add --trust-pickle"),
+        ("unstack old.pkl new.pkl", "which can run arbitrary code when loaded: add --trust-pickle"),
         ("stack old.npz new.npz", "Missing option '-n'"),
-        ("stack old.pkl new.pkl -n 2", "a pickle runs code when it is loaded: add --trust-pickle"),
+        (
+            "stack old.pkl new.pkl -n 2",
+            "which can run arbitrary code when loaded: add --trust-pickle",
+        ),
         ("stack old.npz new.npz -n 2 --first w", "No such option '--first'"),
     ],
     "audit": [

@@ -10,7 +10,7 @@ from pmapx._src.cli._verification import as_text  # noqa: E402
 
 VERIFIED = SiteResult("a.py", 3, "f", "verified", "equal to the bit", calls=2)
 DIFFERENT = SiteResult("a.py", 9, "g", "different", detail="call 1: output: about 8 times", order=4)
-LATER = SiteResult("b.py", 1, "h", "different", detail="call 0: got other values", order=7)
+LATER = SiteResult("b.py", 1, "h", "different", detail="call 0: got different values", order=7)
 UNVERIFIED = SiteResult("a.py", 12, "k", "unverified", detail="the command never reached it")
 
 
@@ -41,7 +41,7 @@ def test_the_table_has_one_line_per_site_and_the_first_difference():
     assert shown.splitlines() == [
         "site     function  state       calls  detail",
         "a.py:3   f         verified        2  equal to the bit",
-        "b.py:1   h         different       -  call 0: got other values",
+        "b.py:1   h         different       -  call 0: got different values",
         "a.py:9   g         different       -  call 1: output: about 8 times",
         "a.py:12  k         unverified      -  the command never reached it",
         "First difference: g at a.py:9: call 1: output: about 8 times",

@@ -57,7 +57,7 @@ def test_a_map_that_is_gone_is_different(summed):
 def test_a_map_that_only_placed_its_argument_may_be_gone(summed):
     site = summed(lambda watched: watched.pmap(lambda x: x)(ROWS), lambda watched: None)["<lambda>"]
     assert (site.state, site.agreement, site.calls) == ("verified", "equal to the bit", 1)
-    assert site.notes == ("it returns what it takes, without a call in the migrated code",)
+    assert site.notes == ("it returns its arguments, and the migrated code does not call it",)
 
 
 def test_maps_of_one_name_are_matched_by_their_arrays_before_their_order(summed):
@@ -97,7 +97,7 @@ def test_a_different_input_is_reported_as_an_input(summed):
     site = summed(
         lambda watched: watched.pmap(double)(ROWS), lambda watched: watched.pmap(double)(ROWS + 1)
     )["double"]
-    assert site.detail.startswith("call 0: argument 0 'x' got other values: by up to 1 ")
+    assert site.detail.startswith("call 0: argument 0 'x' got different values: by up to 1 ")
 
 
 def test_outputs_of_another_structure_are_told(summed):

@@ -65,7 +65,7 @@ _TRUSTED = {*RULES, *shard_map_body.RULES}
 _FOLDED_AT_MOST = 2**16
 _CONSTANT = "a constant"
 NOT_UNDERSTOOD = "has parameters that are not understood"
-_NO_GLOBAL_RULE = "is not known to treat each example on its own"
+_NO_GLOBAL_RULE = "is not known to treat each example independently"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +131,10 @@ class Interpreter:
         def read(atoms: tuple[Any, Any, Any], operand: int, at: Path) -> Value:
             if not isinstance(atoms[0], Literal):
                 if twins.get(atoms[0]) != atoms[1:]:
-                    raise UnprovenError("takes other values in the trace for the global batch")
+                    raise UnprovenError("takes different values in the trace for the global batch")
                 return env[atoms[0]]
             if not all(isinstance(atom, Literal) for atom in atoms):
-                raise UnprovenError("takes other values in the trace for the global batch")
+                raise UnprovenError("takes different values in the trace for the global batch")
             values = [np.asarray(a.val, dtype=steps.dtype_of(a)) for a in atoms]
             return self._constant(values, (at, operand))
 

@@ -44,7 +44,7 @@ def cond(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
     _require_replicated(which, "chooses a branch by")
     branches = [eqn.params["branches"] for eqn in eqns]
     if len({len(each) for each in branches}) != 1:
-        raise UnprovenError("has other branches for the global batch")
+        raise UnprovenError("has different branches for the global batch")
     found = [
         walk.jaxpr(programs, arguments, (*at, f"branch {k}"))
         for k, programs in enumerate(zip(*branches, strict=True))
@@ -55,7 +55,7 @@ def cond(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
 def while_loop(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[Value]:
     counts = {(e.params["cond_nconsts"], e.params["body_nconsts"]) for e in eqns}
     if len(counts) != 1:
-        raise UnprovenError("has another body for the global batch")
+        raise UnprovenError("has a different body for the global batch")
     [(of_cond, of_body)] = counts
     cond_consts, body_consts = values[:of_cond], values[of_cond : of_cond + of_body]
     bodies = tuple(eqn.params["body_jaxpr"] for eqn in eqns)
@@ -73,7 +73,7 @@ def while_loop(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> 
 def scan(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[Value]:
     counts = {jaxprs.scan_counts(eqn) for eqn in eqns}
     if len(counts) != 1 or None in counts or len({e.params["reverse"] for e in eqns}) != 1:
-        raise UnprovenError("has another body for the global batch")
+        raise UnprovenError("has a different body for the global batch")
     [(num_consts, num_carry)] = [each for each in counts if each is not None]
     consts = values[:num_consts]
     start, xs = values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
@@ -107,7 +107,7 @@ def _over_examples(
     segments = {x.kind.segments for x in xs} - {0}
     are_sharded = all(x.kind.relation is Relation.SHARD and x.kind.axis == 0 for x in xs)
     if not are_sharded or len(segments) > 1:
-        raise UnprovenError("goes through arrays that are not sharded alike")
+        raise UnprovenError("scans arrays that are sharded differently")
     items = [dataclasses.replace(x, kind=SAME.scaled(x.kind.scale), pair=None) for x in xs]
     totals = [Value(Kind(Relation.TOTAL, 0, k, 0)) for k in range(len(start))]
     found = run([*(_replicated(eqn, each) for each in consts), *totals, *items])
@@ -196,7 +196,7 @@ def _item(eqn: JaxprEqn, x: Value) -> Value:
         return dataclasses.replace(x, kind=x.kind.along(x.kind.axis - 1), pair=None, columns=())
     if x.kind.is_pointwise or x.is_unknown:
         return dataclasses.replace(x, pair=None, device_stride=None, columns=())
-    return _not_known(eqn, x, "goes through the batch")
+    return _not_known(eqn, x, "iterates over the batch")
 
 
 def _stacked(eqn: JaxprEqn, y: Value) -> Value:
@@ -210,7 +210,9 @@ def _stacked(eqn: JaxprEqn, y: Value) -> Value:
 def _replicated(eqn: JaxprEqn, value: Value) -> Value:
     if value.kind.relation is Relation.SAME:
         return value
-    return _not_known(eqn, value, f"goes through the batch, with {description(value)} in each step")
+    return _not_known(
+        eqn, value, f"iterates over the batch, with {description(value)} in each step"
+    )
 
 
 def _not_known(eqn: JaxprEqn, value: Value, why: str) -> Value:

@@ -56,7 +56,7 @@ def along_one_axis(step: Step) -> Result:
     dimension = step.eqn.params.get("dimension", step.eqn.params.get("axis", -1)) % rank
     kind = step.common()
     if kind.relation is Relation.SHARD and kind.axis == dimension:
-        raise UnprovenError("goes through the examples of a device in order")
+        raise UnprovenError("depends on the order of the examples of a device")
     if name == "cumsum" and kind.relation in (Relation.SAME, Relation.SHARD, Relation.SUM):
         return kind
     return step.exact()
@@ -111,7 +111,7 @@ def on_last_dimensions(count: int) -> Rule:
         step.require_same_params()
         kind = step.exact()
         if kind.relation is Relation.SHARD and kind.axis >= len(step.shapes()[0]) - count:
-            raise UnprovenError("takes the examples of a device together")
+            raise UnprovenError("combines the examples of a device")
         return kind
 
     return rule
@@ -122,7 +122,7 @@ def fourier(step: Step) -> Result:
     [kind] = step.kinds
     last = len(step.shapes()[0]) - len(step.eqn.params["fft_lengths"])
     if kind.relation is Relation.SHARD and kind.axis >= last:
-        raise UnprovenError("takes the examples of a device together")
+        raise UnprovenError("combines the examples of a device")
     if kind.relation in (Relation.SAME, Relation.SHARD, Relation.SUM):
         return kind
     raise UnprovenError(explanation(step.values))

@@ -23,7 +23,7 @@ def common_size(shapes: dict[str, tuple[int, ...]]) -> int:
         shown = ", ".join(f"{path} has {size}" for size, path in list(by_size.items())[:3])
         raise CheckpointError(
             f"the leading sizes differ ({shown}): the checkpoint is not stacked, or only a part of "
-            "it is; -n gives the number of devices"
+            "it is; pass the number of devices with -n"
         )
     (size,) = by_size
     if size == 0:

@@ -88,7 +88,7 @@ class FlaxMsgpack:
                 _COMPLEX, self._msgpack.packb((leaf.real, leaf.imag), use_bin_type=True)
             )
         if not isinstance(leaf, np.ndarray | np.generic):
-            raise TypeError(f"msgpack has no form for {type(leaf).__name__}")
+            raise TypeError(f"msgpack cannot represent {type(leaf).__name__}")
         stored = (leaf.shape, leaf.dtype.name, leaf.tobytes("C"))
         code = _SCALAR if isinstance(leaf, np.generic) else _NDARRAY
         return self._msgpack.ExtType(code, self._msgpack.packb(stored, use_bin_type=True))

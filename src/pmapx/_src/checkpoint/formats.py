@@ -33,8 +33,8 @@ def opened(path: str, *, trust_pickle: bool) -> Checkpoint:
     if is_pickle(path):
         if not trust_pickle:
             raise CheckpointError(
-                f"{path} is a pickle, and a pickle runs code when it is loaded: add --trust-pickle "
-                "if you trust who made it"
+                f"{path} is a pickle, which can run arbitrary code when loaded: add --trust-pickle "
+                "if you trust its source"
             )
         return PickleFile(path)
     if is_msgpack(path):

@@ -18,9 +18,11 @@ def check(old: str, new: str, *, force: bool) -> None:
         raise CheckpointError(f"no such file or folder: {old}")
     before, after = os.path.realpath(old), os.path.realpath(new)
     if before == after or (os.path.exists(new) and os.path.samefile(old, new)):
-        raise CheckpointError(f"{new} is the old checkpoint, which is never changed; name another")
+        raise CheckpointError(
+            f"{new} is the old checkpoint, which is never changed; choose another path"
+        )
     if after.startswith(before + os.sep) or before.startswith(after + os.sep):
-        raise CheckpointError(f"{old} and {new} are inside one another; name another")
+        raise CheckpointError(f"{old} and {new} are inside one another; choose another path")
     parent = os.path.dirname(after)
     if not os.path.isdir(parent):
         raise CheckpointError(f"cannot write {new}: there is no folder {parent}")

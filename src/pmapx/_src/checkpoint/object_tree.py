@@ -58,7 +58,7 @@ def holds_arrays(leaf: Any) -> bool:
 
 def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
     if id(tree) in inside:
-        raise CheckpointError(f"{path} refers to an object that it is in")
+        raise CheckpointError(f"{path} refers to an object that contains it")
     inside = (*inside, id(tree))
     go = lambda key, value: _map(change, value, leaf_paths.item(path, key), inside)
     at = lambda name: _map(change, getattr(tree, name), leaf_paths.attribute(path, name), inside)

@@ -97,7 +97,8 @@ def assert_compiles_once(f: Callable[..., Any], *args: Any, calls: int = 3, **kw
                 if old != new
             ]
             why = (
-                "; ".join(changed) or "no argument changed; does it make a new function each time?"
+                "; ".join(changed)
+                or "no argument changed; does it create a new function each time?"
             )
             raise AssertionError(
                 f"{names.function_name(f)} is compiled again at call {number}: {why}"

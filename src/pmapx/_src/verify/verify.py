@@ -22,11 +22,11 @@ from pmapx._src.verify.uses import uses_below
 
 NEEDED = (
     "A library that the program uses needs {name}, which JAX removed: the migrated version ran in "
-    "the legacy mode too."
+    "legacy mode too."
 )
 WROTE = (
-    "The program wrote to {path}, which is too large to copy: it is the file in your tree, and the "
-    "next run saw it."
+    "The program wrote to {path}, which is too large to copy: it changed the file in your tree, and "
+    "the next run saw it."
 )
 Progress = Callable[[str, float], None]
 

@@ -32,7 +32,7 @@ class CollectiveNotWritten(Finding):
             yield self.remark(
                 f"XLA added an {exchange.kind} of {in_bytes(exchange.payload)} {origin}"
                 f"at {place(exchange.place)}",
-                "compute inside of the mapped function, and keep the spec of an array the same "
+                "compute inside the mapped function, and keep the spec of an array the same "
                 "between mapped functions",
                 function,
                 exchange.place,

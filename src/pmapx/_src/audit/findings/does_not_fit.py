@@ -36,8 +36,8 @@ class DoesNotFit(Finding):
             [f"{leaf.path} {leaf.type} {in_bytes(leaf.bytes_a_device)}" for leaf in largest], 5
         )
         yield self.remark(
-            f"{problem}; the largest arrays of a device: {held}",
-            "shard the largest of them, donate the state, or make the batch of a device smaller",
+            f"{problem}; the largest arrays per device: {held}",
+            "shard the largest of them, donate the state, or use a smaller batch per device",
             function,
             size=needed or sum(leaf.bytes_a_device for leaf in leaves),
         )

@@ -27,7 +27,7 @@ class GrowsWithDevices(Finding):
         growing = "; ".join(map(str, function.scaling.growing))
         yield self.remark(
             f"grows from {few:,} to {many:,} devices: {growing}",
-            "reduce on each device what is needed of its shard before it is gathered",
+            "reduce each shard on its device before it is gathered",
             function,
             size=max(each.many for each in function.scaling.growing if each.unit == "bytes")
             if any(each.unit == "bytes" for each in function.scaling.growing)

@@ -29,7 +29,7 @@ class IndexGathers(Finding):
                 yield self.remark(
                     f"an index at {place(exchange.place)} became an {exchange.kind} of "
                     f"{in_bytes(exchange.payload)}",
-                    "index inside of the mapped function, where each device has its own shard",
+                    "index inside the mapped function, where each device has its own shard",
                     function,
                     exchange.place,
                     exchange.sent_in_a_call,

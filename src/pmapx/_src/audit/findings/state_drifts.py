@@ -46,7 +46,7 @@ class StateDrifts(Finding):
                 f"{'differs' if len(several) == 1 else 'differ'} between devices after a call"
                 f"{f': varies since {since}' if since else ''}"
                 f"{f', no pmean before {before}' if before else ''}",
-                "reduce what it is updated with, as jax.lax.pmean(x, axis_name)",
+                "reduce the update, for example with jax.lax.pmean(x, axis_name)",
                 function,
                 size=sum(leaf.bytes_a_device for leaf, _ in several),
             )

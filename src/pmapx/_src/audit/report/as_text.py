@@ -52,7 +52,7 @@ def _nothing(report: AuditReport) -> str:
             names = {each.value: each.name for each in signal.Signals}
             how = f"was ended by {names.get(-report.status, f'signal {-report.status}')}"
         return f"{what} {how} before it called a mapped function."
-    return f"{what} maps nothing: no pmap and no jit of a shard_map was called with arrays."
+    return f"{what} called no pmapped function and no jit of a shard_map with arrays."
 
 
 def _function(function: AuditedFunction) -> Iterator[str]:

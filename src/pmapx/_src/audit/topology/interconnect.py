@@ -79,17 +79,17 @@ _GIB = 2**30
 # tpu7x (the pages in the table); 25 GB/s for a host of 4 v4 chips (_BOOK/tpus).
 # A v5p has 96 GiB, of which libtpu reserves one (_TPU/v5p).
 LINKS = (
-    Link(r"TPU v2", "ICI", 2 * 62e9, "496 Gbit/s a link and direction", _CACM, 8 * _GIB, 16),
-    Link(r"TPU v3", "ICI", 2 * 82e9, "656 Gbit/s a link and direction", _CACM, 16 * _GIB, 32),
-    Link(r"TPU v4", "ICI", 2 * 50e9, "50 GB/s a link and direction, 6 links",
+    Link(r"TPU v2", "ICI", 2 * 62e9, "496 Gbit/s per link and direction", _CACM, 8 * _GIB, 16),
+    Link(r"TPU v3", "ICI", 2 * 82e9, "656 Gbit/s per link and direction", _CACM, 16 * _GIB, 32),
+    Link(r"TPU v4", "ICI", 2 * 50e9, "50 GB/s per link and direction, 6 links",
          "https://arxiv.org/abs/2304.01433", 32 * _GIB, 4, True, 50e9),
-    Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, "400 GB/s a chip, both directions, 4 links",
+    Link(r"TPU v5( ?lite|e)", "ICI", 2 * 50e9, "400 GB/s per chip, both directions, 4 links",
          f"{_TPU}/v5e", 16 * _GIB, 16, dcn_bits_a_second=25e9),
-    Link(r"TPU v5p?$", "ICI", 2 * 100e9, "1200 GB/s a chip, both directions, 6 links",
+    Link(r"TPU v5p?$", "ICI", 2 * 100e9, "1200 GB/s per chip, both directions, 6 links",
          f"{_TPU}/v5p", 95 * _GIB, 4, True, 50e9),
-    Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, "800 GB/s a chip, both directions, 4 links",
+    Link(r"TPU v6( ?lite|e)", "ICI", 2 * 100e9, "800 GB/s per chip, both directions, 4 links",
          f"{_TPU}/v6e", 32 * _GIB, 16, dcn_bits_a_second=100e9),
-    Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, "1200 GB/s a chip, both directions, 6 links",
+    Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, "1200 GB/s per chip, both directions, 6 links",
          f"{_TPU}/tpu7x", 96 * _GIB, 4, True, 50e9),
     Link(r"V100-SXM", "NVLink 2", 150e9, "300 GB/s a GPU, both directions", f"{_NVIDIA}/v100/",
          reach=8),
@@ -213,7 +213,7 @@ class Fabric:
             why = (
                 "virtual devices of one machine have no interconnect."
                 if self.kind.lower() == "cpu"
-                else "no published figures of its interconnect are known here."
+                else "no figures for its interconnect are published."
             )
             return [f"{self.kind}: no time is estimated; {why}"]
         rate = f"{link.bytes_a_second / 1e9:.0f} GB/s"
@@ -249,7 +249,7 @@ class Fabric:
         rate = f"{link.dcn_bits_a_second / 8e9:.3g} GB/s"
         return [
             f"The {self.slices} slices are connected by DCN, {rate} per device (its share of its "
-            f"host's network cards: {link.source}), {DCN_SECONDS * 1e6:.0f} us a message.",
+            f"host's network cards: {link.source}), {DCN_SECONDS * 1e6:.0f} us per message.",
             "In TPU programs, the part of a collective within a slice and the part over DCN run in "
             "sequence; a collective that XLA did not split runs on both at once, and takes as long "
             "as the slower.",

@@ -16,7 +16,7 @@ from pmapx._src.verify.compare.compare_arrays import (
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records
 
-GIVEN = "got other values"
+GIVEN = "got different values"
 
 
 @dataclasses.dataclass(slots=True)
@@ -169,9 +169,9 @@ def _judge_donation(
         which = _argument(was["argument"], names)
         found.grade = Grade.DIFFERENT
         found.detail = (
-            f"call {number}: {which} is no longer donated: it takes its memory twice"
+            f"call {number}: {which} is no longer donated, so it needs twice the memory"
             if had
-            else f"call {number}: {which} is donated, and was not: it cannot be used afterwards"
+            else f"call {number}: {which} is donated now, so it cannot be used afterwards"
         )
         return
 

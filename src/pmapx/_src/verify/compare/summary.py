@@ -32,7 +32,7 @@ TRACED = (
     "it once outside"
 )
 GONE = "it is not called in the migrated code"
-PLACED = "it returns what it takes, without a call in the migrated code"
+PLACED = "it returns its arguments, and the migrated code does not call it"
 TOO_EARLY = "the migrated version ended before it was called"
 NOTHING = "nothing was compared"
 NEW = "it is called in the migrated code only"
