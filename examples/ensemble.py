@@ -36,7 +36,7 @@ def predict(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 def train(key: jax.Array, x: jax.Array, y: jax.Array, steps: int) -> dict[str, jax.Array]:
     """One network, from its seed to its end, in one program."""
     init_key, sample_key = jax.random.split(key)
-    chosen = jax.random.randint(sample_key, (EXAMPLES,), 0, len(x))  # a sample of its own
+    chosen = jax.random.randint(sample_key, (EXAMPLES,), 0, len(x))  # its own sample
 
     def loss(params: dict[str, jax.Array]) -> jax.Array:
         return jnp.mean((predict(params, x[chosen]) - y[chosen]) ** 2)

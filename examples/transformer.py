@@ -23,7 +23,7 @@ import pmapx
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN, LAYERS = 16, 24, 32, 4, 64, 1
 RATE = 0.5
 
-# In a map, each device differentiates its own copy of the loss. Where copies come together or
+# Under pmap, each device differentiates its own copy of the loss. Where copies come together or
 # part, the backward pass has to say so once: these two are the transposes of each other.
 
 

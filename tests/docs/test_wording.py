@@ -12,7 +12,7 @@ import pmapx
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [
-        *(ROOT / name for name in ("README.md", "SECURITY.md")),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/guide/*.md"),
         *ROOT.glob("examples/**/*.md"),
@@ -55,6 +55,10 @@ WORDS = {
     r"\bfor ever\b": "forever",
     r"\bits kin\b": "related functions, or their names",
     r"\bis waited on\b": "waits for",
+    r"\ba map\b|\bof a map\b|\bnested maps?\b": "a pmap, a pmapped function, nested pmaps",
+    r"\bof its own\b(?! devices)": "its own, a separate one",
+    r"\bmore elements than devices\b": "oversubscription",
+    r"\bbut for (?:the|small|arguments|what)\b": "except for",
 }
 
 

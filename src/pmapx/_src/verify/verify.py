@@ -25,8 +25,8 @@ NEEDED = (
     "legacy mode too."
 )
 WROTE = (
-    "The program wrote to {path}, which is too large to copy: it changed the file in your tree, and "
-    "the next run saw it."
+    "The program wrote to {path}, which is too large to copy: it changed the file in your tree, "
+    "and the next run saw it."
 )
 Progress = Callable[[str, float], None]
 
