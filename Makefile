@@ -46,10 +46,10 @@ help: ## Show this list
 demo: $(READY) ## Run, check, migrate, verify and audit one legacy program, in about four minutes
 	@$(RUN) examples/demo/story.py $(ARGS)
 
-test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, but for the slow ones
+test: $(TEST_READY) ## Run the tests on 8 virtual CPU devices, except for the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-mesh: $(TEST_READY) ## Run the map's tests inside jax.set_mesh, of an Auto mesh and of an Explicit one
+test-mesh: $(TEST_READY) ## Run the tests of pmap inside jax.set_mesh, with an Auto and an Explicit mesh
 	PMAPX_TEST_MESH=auto $(PYTEST) -m "not slow" $(MAP_TESTS) $(ARGS)
 	PMAPX_TEST_MESH=explicit $(PYTEST) -m "not slow" $(MAP_TESTS) $(ARGS)
 
@@ -57,10 +57,10 @@ test-slow: $(TEST_READY) ## Run the slow tests
 	$(PYTEST) -m slow $(ARGS)
 
 ROUNDS ?= 20
-test-repeated: $(TEST_READY) ## Run the tests of several processes and of signals ROUNDS times beside a load
+test-repeated: $(TEST_READY) ## Run the multi-process and signal tests ROUNDS times, under load
 	$(RUN) tests/multihost/repeat.py --rounds $(ROUNDS) -- --numprocesses 2 --dist worksteal $(ARGS)
 
-test-peers: $(PEERS_READY) ## Run other people's libraries with pmapx installed
+test-peers: $(PEERS_READY) ## Run other libraries with pmapx installed
 	$(PEERS_VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
 	  --verbose --durations 5 tests/peers "tests/docs/test_examples.py::test_example_runs_to_its_end[mnist_flax.py]" \
 	  $(ARGS)
@@ -83,13 +83,13 @@ test-tpu: $(TPU_READY) ## Compile ahead of time for TPU pods
 	$(TPU_VENV)/bin/python -m pytest --verbose --durations 5 tests/audit/test_topology.py \
 	  tests/audit/test_pods.py $(ARGS)
 
-bench: $(READY) ## Compare the cost of calls and of arrays with JAX's own and hand-written code
+bench: $(READY) ## Compare the cost of calls and arrays with JAX's own and hand-written code
 	$(RUN) benchmarks/dispatch.py $(ARGS)
 	$(RUN) benchmarks/arrays.py $(ARGS)
 	$(RUN) benchmarks/processes.py $(ARGS)
 	$(RUN) benchmarks/jit_form.py $(ARGS)
 
-bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/assets
+bench-docs: $(DOCS_READY) ## Run the benchmarks and update the figures in docs/assets
 	$(RUN) benchmarks/dispatch.py --json docs/assets/dispatch.json $(ARGS)
 	$(RUN) benchmarks/plot_dispatch.py
 	$(RUN) benchmarks/arrays.py --json docs/assets/arrays.json $(ARGS)
@@ -97,13 +97,13 @@ bench-docs: $(DOCS_READY) ## Run the benchmark and renew the figures in docs/ass
 	$(RUN) benchmarks/jit_form.py --json docs/assets/jit_form.json $(ARGS)
 	$(RUN) benchmarks/compare.py
 
-conformance-docs: $(TEST_READY) ## Run JAX's own pmap tests with both and renew the table in docs/assets
+conformance-docs: $(TEST_READY) ## Run JAX's own pmap tests with both and update the table in docs/assets
 	$(RUN) tests/peers/make_conformance.py
 
-pictures: $(READY) ## Make the README's pictures again from real runs (needs Chromium)
+pictures: $(READY) ## Update the README's pictures from real runs (needs Chromium)
 	$(RUN) docs/make_pictures.py
 
-bench-scaling: $(TPU_READY) ## Renew the table of docs/scaling.md: 8 to 4,096 chips
+bench-scaling: $(TPU_READY) ## Update the table of docs/scaling.md: 8 to 4,096 chips
 	$(TPU_VENV)/bin/python benchmarks/scaling.py --json docs/assets/scaling.json $(ARGS)
 
 lint: $(TEST_READY) ## Check style, formatting, types and layers
@@ -119,17 +119,17 @@ format: $(TEST_READY) ## Format the code and fix what ruff can fix
 # Repository and edit links lead to where the checkout was cloned from.
 docs: export PMAPX_REPOSITORY ?= $(shell git config --get remote.origin.url | grep '^https:')
 docs: export PMAPX_EDIT_URI ?= $(if $(PMAPX_REPOSITORY),edit/main/docs/)
-docs: $(DOCS_READY) ## Build the documentation into site/, and look at it in a browser if there is one
+docs: $(DOCS_READY) ## Build the documentation into site/, and test it in a browser if there is one
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
 	PMAPX_SITE=site $(RUN) -m pytest --quiet tests/docs/test_site.py
 
 release-check: $(READY) ## Check what docs/releasing.md asks of a release
 	$(RUN) tests/release/checklist.py
 
-clean: ## Remove what was built, the environments included
+clean: ## Remove build outputs and environments
 	rm -rf .venv .venvs site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-venv: $(TEST_READY) ## Only make the environment
+venv: $(TEST_READY) ## Only create the environment
 
 # The stamp is older than pyproject.toml when the dependencies may have changed.
 $(READY): pyproject.toml

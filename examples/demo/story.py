@@ -149,7 +149,7 @@ def audit(stage: Stage, name: str) -> dict:
 
 
 def timed(stage: Stage, name: str, way: str, version: str, audits: dict[str, dict]) -> Row:
-    """A run of its own, with nothing watching but a count of compiles."""
+    """A separate run, of which only the compiles are counted."""
     result = stage.folder / "counted.json"
     result.unlink(missing_ok=True)
     ended = stage.run(
