@@ -82,7 +82,7 @@ def test_commands_are_found_by_their_file_names():
 def test_missing_click_says_what_to_install_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "click", None)
     with pytest.raises(
-        SystemExit, match=r'^pmapx: .* pip install "pmapx\[tools\]"; pmapx info works without$'
+        SystemExit, match=r'^pmapx: .* pip install "pmapx\[tools\]"; pmapx info works without it$'
     ):
         cli.main()
 

@@ -58,7 +58,7 @@ SECTIONS = {
     "Update your mapped function": (SHARD_MAP, "The function", "squeeze(0)"),
     "Broadcasting vs. Stacking": (SHARD_MAP, "The function", "in_axes=None"),
     "Rewriting pmap to jit(shard_map)": (SHARD_MAP, "The call", "out_specs"),
-    "Basic Map": (SHARD_MAP, "A map", "shard_map"),
+    "Basic Map": (SHARD_MAP, "A simple map", "shard_map"),
     "Unmapped axes and replicated outputs": (
         SHARD_MAP,
         "Unmapped arguments, replicated results",
