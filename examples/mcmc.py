@@ -19,7 +19,7 @@ import pmapx
 
 MEAN = jnp.array([1.0, -2.0, 0.5])
 SCALE = jnp.array([1.0, 0.5, 2.0])
-CHAINS = ("devices", "here")  # the two axes that chains lie along
+CHAINS = ("devices", "here")  # the two mapped axes of the chains
 
 
 def log_density(x: jax.Array) -> jax.Array:
