@@ -98,7 +98,8 @@ def test_a_pattern_is_a_path_or_above_it(pattern, path, is_matched):
 def test_the_device_count_is_the_leading_size_that_all_arrays_share(tmp_path, new):
     old = str(tmp_path / "old.npz")
     np.savez(old, w=copies(np.ones(3)), other=np.ones((7, 2)))
-    with pytest.raises(CheckpointError, match=r"w has 4, other has 7\): .*; -n gives"):
+    message = r"w has 4, other has 7\): .*; pass the number of devices with -n"
+    with pytest.raises(CheckpointError, match=message):
         unstack(old, new)
     done = unstack(old, new, n=N)
     assert done.changed == ("w",)

@@ -422,7 +422,7 @@ state = fit(jax.device_put_replicated(INIT, jax.local_devices()), callbacks)
 RESULT = seen, jax.device_get(first(state))
 STATE = state
 """,
-        'as callbacks["watch"] takes it',
+        'that callbacks["watch"] expects',
     ),
     "a_function_is_mapped_over_it": (
         """

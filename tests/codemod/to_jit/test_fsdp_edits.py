@@ -160,7 +160,7 @@ def test_another_file_calls_the_one_function(line, call):
     [
         (program("return w, x"), "no jax.device_put places its state"),
         (program("return w, x", "f(jax.device_put(init(), replicated))\n"), "another expression"),
-        (program("if x: return w, x", PLACED), "on the line of another word"),
+        (program("if x: return w, x", PLACED), "on the line of another statement"),
         (
             program("return w, x", PLACED).replace("def step", "def other").replace(
                 "    step, in", "    lambda w, x: (w, x), in"
