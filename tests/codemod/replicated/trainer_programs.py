@@ -477,7 +477,7 @@ losses = [trainer.update(batch) for batch in ROWS]
 RESULT = losses, np.asarray(trainer.state["w"])
 STATE = trainer.state
 """,
-        "not made by replicate",
+        "not created by replicate",
     ),
     "mapped_only_sometimes": (
         """
