@@ -176,7 +176,7 @@ def test_a_script_that_calls_a_trainer_is_read_though_many_files_import_it(tmp_p
     (tmp_path / "trainer.py").write_text(TRAINER)
     after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
     assert b"\n    return params, 1\n" in after["trainer.py"]
-    assert b"With a leading device axis" not in after["trainer.py"]
+    assert b"With the leading device axis" not in after["trainer.py"]
     assert b"print(params)\n" in after["main.py"]
 
 
@@ -209,6 +209,6 @@ def test_what_is_returned_keeps_its_axis_if_known_and_unknown_code_take_it(tmp_p
         )
     )
     after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
-    assert b"With a leading device axis" not in after["trainer.py"]
+    assert b"With the leading device axis" not in after["trainer.py"]
     assert b"in_specs=(jax.P()" not in after["trainer.py"]
     assert "main.py" not in after

@@ -449,7 +449,7 @@ for batch in ROWS:
 RESULT = first(state), float(loss[0])
 STATE = state
 """,
-        "does not pass its options on unchanged",
+        "does not forward its options unchanged",
     ),
     "a_keyword_that_would_be_donated": (
         """
