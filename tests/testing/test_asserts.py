@@ -86,7 +86,7 @@ def test_a_function_pmapped_again_in_each_call_is_reported():
     def call(x):
         return jax.jit(lambda x: x + 1)(x)
 
-    with pytest.raises(AssertionError, match="does it make a new function each time"):
+    with pytest.raises(AssertionError, match="does it create a new function each time"):
         testing.assert_compiles_once(call, jnp.asarray(X))
 
 
