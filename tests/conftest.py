@@ -4,6 +4,7 @@ PMAPX_TEST_DEVICES is the number of devices, 8 by default. PMAPX_TEST_MESH=auto 
 each test inside `jax.set_mesh` of a mesh with one such axis over all devices.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -63,10 +64,17 @@ def run_python():
 
 
 def pytest_configure(config):
+    gc.disable()  # Until the tests are collected.
     config.addinivalue_line("markers", "needs_devices(n): skip when fewer devices are there")
     config.addinivalue_line(
         "markers", "no_context_mesh(reason, kind=None): skip inside a context mesh (of that kind)"
     )
+
+
+def pytest_collection_finish():
+    # Modules and tests stay to the end: the garbage collector need not go through them each time.
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item):
