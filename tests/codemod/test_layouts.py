@@ -975,3 +975,77 @@ def test_axes_that_a_name_holds_are_written_out(tmp_path):
     assert after.count("def ") == 1
     again = HELD.replace("    return", "    in_axes = 0\n    return")
     assert rewritten(tmp_path, again)[0].decode().count("def ") > 1
+
+
+def test_static_arguments_join_those_that_a_partial_has(tmp_path):
+    text = """\
+import functools
+import jax
+
+
+def predict(inputs, params, key, eos, length, config, temperature):
+    return params * inputs + jax.random.uniform(key) * temperature
+
+
+def main(config, inputs, params, keys):
+    n = jax.local_device_count()
+    p_predict = jax.pmap(
+        functools.partial(
+            predict,
+            config=config,
+            temperature=config.sampling_temperature,
+        ),
+        axis_name="batch",
+        static_broadcasted_argnums=(3, 4),
+    )
+    return p_predict(inputs, params, keys, 1, 8)
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.count("functools.partial(") == 1
+    assert (
+        """
+            functools.partial(
+                predict,
+                config=config,
+                temperature=config.sampling_temperature,
+                eos=eos,
+                length=length,
+            ),
+            mesh=mesh,
+"""
+        in after
+    )
+
+
+def test_lines_fit_the_width_of_the_file_as_it_was(tmp_path):
+    comment = "  # pylint: disable=logging-fstring-interpolation,protected-access,line-too-long"
+    text = f"""\
+import jax
+from flax import jax_utils
+
+
+def step(params, opt_state, batch, rng):
+  grads = jax.lax.pmean(batch.mean(), 'batch')
+  return params - grads, opt_state + grads, grads, jax.random.split(rng)[0]
+
+
+def main(params, opt_state, batches):
+  n = jax.local_device_count(){comment}
+  p_step = jax.pmap(step, axis_name='batch', donate_argnums=(0, 1))
+  p_step_again = jax.pmap(step, axis_name='batch', donate_argnums=(0,))
+  params_repl = jax_utils.replicate(params)
+  opt_state_repl = jax_utils.replicate(opt_state)
+  rng_repl = jax_utils.replicate(jax.random.PRNGKey(0))
+  for batch in batches:
+    params_repl, opt_state_repl, grads, rng_repl = p_step(
+        params_repl, opt_state_repl, batch, rng_repl)
+    params_repl, opt_state_repl, grads, rng_repl = p_step_again(
+        params_repl, opt_state_repl, batch, rng_repl)
+  return params_repl
+"""
+    (tmp_path / "train.py").write_text(text)
+    (file,) = migrate([str(tmp_path)]).files
+    after = file.after.decode()
+    assert "in_specs=(jax.P(), jax.P(), jax.P('batch'), jax.P())" in after
+    long = [line for line in after.splitlines() if len(line) > 80]
+    assert long == [f"  n = jax.local_device_count(){comment}"]

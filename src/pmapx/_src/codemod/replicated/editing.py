@@ -159,7 +159,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     if change.around:
         before, after = f"{change.around}(", ")"
     elif is_donated and _is_kept(module, node, change.kept):
-        before, after = "jax.tree.map(jax.numpy.copy, ", ")"
+        before, after = f"jax.tree.map({jax_numpy(module)}.copy, ", ")"
     return [*keeping(whole, kept, before, after + text)]
 
 
