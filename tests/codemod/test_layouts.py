@@ -1049,3 +1049,50 @@ def main(params, opt_state, batches):
     assert "in_specs=(jax.P(), jax.P(), jax.P('batch'), jax.P())" in after
     long = [line for line in after.splitlines() if len(line) > 80]
     assert long == [f"  n = jax.local_device_count(){comment}"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (
+            "return apply({'params': state.params, 'batch_stats': state.batch_stats},\n"
+            "                 images, train=False)",
+            "return jax.tree.map(\n"
+            "        lambda x: x[None],\n"
+            "        apply(\n"
+            "            {'params': state.params, 'batch_stats': state.batch_stats},\n"
+            "            images,\n"
+            "            train=False,\n"
+            "        ),\n"
+            "    )\n",
+        ),
+        (
+            "return apply(\n        images,\n        train=False,\n    )",
+            "return jax.tree.map(lambda x: x[None], apply(\n"
+            "        images,\n        train=False,\n    ))\n",
+        ),
+        (
+            "return apply({'params': state.params, 'batch_stats': state.batch_stats},  # both\n"
+            "                 images, train=False)",
+            "return jax.tree.map(lambda x: x[None], apply({'params': state.params, "
+            "'batch_stats': state.batch_stats},  # both\n"
+            "                 images, train=False))\n",
+        ),
+    ],
+)
+def test_a_result_of_several_lines_is_laid_out_again_if_it_gets_too_long(
+    tmp_path, returned, expected
+):
+    text = f"""\
+import jax
+from model import apply, state
+
+n = jax.local_device_count()
+
+
+@jax.pmap
+def logits(images):
+    {returned}
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.endswith(f"    {expected}")
