@@ -865,16 +865,24 @@ timed(
     )
 
 
-def test_arguments_of_a_function_that_is_not_known_have_the_names_of_a_call(tmp_path):
-    text = """\
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [
+        ("dict(params=state.params)", "variables"),
+        ("{'params': state.params, 'batch_stats': state.batch_stats}", "variables"),
+        ("make()", "arg0"),
+    ],
+)
+def test_arguments_of_a_function_that_is_not_known_have_the_names_of_a_call(tmp_path, first, name):
+    text = f"""\
     import jax
 
     n = jax.local_device_count()
     infer = jax.pmap(model.apply, in_axes=(None, 0, 0))
-    out = infer(dict(params=state.params), batch["image"], state.keys)
+    out = infer({first}, batch["image"], state.keys)
     """
     after, _ = rewritten(tmp_path, text)
-    assert b"lambda arg0, image, keys: " in after
+    assert f"lambda {name}, image, keys: " in after.decode()
 
 
 def test_arguments_stand_as_deep_as_in_other_calls_of_the_file(tmp_path):
