@@ -865,16 +865,24 @@ timed(
     )
 
 
-def test_arguments_of_a_function_that_is_not_known_have_the_names_of_a_call(tmp_path):
-    text = """\
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [
+        ("dict(params=state.params)", "variables"),
+        ("{'params': state.params, 'batch_stats': state.batch_stats}", "variables"),
+        ("make()", "arg0"),
+    ],
+)
+def test_arguments_of_a_function_that_is_not_known_have_the_names_of_a_call(tmp_path, first, name):
+    text = f"""\
     import jax
 
     n = jax.local_device_count()
     infer = jax.pmap(model.apply, in_axes=(None, 0, 0))
-    out = infer(dict(params=state.params), batch["image"], state.keys)
+    out = infer({first}, batch["image"], state.keys)
     """
     after, _ = rewritten(tmp_path, text)
-    assert b"lambda arg0, image, keys: " in after
+    assert f"lambda {name}, image, keys: " in after.decode()
 
 
 def test_arguments_stand_as_deep_as_in_other_calls_of_the_file(tmp_path):
@@ -1036,3 +1044,124 @@ def test_a_call_at_once_without_mapped_arguments_is_on_the_mesh_of_the_others(tm
     path.write_text(textwrap.dedent(text))
     (file,) = migrate([str(path)]).changed
     assert file.after.count(b"jax.make_mesh(") == 1
+
+
+def test_static_arguments_join_those_that_a_partial_has(tmp_path):
+    text = """\
+import functools
+import jax
+
+
+def predict(inputs, params, key, eos, length, config, temperature):
+    return params * inputs + jax.random.uniform(key) * temperature
+
+
+def main(config, inputs, params, keys):
+    n = jax.local_device_count()
+    p_predict = jax.pmap(
+        functools.partial(
+            predict,
+            config=config,
+            temperature=config.sampling_temperature,
+        ),
+        axis_name="batch",
+        static_broadcasted_argnums=(3, 4),
+    )
+    return p_predict(inputs, params, keys, 1, 8)
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.count("functools.partial(") == 1
+    assert (
+        """
+            functools.partial(
+                predict,
+                config=config,
+                temperature=config.sampling_temperature,
+                eos=eos,
+                length=length,
+            ),
+            mesh=mesh,
+"""
+        in after
+    )
+
+
+def test_lines_fit_the_width_of_the_file_as_it_was(tmp_path):
+    comment = "  # pylint: disable=logging-fstring-interpolation,protected-access,line-too-long"
+    text = f"""\
+import jax
+from flax import jax_utils
+
+
+def step(params, opt_state, batch, rng):
+  grads = jax.lax.pmean(batch.mean(), 'batch')
+  return params - grads, opt_state + grads, grads, jax.random.split(rng)[0]
+
+
+def main(params, opt_state, batches):
+  n = jax.local_device_count(){comment}
+  p_step = jax.pmap(step, axis_name='batch', donate_argnums=(0, 1))
+  p_step_again = jax.pmap(step, axis_name='batch', donate_argnums=(0,))
+  params_repl = jax_utils.replicate(params)
+  opt_state_repl = jax_utils.replicate(opt_state)
+  rng_repl = jax_utils.replicate(jax.random.PRNGKey(0))
+  for batch in batches:
+    params_repl, opt_state_repl, grads, rng_repl = p_step(
+        params_repl, opt_state_repl, batch, rng_repl)
+    params_repl, opt_state_repl, grads, rng_repl = p_step_again(
+        params_repl, opt_state_repl, batch, rng_repl)
+  return params_repl
+"""
+    (tmp_path / "train.py").write_text(text)
+    (file,) = migrate([str(tmp_path)]).files
+    after = file.after.decode()
+    assert "in_specs=(jax.P(), jax.P(), jax.P('batch'), jax.P())" in after
+    long = [line for line in after.splitlines() if len(line) > 80]
+    assert long == [f"  n = jax.local_device_count(){comment}"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (
+            "return apply({'params': state.params, 'batch_stats': state.batch_stats},\n"
+            "                 images, train=False)",
+            "return jax.tree.map(\n"
+            "        lambda x: x[None],\n"
+            "        apply(\n"
+            "            {'params': state.params, 'batch_stats': state.batch_stats},\n"
+            "            images,\n"
+            "            train=False,\n"
+            "        ),\n"
+            "    )\n",
+        ),
+        (
+            "return apply(\n        images,\n        train=False,\n    )",
+            "return jax.tree.map(lambda x: x[None], apply(\n"
+            "        images,\n        train=False,\n    ))\n",
+        ),
+        (
+            "return apply({'params': state.params, 'batch_stats': state.batch_stats},  # both\n"
+            "                 images, train=False)",
+            "return jax.tree.map(lambda x: x[None], apply({'params': state.params, "
+            "'batch_stats': state.batch_stats},  # both\n"
+            "                 images, train=False))\n",
+        ),
+    ],
+)
+def test_a_result_of_several_lines_is_laid_out_again_if_it_gets_too_long(
+    tmp_path, returned, expected
+):
+    text = f"""\
+import jax
+from model import apply, state
+
+n = jax.local_device_count()
+
+
+@jax.pmap
+def logits(images):
+    {returned}
+"""
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.endswith(f"    {expected}")

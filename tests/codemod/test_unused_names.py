@@ -121,6 +121,17 @@ def test_a_packages_public_names_stay_and_private_ones_go(tmp_path):
     assert found == b"n = 1\nf()\n"
 
 
+@pytest.mark.parametrize(("test", "stays"), [("==", False), ("!=", True)])
+def test_names_of_a_packages_main_program_go(tmp_path, test, stays):
+    (tmp_path / "__init__.py").touch()
+    head = f"if __name__ {test} '__main__':\n"
+    before, after = (f"{head}    g = lambda x: x\n    f({used})\n" for used in ("g", ""))
+    found = without_unused(
+        str(tmp_path / "a.py"), before.encode(), after.encode(), lambda name: False
+    )
+    assert found.decode() == (after if stays else f"{head}    f()\n")
+
+
 @pytest.mark.parametrize(
     ("other", "stays"),
     [

@@ -145,6 +145,17 @@ STATE = state
 
 # Each with a part of the reason.
 REPLICATED |= {
+    "a_step_that_the_run_does_not_reach": """
+step = jax.pmap(train_step, axis_name="batch")
+finetune = jax.pmap(train_step, axis_name="batch")
+state = jax.device_put_replicated(INIT, jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+    if N > 100:
+        state, loss = finetune(state, batch)
+RESULT = float(loss[0]), first(jax.device_get(state))
+STATE = state
+""",
     "copies_repeated": """
 state = jax.tree.map(lambda x: jnp.repeat(jnp.expand_dims(x, 0), N, axis=0), INIT)
 step = jax.pmap(train_step, "batch")
@@ -342,10 +353,13 @@ STATE = state
     ),
     "never_reached": (
         """
-step = jax.pmap(train_step, axis_name="batch")
+def step(state, batch):
+    new, loss = train_step(state, batch)
+    return {**new, "n": new["n"] + lax.axis_index("batch")}, loss
+p_step = jax.pmap(step, axis_name="batch")
 state = jax.device_put_replicated(INIT, jax.local_devices())
 if N > 100:
-    state, loss = step(state, ROWS[0])
+    state, loss = p_step(state, ROWS[0])
 RESULT = jax.device_get(state)
 STATE = state
 """,

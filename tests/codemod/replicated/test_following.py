@@ -42,6 +42,13 @@ def main(batch):
     state = step(state, batch)
     print(float(state[0]))
 """,
+    "a frozen dictionary of Flax": """
+from flax.core import FrozenDict
+def main(batch):
+    held = FrozenDict(state=replicate(1.0))
+    state = step(held["state"], batch)
+    print(float(state[0]))
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}

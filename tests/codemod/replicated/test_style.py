@@ -22,15 +22,12 @@ def runs(tmp_path_factory):
 
 
 VERSIONS = ("new", "source")
-# The result has its axis only as long as the state has.
-OTHER_RESULT = {("source", "never_reached")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", [*REPLICATED, *STACKED, *BOUNDARIES, *RUN, *BY_FIELD])
 def test_a_program_gives_the_same_to_the_bit(runs, name, version):
-    if (version, name) not in OTHER_RESULT:
-        assert runs.differences(version, name) == []
+    assert runs.differences(version, name) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)

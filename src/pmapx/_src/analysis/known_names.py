@@ -74,12 +74,15 @@ def may_pass_on(data: bytes) -> bool:
     return is_followed(data) or b"_count" in data or b"devices" in data
 
 
+DICTS = frozenset(
+    {"builtins.dict", "flax.core.FrozenDict", "flax.core.frozen_dict.FrozenDict"}
+)  # fmt: skip
 # The result is the first argument's, for what is followed here.
-IDENTITY = frozenset(
+IDENTITY = DICTS | frozenset(
     {
         "jax.block_until_ready", "copy.copy", "copy.deepcopy", "flax.core.freeze",
         "flax.core.unfreeze", "flax.core.frozen_dict.freeze", "flax.core.frozen_dict.unfreeze",
-        "builtins.dict", "builtins.iter", "typing.cast",
+        "builtins.iter", "typing.cast",
         "jax.lax.stop_gradient", "jax.lax.optimization_barrier",
     }
 )  # fmt: skip

@@ -414,7 +414,9 @@ class Program:
         for path in self._texts:
             # All of them: what was edited may not have a word of pmap any more.
             changed._texts[path] = after[path]
-            changed.project.module(path, data=after[path])
+            module, was = changed.project.module(path, data=after[path]), self.project.module(path)
+            if module is not None and was is not None:
+                module.source.before = was.source
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
         changed.has_common_mesh = self.has_common_mesh
         changed._restyled, changed._before = restyled, self._texts
@@ -439,10 +441,8 @@ class Program:
         if refused:
             self.refused |= refused
             return None
-        for path in after:
-            other = sources.read_bytes(path) if path not in self._texts else None
-            if isinstance(other, bytes):
-                files.append(Rewriting(path, other, after[path], ()))
+        others = [path for path in after if path not in self._texts]
+        files += [Rewriting(path, self._text(path), after[path], ()) for path in others]
         return sorted(files, key=lambda file: self._paths.index(file.path))
 
 

@@ -121,6 +121,14 @@ def _unused(
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     is_package = os.path.exists(os.path.join(os.path.dirname(source.path), "__init__.py"))
+    # Nothing imports what only the main program binds.
+    of_main = {
+        part
+        for node in source.tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+        for statement in node.body
+        for part in ast.walk(statement)
+    }
     for scope, tree in _scopes(source, same):
         reads = _reads(tree)
         if reads & _READ_BY_NAME or scope not in used:
@@ -131,7 +139,8 @@ def _unused(
         for name, bound in _bindings(tree).items() if gone else ():
             if name not in gone or (is_top and is_used_elsewhere(name)):
                 continue
-            is_public = is_top and is_package and not name.startswith("_")
+            is_own = name.startswith("_") or all(node in of_main for node, _ in bound)
+            is_public = is_top and is_package and not is_own
             if all(_is_removable(source, *each, is_public) for each in bound):
                 for each in bound:
                     removed.setdefault(each, []).append(name)

@@ -89,6 +89,8 @@ class Source:
     problems: tuple[tuple[int, str, str], ...] = ()
     # Names of definitions that the tree does not have.
     left_out: frozenset[str] = frozenset()
+    # The file as it was, if this is a text on the way, which is in nobody's style.
+    before: Source | None = None
     _lines: list[str] | None = None
 
     @property

@@ -17,7 +17,7 @@ from pmapx._src.codemod.forms.shard_body import (
     taken,
 )
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.text.call_tokens import is_bare_tuple
+from pmapx._src.codemod.text.call_tokens import is_bare_tuple, on_one_line
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
@@ -185,16 +185,15 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
         before, after = f"jax.tree.map({adding(use, axis)}, ", ")"
         if is_tuple:
             before, after = before + "(", "))"
-        used = place.column + len(text) + len(before) + len(after)
-        if "\n" not in text and used > editor.width:
+        first = text.partition("\n")[0]
+        used = place.column + len(first) + len(before) + (len(after) if first == text else 0)
+        line = "" if "#" in text and first != text else on_one_line(text)
+        if line and used > editor.width:
             indent = editor.indent(place.line)
-            inner = f"({text})" if is_tuple else text
-            editor.replace(
-                place,
-                editor.folded_call(
-                    "jax.tree.map", [adding(use, axis), inner], indent, place.column
-                ),
-            )
+            deeper = indent + editor.hang
+            inner = f"({line})" if is_tuple else line
+            args = [adding(use, axis), editor.folded(inner, deeper, len(deeper) + 1)]
+            editor.replace(place, editor.folded_call("jax.tree.map", args, indent, place.column))
             return
     elif isinstance(axis, set) and (values := _replaced_fields(node, axis)):
         for value in values:

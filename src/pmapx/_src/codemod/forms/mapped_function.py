@@ -245,6 +245,10 @@ def _name_of(node: ast.expr) -> str:
             pass
         case ast.Subscript(slice=ast.Constant(value=str(name))):
             pass
+        case ast.Call(args=[], keywords=[ast.keyword(arg="params"), *_]):
+            name = "variables"  # as Flax has it
+        case ast.Dict(keys=[ast.Constant(value="params"), *_]):
+            name = "variables"
         case _:
             return ""
     is_usable = name.isidentifier() and not keyword.iskeyword(name)

@@ -221,6 +221,14 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the call of a function by its text; of a partial, with the arguments that it has."""
+    called, arguments = _with_arguments(function, given, editor, indent)
+    return editor.folded_call(called, arguments, indent, len(indent) + 1)
+
+
+def _with_arguments(
+    function: str, given: Sequence[str], editor: Editor, indent: str
+) -> tuple[str, list[str]]:
+    """Returns a function and its arguments; of a partial, the one inside, and those that it has."""
     deeper = indent + editor.hang
     given = [editor.folded(text, deeper, len(deeper) + 1) for text in given]
     try:
@@ -238,9 +246,8 @@ def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) ->
             by_keyword = [text for text in given if re.match(r"\w+=", text)]
             first = [text for text in given if text not in by_keyword]
             bound, keywords = texts[1 : len(node.args)], texts[len(node.args) :]
-            arguments = [*bound, *first, *keywords, *by_keyword]
-            return editor.folded_call(texts[0], arguments, indent, len(indent) + 1)
-    return editor.folded_call(function, given, indent, len(indent) + 1)
+            return texts[0], [*bound, *first, *keywords, *by_keyword]
+    return function, list(given)
 
 
 def by_name(use: Use, given: Sequence[str]) -> list[str]:
@@ -423,7 +430,8 @@ def static_bound(use: Use, function: str, names: Sequence[str], editor: Editor, 
     is_named = not others or (own or [])[: len(names)] == list(names)
     if is_last and is_named and use.module.env.find("functools"):
         given = [*names[:first], *(f"{names[i]}={names[i]}" for i in others)]
-        return f"functools.partial({', '.join([function, *given])})"
+        called, bound = _with_arguments(function, given, editor, indent)
+        return editor.folded_call("functools.partial", [called, *bound], indent, len(indent) + 1)
     head = ", ".join(name for i, name in enumerate(names) if i not in layout.static)
     if re.match(r"\s*lambda\b", function):
         function = f"({function})"

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pmapx._src.codemod.forms import body_edits, process_calls, shard_body, top_level
 from pmapx._src.codemod.forms.process_calls import fitting
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor
 
 PREFERENCE = 10
-_FOR_TOOLS = re.compile(r"#\s*(type|noqa|pylint|pyright|pytype|fmt|yapf)\b")
 # Why the check is off, where the mapped function takes gradients itself.
 GRADIENTS = "gradients stay per device until they are reduced, as under pmap"
 
@@ -217,7 +216,7 @@ def replace_call(use: Use, editor: Editor, text: str) -> None:
     step = editor.indent(use.site.whole.line) + editor.hang
     found = use.notes(editor)
     # What a tool reads is of the line that it is on.
-    of_line = [note for note in found if _FOR_TOOLS.match(note)][:1]
+    of_line = [note for note in found if FOR_TOOLS.match(note)][:1]
     head = f"(  {of_line[0]}\n" if of_line else "(\n"
-    notes = "".join(f"{step}{note}\n" for note in found if not _FOR_TOOLS.match(note))
+    notes = "".join(f"{step}{note}\n" for note in found if not FOR_TOOLS.match(note))
     editor.replace(use.site.whole, text.replace("(\n", f"{head}{notes}", 1))

@@ -272,8 +272,6 @@ class _Judge:
     def _unproven_by_source(
         self, each: Map, position: Position, converted: Set[Position], asked: Position
     ) -> str:
-        if self.flow.maps.evidence.has_run:
-            return NOT_REACHED
         if not position.is_output:
             return ""
         taken = frozenset(
@@ -294,6 +292,8 @@ class _Judge:
             found = results.fields(position.index)
             is_same = found is not None and found[1] <= {*self.fields[position].names}
             return "" if is_same or not reason else reason
+        if reason and self.flow.maps.evidence.has_run:
+            return f"{reason}; {NOT_REACHED}"
         if reason and results.refused is not None:
             reason += RUN.format(f"{each.name}:{argument_name(each, asked)}")
         return reason
@@ -422,13 +422,13 @@ def _stays(
 
 
 def _why(flow: Flow, each: Map, refused: list[tuple[list[Element], Reason]]) -> str:
-    if each.record is None and flow.maps.evidence.has_run:
-        return NOT_REACHED
     if each.record is not None and each.record.problem:
         return each.record.problem
     for group, (place, reason) in refused:
         if any(one.position is not None and one.position.site == each.key for one in group):
             return reason + _where(place, each.made_at)
+    if each.record is None and flow.maps.evidence.has_run:
+        return NOT_REACHED
     return "none of its arguments and results are followed"
 
 

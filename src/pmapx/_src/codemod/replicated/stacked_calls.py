@@ -185,7 +185,7 @@ class StackedCalls(StackedValues):
         if called <= _LOOKING:
             self._arguments(module, node)
             return OTHER
-        if called == {"builtins.dict"} and not node.args:
+        if called <= known_names.DICTS and not node.args:
             return self._container(module, node)
         only = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
         if only is not None and reads_by_name(module, node, called):

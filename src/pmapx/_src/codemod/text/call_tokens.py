@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import re
 import tokenize
@@ -122,8 +123,9 @@ def on_one_line(text: str) -> str:
     if "\n" not in text:
         return text
     joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
-    try:
-        is_same = ast.dump(ast.parse(f"f({joined})")) == ast.dump(ast.parse(f"f({text})"))
-    except SyntaxError:
-        return ""
-    return joined if is_same else ""
+    # Without the comma behind the last argument, unless that makes a tuple.
+    for each in (re.sub(r",? (?=[)\]}])", "", joined), joined):
+        with contextlib.suppress(SyntaxError):
+            if ast.dump(ast.parse(f"f({each})")) == ast.dump(ast.parse(f"f({text})")):
+                return each
+    return ""

@@ -15,6 +15,8 @@ from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, st
 
 # Where formatters end a line; a file's own is the least that holds nearly all of its lines.
 WIDTHS = (80, 88, 100)
+# Comments that tools read, for which a line may be longer.
+FOR_TOOLS = re.compile(r"#\s*(type|noqa|pylint|pyright|pytype|pyrefly|fmt|yapf)\b")
 
 
 class Editor:
@@ -60,7 +62,8 @@ class Editor:
 
     @functools.cached_property
     def width(self) -> int:
-        lengths = sorted(len(line.rstrip()) for line in self.source.lines)
+        lines = (self.source.before or self.source).lines
+        lengths = sorted(len(FOR_TOOLS.split(line)[0].rstrip()) for line in lines)
         usual = lengths[int(0.99 * (len(lengths) - 1))]
         return next((width for width in WIDTHS if width >= usual), WIDTHS[-1])
 

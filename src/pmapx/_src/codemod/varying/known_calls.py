@@ -157,7 +157,7 @@ def _known(
         return any_of(reader.call(frame, args[0], leaves, {}, None, node))
     if name in known_names.IDENTITY - {"builtins.dict", "builtins.iter"} and first is not None:
         return args[1] if name == "typing.cast" and len(args) > 1 else first
-    if name == "builtins.dict" and not args:
+    if name in known_names.DICTS and not args:
         return Table(items=dict(keywords))
     if name in ("builtins.tuple", "builtins.list") and isinstance(first, Items):
         return Items(first.cause, (first,), list(first.items), first.nodes, first.is_open)
