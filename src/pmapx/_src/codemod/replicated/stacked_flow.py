@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -96,6 +97,23 @@ class Flow(StackedCalls):
             if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
                 return
+
+    @functools.cached_property
+    def local_functions(self) -> dict[ast.AST, ast.AST]:
+        """The functions that only code of the function around them can name, and that function."""
+        found: dict[ast.AST, ast.AST] = {}
+        for module in self.modules:
+            functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
+            shared = {name for node in module.nodes if isinstance(node, ast.Global)
+                      for name in node.names}  # fmt: skip
+            for function in functions:
+                above = module.parent(function)
+                while not isinstance(above, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+                    above = module.parent(above)
+                is_plain = not function.decorator_list and function.name not in shared
+                if isinstance(above, ast.FunctionDef) and is_plain:
+                    found[function] = above
+        return found
 
     def _parameter(self, module: Module, node: ast.arg) -> Abstract:
         function = module.parent(module.parent(node))

@@ -191,6 +191,10 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     known = {fact.node for fact in held if isinstance(fact, Function)}
     if known:
         return function in known
+    if function in flow.local_functions:
+        # Where it becomes an attribute, its name is used.
+        around = module.functions_around(node)
+        return isinstance(node, ast.Name) and flow.local_functions[function] in around
     if isinstance(node, ast.Name):
         facts = module.env.find(node.id) or frozenset()
         is_bound = bool(facts) and not _is_variable(flow, module, node)
