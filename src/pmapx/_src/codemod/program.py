@@ -357,8 +357,10 @@ class Program:
         left = self._left | self.refused
         # State goes through files that do not mention pmap, too.
         project = Project(self._paths, others=program_files.MOST_OTHERS, has_definitions=True)
-        importers = program_files.importers(self._paths, self._texts)
-        for path, data in {**self._texts, **importers}.items():
+        texts = {**self._texts, **program_files.importers(self._paths, self._texts)}
+        # One of them may need another before its turn.
+        project.texts = {os.path.normpath(path): data for path, data in texts.items()}
+        for path, data in texts.items():
             project.module(path, data=data)
         modules, stays = [], []
         for module in project.modules.values():

@@ -208,8 +208,8 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     if not isinstance(node, ast.Attribute) or not is_of_module or not isinstance(root, ast.Name):
         return True
     facts = module.env.find(root.id) or frozenset()
-    if facts and all(isinstance(fact, Named) for fact in facts):
-        # Of a library.
+    if (facts and all(isinstance(fact, Named) for fact in facts)) or _is_set_before(module, node):
+        # Of a library, or what is set above.
         return False
     if root is node.value and facts and all(isinstance(fact, Exported) for fact in facts):
         homes = {_module_of(fact) for fact in facts if isinstance(fact, Exported)}
@@ -217,6 +217,23 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     # A module's function is no attribute of what a function is given.
     found = flow.definitions_of(module, root)
     return not found or not all(isinstance(each.node, ast.arg) for each in found)
+
+
+def _is_set_before(module: Module, node: ast.Attribute) -> bool:
+    """Tells whether the function around an attribute sets it on every way there."""
+    around = [each for each in module.functions_around(node) if isinstance(each, ast.FunctionDef)]
+    text = ast.unparse(node)
+    lines = [
+        each.lineno
+        for each in (around[0].body if around else ())
+        if isinstance(each, ast.Assign) and text in map(ast.unparse, each.targets)
+    ]
+    stored = (
+        part.lineno
+        for part in (ast.walk(around[0]) if lines else ())
+        if isinstance(part, ast.Name) and part.id == text.partition(".")[0] and _is_bound_here(part)
+    )
+    return bool(lines) and max(stored, default=0) < lines[0] < node.lineno
 
 
 def _has(flow: Flow, path: str, function: ast.AST) -> bool:
