@@ -127,7 +127,13 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             for held, statement in flow.returned(module, function):
                 assert statement.value is not None
                 if function not in flow.called:
-                    _hand_back(flow, module, statement.value, function)
+                    inner = _returned_from(module, statement.value)
+                    if inner is None or inner.node in used:
+                        _hand_back(flow, module, statement.value, function)
+                        continue
+                    for _, own in flow.returned(inner.module, inner.node):
+                        assert own.value is not None
+                        _hand_back(flow, inner.module, own.value, inner.node)
                 elif function in used:
                     found = [ref.element for ref in refs(held)]
                     concerned.setdefault(function, []).extend(found)
@@ -173,16 +179,34 @@ def _hand_back(flow: Flow, module: Module, value: ast.expr, function: ast.AST) -
 
 
 def _functions_with_used_results(flow: Flow) -> set[ast.AST]:
-    """Returns the functions that a call is seen of which does something with the result."""
+    """Returns the functions that a call is seen of which does something with the result.
+
+    To return it where no call is seen does nothing with it yet.
+    """
     return {
         target.node
         for module in flow.modules
         for call, callees in module.facts.callees.items()
-        if isinstance(call, ast.Call) and not isinstance(module.parent(call), ast.Expr)
+        if isinstance(call, ast.Call) and not _is_left_alone(flow, module, call)
         for callee in callees
         if isinstance(callee, (Function, Bound, Class))
         and (target := definition_of(callee)) is not None
     }
+
+
+def _is_left_alone(flow: Flow, module: Module, call: ast.Call) -> bool:
+    parent = module.parent(call)
+    around = module.functions_around(parent) if isinstance(parent, ast.Return) else ()
+    is_returned = bool(around) and around[0] not in flow.called
+    is_same = is_returned and _returned_from(module, call) is not None
+    return isinstance(parent, ast.Expr) or is_same
+
+
+def _returned_from(module: Module, value: ast.expr) -> Function | None:
+    """Returns the function of the program whose result another returns as it is."""
+    callees = module.facts.callees.get(value, frozenset()) if isinstance(value, ast.Call) else ()
+    callee, *others = [*callees, None]
+    return callee if isinstance(callee, Function) and len(others) == 1 else None
 
 
 def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> bool:
