@@ -196,17 +196,17 @@ def _functions_with_used_results(flow: Flow) -> set[ast.AST]:
 
 def _is_left_alone(flow: Flow, module: Module, call: ast.Call) -> bool:
     parent = module.parent(call)
-    around = module.functions_around(parent) if isinstance(parent, ast.Return) else ()
-    is_returned = bool(around) and around[0] not in flow.called
-    is_same = is_returned and _returned_from(module, call) is not None
-    return isinstance(parent, ast.Expr) or is_same
+    if not isinstance(parent, ast.Return):
+        return isinstance(parent, ast.Expr)
+    is_called = module.functions_around(parent)[0] in flow.called
+    return not is_called and _returned_from(module, call) is not None
 
 
 def _returned_from(module: Module, value: ast.expr) -> Function | None:
     """Returns the function of the program whose result another returns as it is."""
-    callees = module.facts.callees.get(value, frozenset()) if isinstance(value, ast.Call) else ()
-    callee, *others = [*callees, None]
-    return callee if isinstance(callee, Function) and len(others) == 1 else None
+    callees = module.facts.callees.get(value, frozenset())
+    found = [callee for callee in callees if isinstance(callee, Function)]
+    return found[0] if isinstance(value, ast.Call) and len(found) == len(callees) == 1 else None
 
 
 def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> bool:
