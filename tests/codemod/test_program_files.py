@@ -212,3 +212,54 @@ def test_what_is_returned_keeps_its_axis_if_known_and_unknown_code_take_it(tmp_p
     assert b"With the leading device axis" not in after["trainer.py"]
     assert b"in_specs=(jax.P()" not in after["trainer.py"]
     assert "main.py" not in after
+
+
+@pytest.mark.parametrize("returned", ["params, 1", "params"])
+def test_what_a_script_returns_of_a_trainer_is_stacked_once_where_the_trainer_returns_it(
+    tmp_path, returned
+):
+    (tmp_path / "trainer.py").write_text(TRAINER.replace("params, 1", returned))
+    (tmp_path / "main.py").write_text(
+        "import trainer\nfrom absl import app\n\nTRAINERS = {'plain': trainer.train}\n\n"
+        "def main(argv):\n    return trainer.train([])\n\napp.run(main)\n"
+    )
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
+    assert after["trainer.py"].count(b"as what calls train takes it.") == 1
+    assert "main.py" not in after
+
+
+FIRST = """\
+import settings, trainer
+import table
+
+def main(name):
+    table.chosen(name)([])
+"""
+CONFIG = """\
+import trainer
+
+def get_config():
+    config = Config()
+    config.data.train = Config()
+    config.data.train.size = 8
+    return config, trainer
+"""
+
+
+def test_a_table_of_trainers_in_a_file_without_jax_is_read_before_the_script_that_uses_it(tmp_path):
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    (tmp_path / "main.py").write_text(FIRST)
+    (tmp_path / "settings.py").write_text(CONFIG)
+    for number in range(60):
+        # As many as are read for what they may pass on.
+        (tmp_path / f"a{number}.py").write_text(f"def f{number}(x):\n    return x\n")
+    others = "".join(f"import a{number}\nprint(a{number}.f{number}(1))\n" for number in range(60))
+    (tmp_path / "b.py").write_text(f"import jax, trainer\n{others}")
+    (tmp_path / "table.py").write_text(
+        "import trainer\n\nTRAINERS = {'plain': trainer.train}\n\n"
+        "def chosen(name):\n    return TRAINERS[name]\n"
+    )
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"\n    return params, 1\n" in after["trainer.py"]
+    assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")

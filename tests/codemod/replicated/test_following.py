@@ -554,3 +554,43 @@ def main(batch):
     done, after = _migrated(tmp_path, text)
     assert done.gains
     assert f"save({written})" in after
+
+
+def test_a_function_inside_of_another_is_no_attribute_of_a_module(tmp_path):
+    (tmp_path / "train.py").write_text(f"""{HEAD}
+def main(batches):
+    def evaluate(state):
+        print(float(state[0]))
+    state = replicate(1.0)
+    for batch in batches:
+        state = step(state, batch)
+        evaluate(state)
+""")
+    (tmp_path / "scores.py").write_text("def evaluate(path):\n    return path\n")
+    (tmp_path / "run.py").write_text("""
+import scores, train
+def chosen(is_evaluated):
+    if is_evaluated:
+        function = scores.evaluate
+    else:
+        function = train.main
+    return function, {}
+function, options = chosen(True)
+function([1.0], **options)
+""")
+    done = migrate([str(tmp_path)])
+    assert [gain.what for gain in done.gains] == ["train: state, return"], done.stays
+
+
+def test_a_function_inside_of_another_that_is_passed_on_stays_stacked(tmp_path):
+    (tmp_path / "train.py").write_text(f"""{HEAD}
+def main(batches, runner):
+    def evaluate(state):
+        print(state.sharding)
+    state = replicate(1.0)
+    for batch in batches:
+        state = step(state, batch)
+        evaluate(state)
+    runner.evaluate = evaluate
+""")
+    assert not migrate([str(tmp_path)]).gains

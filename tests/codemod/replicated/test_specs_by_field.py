@@ -187,3 +187,19 @@ def main("""
     )
     after = rewritten(tmp_path, text, style="global")[0].decode()
     assert after.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2
+
+
+def test_a_state_that_is_assigned_beside_others_has_specs_below_that_statement(tmp_path):
+    made = """def initial(rate):
+    state = State(0, {"w": jnp.ones(3)}, {"mean": jnp.zeros(())})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    return rate / 2, state, 0
+
+
+def main("""
+    start = PROGRAM.index("    state = State(")
+    end = PROGRAM.index("    p_step")
+    text = PROGRAM[:start] + "    rate, state, _ = initial(0.1)\n    print(rate)\n" + PROGRAM[end:]
+    after = rewritten(tmp_path, text.replace("def main(", made, 1), style="global")[0].decode()
+    specs = "    state_specs = jax.tree.map(lambda _: jax.P(), state).replace("
+    assert f"    rate, state, _ = initial(0.1)\n{specs}" in after

@@ -103,12 +103,13 @@ class Project:
         must_report = data is not None
         has_bodies = True
         if data is None:
-            read = self.texts.get(path) or files.read_bytes(shown)
+            is_given = path in self.texts
+            read = self.texts[path] if is_given else files.read_bytes(shown)
             if isinstance(read, Unreadable):
                 return None
             data = read
             # A package's __init__ may only pass names on, with no word that we look for.
-            is_telling = names.may_pass_on(data)
+            is_telling = is_given or names.may_pass_on(data)
             has_bodies = is_telling or self.others_left > 0
             if not has_bodies and os.path.basename(path) != "__init__.py":
                 # The file itself may still be checked.

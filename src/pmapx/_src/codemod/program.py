@@ -354,18 +354,18 @@ class Program:
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
     ) -> replicated.Restyled:
         """Returns what becomes of the state, and of batches."""
-        left = self._left | self.refused
-        # State goes through files that do not mention pmap, too.
+        # State goes through files that do not mention pmap, too; one may need another early.
         project = Project(self._paths, others=program_files.MOST_OTHERS, has_definitions=True)
-        importers = program_files.importers(self._paths, self._texts)
-        for path, data in {**self._texts, **importers}.items():
+        texts = {**self._texts, **program_files.importers(self._paths, self._texts)}
+        project.texts = {os.path.normpath(path): data for path, data in texts.items()}
+        for path, data in texts.items():
             project.module(path, data=data)
         modules, stays = [], []
-        for module in project.modules.values():
-            why = hidden_uses.reason(module, self._text(module.path)) if module is not None else ""
-            if module is not None and not why:
+        for module in filter(None, project.modules.values()):
+            why = hidden_uses.reason(module, self._text(module.path))
+            if not why:
                 modules.append(module)
-            for site in find_sites(module) if module is not None and why else ():
+            for site in find_sites(module) if why else ():
                 stays.append(replicated.Stay(site.whole, site.function, why, site.name))
         taking = [each for each in itertools.chain(*self.plans.values()) if each.takes_merged]
         wrapped = [each for each in taking if not shard_body.has_own_body(each.use)]
@@ -375,7 +375,7 @@ class Program:
             modules,
             evidence,
             named,
-            left,
+            self._left | self.refused,
             merge=merging.merge if is_merging else None,
             mergeable=_places(taking),
             wrapped=_places(wrapped),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pmapx._src.analysis.definitions import Definition
@@ -96,6 +97,23 @@ class Flow(StackedCalls):
             if not is_new and _shapes(self._before) == _shapes(self._values):
                 self.is_settled = True
                 return
+
+    @functools.cached_property
+    def local_functions(self) -> dict[ast.AST, ast.AST]:
+        """The functions that only code of the function around them can name, and that function."""
+        found: dict[ast.AST, ast.AST] = {}
+        for module in self.modules:
+            functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
+            shared = {name for node in module.nodes if isinstance(node, ast.Global)
+                      for name in node.names}  # fmt: skip
+            for function in functions:
+                above = module.parent(function)
+                while not isinstance(above, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+                    above = module.parent(above)
+                is_plain = not function.decorator_list and function.name not in shared
+                if isinstance(above, ast.FunctionDef) and is_plain:
+                    found[function] = above
+        return found
 
     def _parameter(self, module: Module, node: ast.arg) -> Abstract:
         function = module.parent(module.parent(node))
@@ -221,10 +239,8 @@ class Flow(StackedCalls):
             for before in reversed([s for b in blocks for s in b[: b.index(node)]]):
                 stored = {part.id for part in ast.walk(before) if isinstance(part, ast.Name)
                           and not isinstance(part.ctx, ast.Load)}  # fmt: skip
-                if isinstance(before, ast.Assign) and len(stored - bound) == 1:
-                    (target,) = before.targets[:1]
-                    is_state = self._is_state(self.value(module, before.value), group)
-                    if is_state and isinstance(target, ast.Name) and target.id not in bound:
+                for target, held in self._assigned(module, before):
+                    if self._is_state(held, group) and target.id not in bound:
                         return before, target.id
                 bound |= stored
             node = above
@@ -239,6 +255,17 @@ class Flow(StackedCalls):
             ):
                 return statement, parameter.arg
         return None
+
+    def _assigned(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.Name, Abstract]]:
+        """Yields the variables that a statement assigns, and their values."""
+        if not isinstance(node, ast.Assign):
+            return
+        target, held = node.targets[0], self.value(module, node.value)
+        several = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        items = held.items if isinstance(held, Parts) else (held,)
+        for each, item in zip(several, items, strict=False) if len(several) == len(items) else ():
+            if isinstance(each, ast.Name):
+                yield each, item
 
     def parameters_of(self, sites: Collection[SiteKey]) -> frozenset[ast.arg]:
         """Returns the parameters that maps are called with, of the first function on the way."""

@@ -127,7 +127,13 @@ def _functions_passed_on(flow: Flow) -> Iterator[tuple[Element, Reason]]:
             for held, statement in flow.returned(module, function):
                 assert statement.value is not None
                 if function not in flow.called:
-                    _hand_back(flow, module, statement.value, function)
+                    inner = _returned_from(module, statement.value)
+                    if inner is None or inner.node in used:
+                        _hand_back(flow, module, statement.value, function)
+                        continue
+                    for _, own in flow.returned(inner.module, inner.node):
+                        assert own.value is not None
+                        _hand_back(flow, inner.module, own.value, inner.node)
                 elif function in used:
                     found = [ref.element for ref in refs(held)]
                     concerned.setdefault(function, []).extend(found)
@@ -173,16 +179,34 @@ def _hand_back(flow: Flow, module: Module, value: ast.expr, function: ast.AST) -
 
 
 def _functions_with_used_results(flow: Flow) -> set[ast.AST]:
-    """Returns the functions that a call is seen of which does something with the result."""
+    """Returns the functions that a call is seen of which does something with the result.
+
+    To return it where no call is seen does nothing with it yet.
+    """
     return {
         target.node
         for module in flow.modules
         for call, callees in module.facts.callees.items()
-        if isinstance(call, ast.Call) and not isinstance(module.parent(call), ast.Expr)
+        if isinstance(call, ast.Call) and not _is_left_alone(flow, module, call)
         for callee in callees
         if isinstance(callee, (Function, Bound, Class))
         and (target := definition_of(callee)) is not None
     }
+
+
+def _is_left_alone(flow: Flow, module: Module, call: ast.Call) -> bool:
+    parent = module.parent(call)
+    if not isinstance(parent, ast.Return):
+        return isinstance(parent, ast.Expr)
+    is_called = module.functions_around(parent)[0] in flow.called
+    return not is_called and _returned_from(module, call) is not None
+
+
+def _returned_from(module: Module, value: ast.expr) -> Function | None:
+    """Returns the function of the program whose result another returns as it is."""
+    callees = module.facts.callees.get(value, frozenset())
+    found = [callee for callee in callees if isinstance(callee, Function)]
+    return found[0] if isinstance(value, ast.Call) and len(found) == len(callees) == 1 else None
 
 
 def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> bool:
@@ -191,6 +215,10 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     known = {fact.node for fact in held if isinstance(fact, Function)}
     if known:
         return function in known
+    if function in flow.local_functions:
+        # Where it becomes an attribute, its name is used.
+        around = module.functions_around(node)
+        return isinstance(node, ast.Name) and flow.local_functions[function] in around
     if isinstance(node, ast.Name):
         facts = module.env.find(node.id) or frozenset()
         is_bound = bool(facts) and not _is_variable(flow, module, node)
@@ -204,8 +232,8 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     if not isinstance(node, ast.Attribute) or not is_of_module or not isinstance(root, ast.Name):
         return True
     facts = module.env.find(root.id) or frozenset()
-    if facts and all(isinstance(fact, Named) for fact in facts):
-        # Of a library.
+    if (facts and all(isinstance(fact, Named) for fact in facts)) or _is_set_before(module, node):
+        # Of a library, or what is set above.
         return False
     if root is node.value and facts and all(isinstance(fact, Exported) for fact in facts):
         homes = {_module_of(fact) for fact in facts if isinstance(fact, Exported)}
@@ -213,6 +241,23 @@ def _may_be(flow: Flow, module: Module, node: ast.AST, function: ast.AST) -> boo
     # A module's function is no attribute of what a function is given.
     found = flow.definitions_of(module, root)
     return not found or not all(isinstance(each.node, ast.arg) for each in found)
+
+
+def _is_set_before(module: Module, node: ast.Attribute) -> bool:
+    """Tells whether the function around an attribute sets it on every way there."""
+    around = [each for each in module.functions_around(node) if isinstance(each, ast.FunctionDef)]
+    text = ast.unparse(node)
+    lines = [
+        each.lineno
+        for each in (around[0].body if around else ())
+        if isinstance(each, ast.Assign) and text in map(ast.unparse, each.targets)
+    ]
+    stored = (
+        part.lineno
+        for part in (ast.walk(around[0]) if lines else ())
+        if isinstance(part, ast.Name) and part.id == text.partition(".")[0] and _is_bound_here(part)
+    )
+    return bool(lines) and max(stored, default=0) < lines[0] < node.lineno
 
 
 def _has(flow: Flow, path: str, function: ast.AST) -> bool:
