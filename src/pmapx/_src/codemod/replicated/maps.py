@@ -291,7 +291,7 @@ class Maps:
             known = [each for each in (name, *_base_names(node)) if each in self._classes]
             related = {found.get(each, each) for each in known}
             first = min(related)
-            found |= {each: first for each in related}
+            found |= dict.fromkeys(related, first)
             found |= {each: first for each, old in found.items() if old in related}
         return found
 
