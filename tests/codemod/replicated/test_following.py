@@ -578,3 +578,14 @@ def main(batch):
     done, after = _migrated(tmp_path, text)
     assert done.gains
     assert f"save({written})" in after
+
+
+def test_the_first_of_each_value_in_a_tuple_needs_no_stacked_copy(tmp_path):
+    program = """
+def main(batch):
+    state, other = jax.tree.map(lambda x: jnp.stack([x] * jax.local_device_count()), (1.0, 2.0))
+    state, other = step(state, batch), step(other, batch)
+    return jax.tree.map(lambda x: np.array(x[0]), (state, other))
+"""
+    _, after = _migrated(tmp_path, program)
+    assert after.endswith("    return jax.tree.map(lambda x: np.array(x), (state, other))\n")
