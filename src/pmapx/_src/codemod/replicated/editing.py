@@ -159,7 +159,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     if change.around:
         before, after = f"{change.around}(", ")"
     elif is_donated and _is_kept(module, node, change.kept):
-        before, after = "jax.tree.map(jax.numpy.copy, ", ")"
+        before, after = f"jax.tree.map({jax_numpy(module)}.copy, ", ")"
     return [*keeping(whole, kept, before, after + text)]
 
 
@@ -268,7 +268,7 @@ def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> lis
         line, column = line - 1, len(module.source.line(line - 1))
     index = between((line, found), ends(whole))
     if is_donated and _is_kept(module, node, node.value):
-        copy = between(starts(whole), starts(whole), "jax.numpy.copy(")
+        copy = between(starts(whole), starts(whole), f"{jax_numpy(module)}.copy(")
         return [copy, between((line, found), ends(whole), ")")]
     return [index]
 
