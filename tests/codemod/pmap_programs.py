@@ -369,6 +369,44 @@ for k in range(3):
     scale.append(jax.pmap(lambda x: x * k)(ROWS))
 RESULT = scale
 """,
+    "function_of_each_iteration": """
+each = []
+for k in range(3):
+    def scaled(x):
+        return x * k
+    each.append(jax.pmap(scaled)(ROWS))
+    chosen = jnp.sin if k else jnp.cos
+    each.append(jax.pmap(chosen)(ROWS))
+RESULT = each
+""",
+    "function_that_is_bound_again": """
+def change(x):
+    return x + 1
+def mapped():
+    return jax.pmap(change)(ROWS)
+first = mapped()
+change = lambda x: x * 3
+RESULT = first, mapped()
+""",
+    "none_in_some_calls": """
+def error(w, x, mask):
+    each = (x - w) ** 2
+    if mask is not None:
+        each = each * mask
+    return jax.lax.pmean(each.sum(), "batch")
+p_error = jax.pmap(error, axis_name="batch")
+RESULT = p_error(W, ROWS, None), p_error(W, ROWS, np.ones((8, 4), np.float32) / 2)
+""",
+    "devices_of_the_caller": """
+class Server:
+    def __init__(self, w, devices=None):
+        self.devices = devices or jax.local_devices()
+        self.w = jax.device_put_replicated(w, self.devices)
+        self.scale = jax.pmap(lambda w, x: w * x, devices=self.devices)
+    def __call__(self, x):
+        return self.scale(self.w, x[: len(self.devices)])
+RESULT = Server(W[0])(ROWS), Server(W[0], jax.local_devices()[4:])(ROWS)
+""",
     "rows_to_the_host": """
 step = jax.pmap(train_step, axis_name="batch")
 state, metrics = step(STATE, ROWS)
@@ -412,5 +450,6 @@ WRITTEN_OUT = (
     "lowered", "comments_inside", "replicated_and_sharded", "collectives", "rows_to_the_host",
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
     "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
-    "called_lambda",
+    "called_lambda", "function_of_each_iteration", "function_that_is_bound_again",
+    "none_in_some_calls", "devices_of_the_caller",
 )  # fmt: skip

@@ -23,6 +23,16 @@ GONE = {
         "import a\nimport b\na.f()\n",
         "import a\na.f()\n",
     ),
+    "an import with which the file begins": (
+        "import a\n\nimport b\na.f(b)\n",
+        "import a\n\nimport b\nf(b)\n",
+        "import b\nf(b)\n",
+    ),
+    "a function with which the file ends": (
+        "f = lambda: g()\n\n\ndef g():\n    return 1\n",
+        "f = lambda: 2\n\n\ndef g():\n    return 1\n",
+        "f = lambda: 2\n",
+    ),
     "one name of an import": (
         "from a import (\n    b,\n    c,\n)\nb(c)\n",
         "from a import (\n    b,\n    c,\n)\nb()\n",

@@ -409,6 +409,37 @@ class Trainer(Base):
         self.state = step(self.state, 1.0)
 Trainer().update()
 """,
+    "an attribute that a base class of a module sets by its name": """
+import types
+class Base:
+    def load(self, saved):
+        for name in ("state",):
+            setattr(self, name, replicate(saved[name]))
+module = types.SimpleNamespace(Base=Base)
+class Trainer(module.Base):
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+trainer = Trainer()
+trainer.update()
+trainer.load({"state": 1.0})
+""",
+    "an attribute that a second base class reads by its name": """
+class Logged:
+    pass
+class Base:
+    def saved(self):
+        return {name: getattr(self, name)[0] for name in ("state",)}
+class Trainer(Logged, Base):
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+trainer = Trainer()
+trainer.update()
+print(trainer.saved())
+""",
     "an attribute that is read by its name in quotes": """
 class Trainer:
     def __init__(self):
@@ -594,3 +625,14 @@ def main(batches, runner):
     runner.evaluate = evaluate
 """)
     assert not migrate([str(tmp_path)]).gains
+
+
+def test_the_first_of_each_value_in_a_tuple_needs_no_stacked_copy(tmp_path):
+    program = """
+def main(batch):
+    state, other = jax.tree.map(lambda x: jnp.stack([x] * jax.local_device_count()), (1.0, 2.0))
+    state, other = step(state, batch), step(other, batch)
+    return jax.tree.map(lambda x: np.array(x[0]), (state, other))
+"""
+    _, after = _migrated(tmp_path, program)
+    assert after.endswith("    return jax.tree.map(lambda x: np.array(x), (state, other))\n")

@@ -17,7 +17,7 @@ from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting import import_edits, notebook_edits
-from pmapx._src.source.rewriting.edits import Edit, between
+from pmapx._src.source.rewriting.edits import Edit
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Expressions that do nothing but give a value.
@@ -250,7 +250,7 @@ def _removed(source: Source, node: ast.AST, around: ast.AST, names: list[str]) -
         and not source.line(last + 1).strip()
     ):
         last += 1
-    return [between((first, 0), (last + 1, 0))]
+    return [import_edits.without_lines(source, first, last)]
 
 
 def _with_comments(source: Source, line: int) -> int:

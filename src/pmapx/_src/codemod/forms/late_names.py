@@ -17,13 +17,13 @@ def is_bound_again(use: Use) -> bool:
     if not isinstance(call, ast.Call) or not call.args or use.site.kind == "decorator":
         return False
     function = call.args[0]
+    inner = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
     texts = {
         ast.unparse(part)
         for part in ast.walk(function)
         if isinstance(part, (ast.Name, ast.Attribute))
-    }
-    names = {part.id for part in ast.walk(function) if isinstance(part, ast.Name)}
-    inner = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
+    } - inner
+    names = {part.id for part in ast.walk(function) if isinstance(part, ast.Name)} - inner
     around = use.module.functions_around(use.node)
     block = around[0] if around else use.module.source.tree
     stored: dict[str, list[int]] = {}
@@ -43,7 +43,7 @@ def is_bound_again(use: Use) -> bool:
                 for part in ast.walk(node)
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
             }
-            if (names - inner) & changed:
+            if names & changed:
                 return True
         node = use.module.parent(node)
     return False

@@ -82,7 +82,15 @@ class MappedFunction:
             if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
         ]
         first = min(stored, default=1 << 30)
-        return any(use.lineno <= first and _is_used_as_array(module, use) for use in uses)
+        # ``mask is None``: some calls give None, a tree without leaves.
+        may_be_none = any(
+            isinstance(above := module.parent(use), ast.Compare)
+            and isinstance(above.ops[0], (ast.Is, ast.IsNot))
+            for use in uses
+        )
+        return not may_be_none and any(
+            use.lineno <= first and _is_used_as_array(module, use) for use in uses
+        )
 
     @functools.cached_property
     def is_vmapped(self) -> bool:

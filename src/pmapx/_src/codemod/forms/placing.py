@@ -57,7 +57,25 @@ def some_devices(module: Module, call: ast.Call) -> str:
     found = module.facts.results.get(devices, frozenset())
     text = module.source.segment(module.place(devices))
     is_all = re.fullmatch(r"(jax\.)?(local_)?devices\(\)", text) is not None
-    return "" if is_all or found & {"jax.devices", "jax.local_devices"} else text
+    may_be_all = bool(found & {"jax.devices", "jax.local_devices"})
+    return "" if is_all or (may_be_all and not _may_be_others(module, devices)) else text
+
+
+def _may_be_others(module: Module, devices: ast.expr) -> bool:
+    """Tells whether a caller may give the devices, as in ``devices or jax.local_devices()``."""
+    text = ast.unparse(devices)
+    parameters = {
+        part.arg
+        for around in module.functions_around(devices)
+        for part in ast.walk(around.args)  # type: ignore[attr-defined]
+        if isinstance(part, ast.arg)
+    }
+    return text in parameters or any(
+        isinstance(node, ast.Assign)
+        and text in map(ast.unparse, node.targets)
+        and not isinstance(node.value, ast.Call)
+        for node in module.nodes
+    )
 
 
 def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor: Editor) -> None:

@@ -16,7 +16,9 @@ import re
 from collections.abc import Mapping
 
 from pmapx._src.analysis.definitions import bound
+from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported, Function, Named
+from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -43,7 +45,31 @@ def is_argument(use: Use) -> bool:
     local |= {part.arg for each in around for part in ast.walk(each) if isinstance(part, ast.arg)}
     held = [use.module.env.find(name) or frozenset() for name in names]
     is_lasting = all(facts and all(isinstance(f, _LASTING) for f in facts) for facts in held)
-    return bool(names & (local - own)) or not is_lasting
+    return (
+        bool(names & (local - own))
+        or not is_lasting
+        or any(_is_bound_again(use.module, name) for name in names)
+    )
+
+
+def _is_bound_again(module: Module, name: str) -> bool:
+    """Returns whether a name of the file may be a new function later, to be traced again.
+
+    ``for k in sizes: def f(x): return k * x`` makes one in each iteration.
+    """
+    bound = name_uses(module).bound.get(name, ())
+    if all(isinstance(node, ast.alias) for node in bound):
+        # ``import jax`` and ``import jax.profiler`` bind the same module.
+        return False
+    is_global = any(isinstance(n, ast.Global) and name in n.names for n in module.nodes)
+    found = [node for node in bound if not module.functions_around(node)]
+    return is_global or len(found) > 1 or any(_is_in_loop(module, node) for node in found)
+
+
+def _is_in_loop(module: Module, node: ast.AST) -> bool:
+    while not isinstance(node, (ast.Module, *LOOPS)):
+        node = module.parent(node)
+    return isinstance(node, LOOPS)
 
 
 def options_beside_function(options: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pmapx._src.codemod.merged import splits
 from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.replicated.groups import Change
 from pmapx._src.codemod.replicated.mapped_functions import functions
+from pmapx._src.source.rewriting import import_edits
 from pmapx._src.source.rewriting.edits import between
 
 # A comment above what goes that is about it.
@@ -176,5 +177,5 @@ def _removed(module: Module, function: ast.FunctionDef) -> Change:
     lines = module.source.lines
     while last < len(lines) and not lines[last].strip():
         last += 1
-    edit = between((function.lineno, 0), (last + 1, 0))
+    edit = import_edits.without_lines(module.source, function.lineno, last)
     return Change(module, "merge", function, edits=(edit,))  # type: ignore[arg-type]

@@ -281,44 +281,41 @@ class Maps:
         return isinstance(called, ast.Name) and called.id in ("float", "int", "bool")
 
     def family(self, module: Module, node: ast.ClassDef) -> str:
-        """Returns the name of the first class that a class derives from, as far as it is known."""
-        seen = {node.name}
-        while True:
-            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            known = [name for name in bases if name in self._classes and name not in seen]
-            if not known:
-                return node.name
-            seen.add(known[0])
-            node = self._classes[known[0]]
+        """Returns one name for all classes of the program whose objects may share attributes."""
+        return self._families.get(node.name, node.name)
+
+    @functools.cached_property
+    def _families(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, node in self._classes.items():
+            known = [each for each in (name, *_base_names(node)) if each in self._classes]
+            related = {found.get(each, each) for each in known}
+            first = min(related)
+            found |= dict.fromkeys(related, first)
+            found |= {each: first for each, old in found.items() if old in related}
+        return found
 
     def has_outside_base(self, node: ast.ClassDef) -> bool:
         """Tells whether a class derives from one that is not of the program."""
-        waiting, seen = [node], {node.name}
-        while waiting:
-            for base in waiting.pop().bases:
-                name = getattr(base, "id", getattr(base, "attr", ""))
-                if name in self._classes and name not in seen:
-                    seen.add(name)
-                    waiting.append(self._classes[name])
-                elif name not in seen and name not in _PLAIN_BASES:
-                    return True
-        return False
+        names = {name for each in self._with_bases(node) for name in _base_names(each)}
+        return not names <= _PLAIN_BASES | self._classes.keys()
 
     def hands_on(self, node: ast.ClassDef) -> bool:
         """Tells whether an object may have the attributes of another, by ``__getattr__``."""
+        return any(
+            isinstance(part, ast.FunctionDef) and part.name in ("__getattr__", "__getattribute__")
+            for each in self._with_bases(node)
+            for part in each.body
+        )
+
+    def _with_bases(self, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
         waiting, seen = [node], {node.name}
         while waiting:
             each = waiting.pop()
-            if any(
-                isinstance(part, ast.FunctionDef)
-                and part.name in ("__getattr__", "__getattribute__")
-                for part in each.body
-            ):
-                return True
-            names = {getattr(base, "id", getattr(base, "attr", "")) for base in each.bases} - seen
+            yield each
+            names = {*_base_names(each)} - seen
             seen |= names
             waiting += [self._classes[name] for name in names if name in self._classes]
-        return False
 
     def family_of(self, cls: Class) -> str:
         """Returns the same for a class that was followed."""
@@ -377,6 +374,10 @@ class Maps:
         elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
         return seen
+
+
+def _base_names(node: ast.ClassDef) -> list[str]:
+    return [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
 
 
 def _make(

@@ -274,20 +274,22 @@ class StackedCalls(StackedValues):
         """Tells whether a tree_map applies a lambda to the leaves of what is followed."""
         held = [self.value(module, tree) for tree in node.args[1:]]
         is_plain = isinstance(node.args[0], ast.Lambda) and not node.keywords
-        return is_plain and all(isinstance(each, (Ref, Other)) for each in held)
+        is_tuple = len(held) == 1 and isinstance(held[0], Parts) and not has_other(held[0])
+        return is_plain and (is_tuple or all(isinstance(each, (Ref, Other)) for each in held))
 
     def _leaf(self, module: Module, node: ast.arg, function: ast.Lambda) -> Abstract:
         """Returns what the parameter of a lambda is: a leaf, if a tree_map applies it."""
         call = module.parent(function)
         if not isinstance(call, ast.Call) or call.args[:1] != [function]:
             return OTHER
-        callees = self._callee(module, call)
-        names = {fact.name for fact in callees if isinstance(fact, Named)}
-        is_tree_map = len(names) == len(callees) and names and names <= known_names.TREE_MAP
+        names = {getattr(fact, "name", "") for fact in self._callee(module, call)}
+        is_tree_map = names and names <= known_names.TREE_MAP
         trees = dict(zip(function.args.args, call.args[1:], strict=False))
         if not is_tree_map or node not in trees or not self._is_applied(module, call):
             return OTHER
         tree = self.value(module, trees[node])
+        if isinstance(tree, Parts):
+            tree = self.graph.joined(tree.items, module.place(node)) or OTHER
         return Ref(tree.element, True, tree.is_part) if isinstance(tree, Ref) else tree
 
     def _mapped(self, module: Module, node: ast.Call, maps: list[Map]) -> Abstract:
@@ -348,7 +350,7 @@ class StackedCalls(StackedValues):
             return 0
         if not isinstance(function, ast.Attribute):
             return None
-        known = module.facts.holders.get(function.value, frozenset())
+        known = module.facts.holders.get(function.value, ())
         is_object = any(isinstance(fact, Instance) for fact in known)
         return 1 if is_object or self._own_class(module, function) else None
 
@@ -376,8 +378,7 @@ class StackedCalls(StackedValues):
     def _not_made(
         self, module: Module, each: Map, position: Position, held: Abstract, arg: ast.expr
     ) -> None:
-        reasons = self.graph.element(position, position).reasons
-        reasons.setdefault(module.place(arg), self.not_made)
+        self.graph.element(position, position).reasons.setdefault(module.place(arg), self.not_made)
 
     def _result(self, each: Map) -> Abstract:
         count = each.arity
@@ -440,8 +441,7 @@ class StackedCalls(StackedValues):
             return None
         if definition not in self._generators:
             self._generators[definition] = is_generator(definition)
-        is_lost = self._generators[definition] and not self.follows_generators
-        return None if is_lost else definition
+        return definition if self.follows_generators or not self._generators[definition] else None
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""

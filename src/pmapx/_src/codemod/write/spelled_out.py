@@ -245,7 +245,8 @@ def _spell(alias: _Alias, module: Module, node: ast.AST, editor: Editor) -> None
 def _text(alias: _Alias, module: Module, node: ast.AST, value: ast.expr, editor: Editor) -> str:
     """Returns what an option is called in another module."""
     if isinstance(value, ast.Constant):
-        return ast.unparse(value)
+        text = value.value
+        return editor.quoted(text) if isinstance(text, str) else ast.unparse(value)
     if not isinstance(value, ast.Name):
         raise _NotSpelled
     if module is alias.module:

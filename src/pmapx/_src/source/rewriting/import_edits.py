@@ -119,4 +119,16 @@ def removed(source: Source, statement: ast.stmt, around: ast.AST) -> list[Edit]:
     place = source.place(statement)
     if is_only or not stands_alone(source, statement):
         return [replacing(place, "pass")]
-    return [between((place.line, 0), (place.end_line + 1, 0))]
+    last = place.end_line
+    is_first = place.line == 1 or place.line in [cell.first_line for cell in source.cells]
+    while is_first and last < len(source.lines) and not source.line(last + 1).strip():
+        last += 1
+    return [between((place.line, 0), (last + 1, 0))]
+
+
+def without_lines(source: Source, first: int, last: int) -> Edit:
+    """Returns the edit that deletes lines, at the end of a file with the blank ones above them."""
+    is_end = not source.cells and not any(map(str.strip, source.lines[last:]))
+    while is_end and first > 1 and not source.line(first - 1).strip():
+        first -= 1
+    return between((first, 0), (last + 1, 0))
