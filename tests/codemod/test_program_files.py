@@ -225,7 +225,7 @@ def test_what_a_script_returns_of_a_trainer_is_stacked_once_where_the_trainer_re
     )
     after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
     assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
-    assert after["trainer.py"].count(b"as what calls train takes it.") == 1
+    assert after["trainer.py"].count(b"that the caller of train expects.") == 1
     assert "main.py" not in after
 
 

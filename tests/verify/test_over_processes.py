@@ -97,7 +97,7 @@ def test_a_difference_in_one_process_is_reported_with_its_index(tmp_path, rewrit
     }  # fmt: skip
     assert sites["spread"].process == 1
     assert sites["spread"].detail.startswith("process 1: call 0: the output: by up to 1 ")
-    assert sites["sampled"].detail.startswith("process 1: call 0: argument 0 'key' got other")
+    assert sites["sampled"].detail.startswith("process 1: call 0: argument 0 'key' got different")
     assert (found.first.function, found.exit_code()) == ("spread", 1)
 
 
