@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
@@ -99,12 +100,15 @@ class Editor:
         return self.source.line(place.end_line)[place.end_column :].partition("  #")[0].rstrip()
 
     @functools.cached_property
+    def _calls(self) -> list[ast.Call]:
+        return [node for node in syntax.walk(self.source.tree) if isinstance(node, ast.Call)]
+
+    @functools.cached_property
     def is_filled(self) -> bool:
         """Whether most of the file's calls fill their lines and end on the last, as yapf's do."""
-        calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
         ends = [
             self.source.line(node.end_lineno).lstrip().startswith(")")
-            for node in calls
+            for node in self._calls
             if node.end_lineno is not None and node.end_lineno > node.lineno
         ]
         return len(ends) > 2 and sum(ends) * 2 < len(ends)
@@ -117,8 +121,8 @@ class Editor:
         """
         found = collections.Counter(
             len(self.indent(node.args[0].lineno)) - len(self.indent(node.lineno))
-            for node in ast.walk(self.source.tree)
-            if isinstance(node, ast.Call) and node.args and node.args[0].lineno > node.lineno
+            for node in self._calls
+            if node.args and node.args[0].lineno > node.lineno
         )
         usual = found.most_common(1)[0][0] if found else 0
         if usual in (len(self.step), 2 * len(self.step)) and "\t" not in self.step:
