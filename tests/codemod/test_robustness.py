@@ -203,6 +203,27 @@ def test_a_cell_that_does_not_parse_is_not_said_where_no_cell_has_a_use(tmp_path
     assert check_all(tmp_path) == []
 
 
+@pytest.mark.parametrize("halves", [("def f(x):", "  return x"), ("@jax.jit", "def f(x): pass")])
+def test_a_statement_that_goes_on_in_the_next_cell_does_not_parse(tmp_path, halves):
+    (tmp_path / "n.ipynb").write_text(notebook("import jax\ng = jax.pmap(f)", *halves))
+    found = check_all(tmp_path)
+    assert "PMX501" in [f.code for f in found]
+    assert any("cell 3 is not checked" in f.message for f in found)
+
+
+def test_the_pictures_of_a_notebook_are_not_searched(tmp_path):
+    content = json.loads(notebook("import jax\nf = jax.jit(g)", "h = 1"))
+    del content["cells"][0]
+    picture = {"data": {"image/png": "iVBORpmapw0KGgo=\n"}, "output_type": "display_data"}
+    for cell in content["cells"]:
+        cell["outputs"] = [picture, picture]
+    (tmp_path / "n.ipynb").write_text(json.dumps(content))
+    assert check([str(tmp_path)]).files_with_uses == 0
+    content["cells"][1]["source"] = "h = jax.pmap(g)"
+    (tmp_path / "n.ipynb").write_text(json.dumps(content, indent=1))
+    assert only(check_all(tmp_path)).cell == (2, 1)
+
+
 def test_a_magic_goes_on_with_any_indentation(tmp_path):
     text = notebook(
         "import jax\nif many:\n  !tool run \\\n    --here \\\n      --now\nf = jax.pmap(g)"

@@ -110,27 +110,6 @@ def test_results_keep_the_order_of_items():
 
 
 @needs_fork
-def test_this_process_does_something_else_while_copies_have_begun():
-    done = in_a_process_of_its_own(
-        """
-        import time
-        parent, others = os.getpid(), []
-        def work(item):
-            time.sleep(0.01)
-            return item, os.getpid()
-        def meanwhile():
-            time.sleep(0.2)
-            others.append(os.getpid())
-        nothing = lambda done, total: None
-        results = parallel.each(work, range(8), 2, nothing, meanwhile)
-        print([item for item, _ in results], others == [parent])
-        print(any(pid != parent for _, pid in results))
-        """
-    )
-    assert done.stdout.splitlines() == [f"{list(range(8))} True", "True"], done.stderr
-
-
-@needs_fork
 def test_what_a_process_that_was_killed_had_is_done_again():
     done = in_a_process_of_its_own(
         """

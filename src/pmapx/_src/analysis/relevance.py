@@ -334,7 +334,7 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
     node = function.node
     if isinstance(node, ast.Lambda):
         # It may begin in the middle of a line.
-        return _BOUND.sub(r"\1=", f"lambda: {ast.unparse(node.body)}")
+        return _without_names_bound(f"lambda: {ast.unparse(node.body)}")
     first = node.body[0]
     start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
     lines = _lines_of_code(function.module.source)[start - 1 : node.end_lineno]
@@ -348,8 +348,13 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
 @functools.lru_cache(maxsize=128)
 def _lines_of_code(source: Source) -> list[str]:
     """Returns a file's lines without strings and comments, and without names that are bound."""
-    text = _BOUND.sub(r"\1=", _without_strings("\n" + "\n".join(source.lines)))
-    return _FIRST_PARAMETER.sub(r"\1", text).split("\n")[1:]
+    text = _without_names_bound(_without_strings("\n" + "\n".join(source.lines)))
+    # A function makes the new text several times faster than a template.
+    return _FIRST_PARAMETER.sub(lambda found: found[1], text).split("\n")[1:]
+
+
+def _without_names_bound(text: str) -> str:
+    return _BOUND.sub(lambda found: f"{found[1]}=", text)
 
 
 def _without_strings(text: str) -> str:

@@ -109,8 +109,11 @@ def _sift(given: Sequence[str], processes: int | None, advance: Progress) -> Sif
     look = functools.partial(prefilter.sift, has_uses, prefilter.module_names(given))
     # Sending the files to another process costs more than it saves here.
     count = count if parallel.can_fork() else 1
+    if count > 1:
+        # Copies of this process have what it has imported.
+        _import_rules()
     sifted = Sifted({}, {}, {})
-    for part in parallel.each(look, parts, count, advance, meanwhile=_import_rules):
+    for part in parallel.each(look, parts, count, advance):
         sifted.add(part)
     return sifted
 

@@ -57,7 +57,7 @@ def read_text(name: str, data: bytes) -> Reading:
 @gc_paused.left_alone()
 def _read_into(project: Project, is_followed: bool, todo: list[str]) -> Reading:
     for path in todo:
-        data = project.texts.get(path) or files.read_bytes(path)
+        data = project.texts.get(path) or files.read_code(path)
         if isinstance(data, Unreadable):
             project.unreadable[path] = data.reason
         else:

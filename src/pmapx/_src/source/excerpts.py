@@ -35,7 +35,7 @@ _ODD = re.compile(rb"^[ \t]*(?:print[ \t]+[\"'\w%]|exec[ \t]+[\"'\w]|except[^:\n
 _ODD_WORDS = (b"print", b"exec", b"except")
 _TARGETS = re.compile(rb"(?:[\w.,*\s()\[\]:|'\"]+?=(?!=))+")
 _LITERAL = re.compile(rb"\w+\s*(?::[^=\n]*)?=\s*(?:[\"'\d\-]|True\b|False\b|None\b)[^\n]*\s*\Z")
-_ATTRIBUTES_SET = re.compile(rb"^[ \t]*([^=\n#]*\.\w[^=\n#]*)=(?!=)", re.M)
+_ASSIGNED = re.compile(rb"\n([^=\n#]*+)=(?!=)")
 _ATTRIBUTE = re.compile(rb"\.(\w+)")
 _BLOCKS = (b"if ", b"if(", b"try:", b"for ", b"while ", b"with ", b"async ", b"else", b"elif",
            b"except", b"finally", b"match ")  # fmt: skip
@@ -171,8 +171,5 @@ def _bound(text: bytes, project: Container[str]) -> set[bytes]:
 
 
 def _attributes_set(text: bytes) -> set[bytes]:
-    return {
-        name
-        for found in _ATTRIBUTES_SET.finditer(text)
-        for name in _ATTRIBUTE.findall(found[1])
-    }  # fmt: skip
+    assigned = b"\n".join(_ASSIGNED.findall(b"\n" + text))
+    return set(_ATTRIBUTE.findall(assigned))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import codecs
+import contextlib
 import dataclasses
 import io
 import os
@@ -42,6 +44,7 @@ def imported_words(data: bytes) -> set[bytes]:
 
 
 _WORD = re.compile(rb"\w+")
+_PICTURE = b'"image/png": "'
 # Type parameters and type aliases.
 _OF_PYTHON_3_12 = re.compile(r"\s*(?:(?:async\s+)?def\s+\w+\[|class\s+\w+\[|type\s+\w+\s*[\[=])")
 
@@ -75,6 +78,15 @@ def read_bytes(path: str) -> bytes | Unreadable:
         return Unreadable(path, (error.strerror or type(error).__name__).lower())
     except ValueError as error:
         return Unreadable(path, str(error))
+
+
+def read_code(path: str) -> bytes | Unreadable:
+    """Returns what is in a file but for a notebook's pictures, which may be most of it."""
+    data = read_bytes(path)
+    if isinstance(data, Unreadable) or not path.endswith(".ipynb"):
+        return data
+    first, *others = data.split(_PICTURE)
+    return _PICTURE.join([first, *(other[other.find(b'"') :] for other in others)])
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -144,11 +156,13 @@ class Source:
 
 def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
     """Returns the tree of what can matter in a file, or one line on why it has none."""
+    if path.endswith(".ipynb"):
+        return parse(path, data)
     # Most files are looked at as bytes alone, and need neither this nor the module for notebooks.
     from pmapx._src.source import excerpts
 
     part, left_out = excerpts.excerpt(data, project)
-    if left_out and not path.endswith(".ipynb"):
+    if left_out:
         source = parse(path, part)
         if isinstance(source, Source):
             try:
@@ -203,18 +217,38 @@ def _parse_notebook(path: str, data: bytes) -> Source:
     from pmapx._src.source import notebooks
 
     cells = notebooks.read_cells(data)
-    kept, problems, line = [], [], 1
+    with contextlib.suppress(SyntaxError):
+        source = _joined(path, cells)
+        starts = [cell.first_line for cell in source.cells]
+        if all(_is_in_one_cell(statement, starts) for statement in source.tree.body):
+            return source
+    kept, problems = [], []
     for cell in cells:
         try:
             _tree(cell.source)
+            kept.append(cell)
         except SyntaxError as error:
             problem = (cell.number, f"syntax error: {_one_line(error.msg)}", cell.source)
             problems.append(problem)
-            continue
-        kept.append(dataclasses.replace(cell, first_line=line))
+    return _joined(path, kept, tuple(problems))
+
+
+def _joined(
+    path: str, cells: list[notebooks.Cell], problems: tuple[tuple[int, str, str], ...] = ()
+) -> Source:
+    placed, line = [], 1
+    for cell in cells:
+        placed.append(dataclasses.replace(cell, first_line=line))
         line += cell.source.count("\n") + 1
-    text = "\n".join(cell.source for cell in kept)
-    return Source(path, text, _tree(text), tuple(kept), tuple(problems))
+    text = "\n".join(cell.source for cell in cells)
+    return Source(path, text, _tree(text), tuple(placed), problems)
+
+
+def _is_in_one_cell(statement: ast.stmt, starts: list[int]) -> bool:
+    """Returns whether a statement is within one cell, given the first line of each."""
+    parts = [statement, *getattr(statement, "decorator_list", [])]
+    first, last = min(part.lineno for part in parts), statement.end_lineno or 0
+    return bisect.bisect(starts, first) == bisect.bisect(starts, last)
 
 
 def _one_line(message: str) -> str:

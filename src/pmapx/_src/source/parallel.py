@@ -40,11 +40,8 @@ def each(
     items: Sequence[Item],
     processes: int,
     advance: Progress,
-    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Returns what ``work`` makes of each item, in their order, whatever ``processes`` is.
-
-    ``meanwhile`` is done here, once, while copies of this process have begun; without them not.
 
     >>> each(len, ["a", "bb"], 1, lambda done, total: None)
     [1, 2]
@@ -53,7 +50,7 @@ def each(
     if processes <= 1:
         return _counted(map(work, items), len(items), advance)
     if can_fork():
-        return _in_copies(work, items, processes, advance, meanwhile)
+        return _in_copies(work, items, processes, advance)
     # These cost a command more to import than many a check takes.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -76,7 +73,6 @@ def _in_copies(
     items: Sequence[Item],
     processes: int,
     advance: Progress,
-    meanwhile: Callable[[], None],
 ) -> list[Result]:
     """Copies of this process take numbers of items from one pipe, and so does this process."""
     numbers, numbered = os.pipe()
@@ -92,7 +88,6 @@ def _in_copies(
                 _be_a_copy(work, items, numbers, answered)
             os.close(answered)
             children[child] = answers
-        meanwhile()
         while (number := _next(numbers)) is not None:
             results[number] = work(items[number])
             advance(number, len(items))

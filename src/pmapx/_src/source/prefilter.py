@@ -33,7 +33,7 @@ def sift(
     """Reads files, and sets those apart whose bytes may have a use of what the rules look for."""
     sifted = Sifted({}, {}, {})
     for path in paths:
-        data = sources.read_bytes(path)
+        data = sources.read_code(path)
         if isinstance(data, Unreadable):
             sifted.unreadable[path] = data.reason
         elif has_uses(data):
@@ -70,7 +70,7 @@ def users(
     found = {}
     for path, imported in importers.items():
         modules = imported & by_module.keys()
-        data = sources.read_bytes(path) if modules else b""
+        data = sources.read_code(path) if modules else b""
         if not isinstance(data, Unreadable) and any(
             name in data for module in modules for name in by_module[module]
         ):

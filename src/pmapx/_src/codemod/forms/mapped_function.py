@@ -96,6 +96,8 @@ class MappedFunction:
     def is_vmapped(self) -> bool:
         """Whether ``jax.vmap`` maps it too, so that its body sees neither axis."""
         module, node = self.function.module, self.node
+        if "vmap" not in module.source.text:
+            return False
         uses: list[ast.AST] = [node]
         if not isinstance(node, ast.Lambda):
             name = node.name

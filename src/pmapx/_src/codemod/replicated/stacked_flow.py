@@ -77,10 +77,25 @@ class Flow(StackedCalls):
         self._bound: dict[Module, list[tuple[ast.AST, Definition]]] = {}
         # The classes of each module with a base that is not read.
         self._classes: dict[Module, list[ast.ClassDef]] = {}
-        # Where names are read, and attributes of these names.
-        self.loads: dict[str, list[tuple[Module, ast.AST]]] = {}
         # What is assigned to state, and is an argument whose shards were equal in a run.
         self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
+
+    @functools.cached_property
+    def loads(self) -> dict[str, list[tuple[Module, ast.AST]]]:
+        """Where names are read, and attributes of these names."""
+        found: dict[str, list[tuple[Module, ast.AST]]] = {}
+        for module in self.modules:
+            for node in module.nodes:
+                if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                    name = node.id if isinstance(node, ast.Name) else node.attr
+                    found.setdefault(name, []).append((module, node))
+        return found
+
+    @functools.cached_property
+    def renamed(self) -> frozenset[str]:
+        """The names that a file imports by another name."""
+        aliases = (n for module in self.modules for n in module.nodes if isinstance(n, ast.alias))
+        return frozenset(alias.name for alias in aliases if alias.asname not in (None, alias.name))
 
     def follow(self) -> None:
         """Reads all modules until nothing new is found."""

@@ -299,7 +299,7 @@ def _is_renamed(flow: Flow, module: Module, parent: ast.AST, *, is_table: bool =
     name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
     uses = [
         (home, node)
-        for home, node in (_loaded(flow, name) if name else ())
+        for home, node in flow.loads.get(name, ())
         if flow.maps.connected.has(home, node)
     ]
     if is_table:
@@ -332,9 +332,11 @@ def is_only_called(flow: Flow, module: Module, node: ast.AST, depth: int = 0) ->
         return is_only_called(flow, module, parent, depth + 1)
     if isinstance(parent, ast.Return):
         around = module.functions_around(parent)[0]
-        if not isinstance(around, ast.FunctionDef) or _has_another_name(flow, around.name):
+        if not isinstance(around, ast.FunctionDef) or around.name in flow.renamed:
             return False
-        uses = [use for use in _loaded(flow, around.name) if _may_be(flow, use[0], use[1], around)]
+        uses = [
+            use for use in flow.loads.get(around.name, ()) if _may_be(flow, use[0], use[1], around)
+        ]
         calls = [(home, home.parent(use)) for home, use in uses]
         return bool(calls) and all(
             isinstance(call, ast.Call)
@@ -361,9 +363,9 @@ def _is_chosen_by_key(flow: Flow, module: Module, table: ast.Dict, depth: int) -
     """Tells whether the items of a table of functions are only called, wherever it is used."""
     assigned = module.parent(table)
     target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
-    if not isinstance(target, ast.Name) or _has_another_name(flow, target.id):
+    if not isinstance(target, ast.Name) or target.id in flow.renamed:
         return False
-    for home, use in _loaded(flow, target.id):
+    for home, use in flow.loads.get(target.id, ()):
         above = home.parent(use)
         if isinstance(above, ast.Subscript) and above.value is use:
             chosen: ast.AST = above
@@ -378,25 +380,3 @@ def _is_chosen_by_key(flow: Flow, module: Module, table: ast.Dict, depth: int) -
         if not is_only_called(flow, home, chosen, depth + 1):
             return False
     return True
-
-
-def _loaded(flow: Flow, name: str) -> list[tuple[Module, ast.AST]]:
-    """Returns where a name, or an attribute of that name, is read."""
-    if name not in flow.loads:
-        flow.loads[name] = [
-            (home, node)
-            for home in flow.modules
-            for node in home.nodes
-            if name == (node.id if isinstance(node, ast.Name) else getattr(node, "attr", ""))
-            and not _is_bound_here(node)
-        ]
-    return flow.loads[name]
-
-
-def _has_another_name(flow: Flow, name: str) -> bool:
-    """Tells whether a file imports it by another name."""
-    return any(
-        isinstance(node, ast.alias) and node.name == name and node.asname not in (None, name)
-        for home in flow.modules
-        for node in home.nodes
-    )

@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.codemod.text.call_tokens import needs_parentheses
 from pmapx._src.source.files import Source
 from pmapx._src.source.location import Place
@@ -102,15 +103,18 @@ class Editor:
         return self.source.line(place.end_line)[place.end_column :].partition("  #")[0].rstrip()
 
     @functools.cached_property
+    def _calls(self) -> list[ast.Call]:
+        return [node for node in syntax.walk(self.source.tree) if isinstance(node, ast.Call)]
+
+    @functools.cached_property
     def is_filled(self) -> bool:
         """Whether most of the file's calls fill their lines and end on the last, as yapf's do.
 
         With few calls of several lines, files that are indented by two spaces do.
         """
-        calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
         ends = [
             self.source.line(node.end_lineno).lstrip().startswith(")")
-            for node in calls
+            for node in self._calls
             if node.end_lineno is not None and node.end_lineno > node.lineno
         ]
         return sum(ends) * 2 < len(ends) if len(ends) > 2 else self.step == "  " and not any(ends)
@@ -123,8 +127,8 @@ class Editor:
         """
         found = collections.Counter(
             len(self.indent(node.args[0].lineno)) - len(self.indent(node.lineno))
-            for node in ast.walk(self.source.tree)
-            if isinstance(node, ast.Call) and node.args and node.args[0].lineno > node.lineno
+            for node in self._calls
+            if node.args and node.args[0].lineno > node.lineno
         )
         usual = found.most_common(1)[0][0] if found else 0
         if usual in (len(self.step), 2 * len(self.step)) and "\t" not in self.step:

@@ -51,8 +51,7 @@ class DefaultAxisTypes(Rule):
         """Gives each such call."""
         mapped = {mesh.place for mesh in module.project.meshes_mapped}
         for node, call in module.facts.calls.items():
-            place = module.place(node)
-            if _has_default_types(node, call.names) and place not in mapped:
+            if _has_default_types(node, call.names) and (place := module.place(node)) not in mapped:
                 yield self.finding(
                     place,
                     "this mesh has Explicit axes since JAX 0.9, and Auto axes before",

@@ -17,7 +17,7 @@ from pmapx._src.source.rewriting import import_edits
 from pmapx._src.source.rewriting.edits import between, ends, starts
 
 _HELD = "jax.interpreters.pxla.thread_resources"
-_WITH_MESH = re.compile(r"\bwith\b.*mesh\b", re.IGNORECASE)
+_WITH_MESH = re.compile(r"with\b.*(?i:mesh)\b")
 
 
 class MeshContext(Rule):
