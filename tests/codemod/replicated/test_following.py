@@ -433,6 +433,17 @@ trainer = Trainer()
 trainer.update()
 print(trainer.saved())
 """,
+    "an attribute that attrgetter reads": """
+import operator
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+trainer = Trainer()
+trainer.update()
+print(operator.attrgetter("state")(trainer)[0])
+""",
     "an attribute that is read by its name in quotes": """
 class Trainer:
     def __init__(self):
