@@ -42,6 +42,25 @@ def main(batch):
     state = step(state, batch)
     print(float(state[0]))
 """,
+    "an attribute of a class beside another of the same interface": """
+class Worker:
+    def run(self):
+        self.update()
+    def update(self):
+        raise NotImplementedError
+class Other(Worker):
+    def __init__(self, state):
+        self.state = state
+    def update(self):
+        print(len(self.state))
+class Trainer(Worker):
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+        print(float(self.state[0]))
+Trainer().run()
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
