@@ -369,6 +369,18 @@ for k in range(3):
     scale.append(jax.pmap(lambda x: x * k)(ROWS))
 RESULT = scale
 """,
+    "lambdas_with_defaults": """
+first = [jax.pmap(lambda x, k=k: x * k) for k in range(3)]
+second = []
+for k in range(3):
+    second.append(jax.pmap(lambda x, *, k=k: x * k, axis_name="i"))
+def functions():
+    for k in range(3):
+        def scaled(x, k=k):
+            return x * k
+        yield jax.pmap(scaled, axis_name="i")
+RESULT = [f(ROWS) for f in first + second + list(functions())]
+""",
     "function_of_each_iteration": """
 each = []
 for k in range(3):
@@ -451,5 +463,5 @@ WRITTEN_OUT = (
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
     "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
     "called_lambda", "function_of_each_iteration", "function_that_is_bound_again",
-    "none_in_some_calls", "devices_of_the_caller",
+    "none_in_some_calls", "devices_of_the_caller", "lambdas_with_defaults",
 )  # fmt: skip

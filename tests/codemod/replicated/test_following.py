@@ -49,6 +49,25 @@ def main(batch):
     state = step(held["state"], batch)
     print(float(state[0]))
 """,
+    "an attribute of a class beside another of the same interface": """
+class Worker:
+    def run(self):
+        self.update()
+    def update(self):
+        raise NotImplementedError
+class Other(Worker):
+    def __init__(self, state):
+        self.state = state
+    def update(self):
+        print(len(self.state))
+class Trainer(Worker):
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+        print(float(self.state[0]))
+Trainer().run()
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
@@ -439,6 +458,17 @@ class Trainer(Logged, Base):
 trainer = Trainer()
 trainer.update()
 print(trainer.saved())
+""",
+    "an attribute that attrgetter reads": """
+import operator
+class Trainer:
+    def __init__(self):
+        self.state = replicate(1.0)
+    def update(self):
+        self.state = step(self.state, 1.0)
+trainer = Trainer()
+trainer.update()
+print(operator.attrgetter("state")(trainer)[0])
 """,
     "an attribute that is read by its name in quotes": """
 class Trainer:

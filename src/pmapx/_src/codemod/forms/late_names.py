@@ -18,12 +18,20 @@ def is_bound_again(use: Use) -> bool:
         return False
     function = call.args[0]
     inner = {part.arg for part in ast.walk(function) if isinstance(part, ast.arg)}
+    # ``lambda x, k=k: k * x``: a default is read outside.
+    inner -= {
+        part.id
+        for arguments in ast.walk(function)
+        if isinstance(arguments, ast.arguments)
+        for default in (*arguments.defaults, *filter(None, arguments.kw_defaults))
+        for part in ast.walk(default)
+        if isinstance(part, ast.Name)
+    }
     texts = {
         ast.unparse(part)
         for part in ast.walk(function)
         if isinstance(part, (ast.Name, ast.Attribute))
     } - inner
-    names = {part.id for part in ast.walk(function) if isinstance(part, ast.Name)} - inner
     around = use.module.functions_around(use.node)
     block = around[0] if around else use.module.source.tree
     stored: dict[str, list[int]] = {}
@@ -38,12 +46,8 @@ def is_bound_again(use: Use) -> bool:
     node: ast.AST = use.node
     while node is not block and not isinstance(node, ast.Module):
         if isinstance(node, LOOPS):
-            changed = {
-                part.id
-                for part in ast.walk(node)
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-            }
-            if names & changed:
+            first, last = node.lineno, node.end_lineno or 0
+            if any(first <= line <= last for text in texts for line in stored.get(text, ())):
                 return True
         node = use.module.parent(node)
     return False

@@ -224,3 +224,22 @@ def is_unpacking(call: ast.Call) -> bool:
     return any(isinstance(arg, ast.Starred) for arg in call.args) or any(
         keyword.arg is None for keyword in call.keywords
     )
+
+
+def base_names(node: ast.ClassDef) -> list[str]:
+    """Returns what a class derives from, without the modules of these."""
+    return [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
+
+
+def uses_itself(node: ast.ClassDef) -> bool:
+    """Tells whether methods of a class may use attributes: do more than call other methods."""
+    own = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    parts = list(ast.walk(node))
+    calling = {
+        part.func.value
+        for part in parts
+        if isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Attribute)
+        and part.func.attr in own
+    }
+    return any(getattr(part, "id", "") == "self" and part not in calling for part in parts)

@@ -15,10 +15,12 @@ from pmapx._src.codemod.decide.connected_code import ConnectedCode
 from pmapx._src.codemod.evidence.evidence import Evidence, Record
 from pmapx._src.codemod.replicated import wrappers
 from pmapx._src.codemod.replicated.mapped_functions import (
+    base_names,
     functions,
     one_arity,
     returns_tuple,
     runs_only_mapped,
+    uses_itself,
 )
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 
@@ -288,8 +290,8 @@ class Maps:
     def _families(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, node in self._classes.items():
-            known = [each for each in (name, *_base_names(node)) if each in self._classes]
-            related = {found.get(each, each) for each in known}
+            bases = [each.name for each in self._with_bases(node) if uses_itself(each)]
+            related = {found.get(each, each) for each in (name, *bases)}
             first = min(related)
             found |= dict.fromkeys(related, first)
             found |= {each: first for each, old in found.items() if old in related}
@@ -297,7 +299,7 @@ class Maps:
 
     def has_outside_base(self, node: ast.ClassDef) -> bool:
         """Tells whether a class derives from one that is not of the program."""
-        names = {name for each in self._with_bases(node) for name in _base_names(each)}
+        names = {name for each in self._with_bases(node) for name in base_names(each)}
         return not names <= _PLAIN_BASES | self._classes.keys()
 
     def hands_on(self, node: ast.ClassDef) -> bool:
@@ -313,7 +315,7 @@ class Maps:
         while waiting:
             each = waiting.pop()
             yield each
-            names = {*_base_names(each)} - seen
+            names = {*base_names(each)} - seen
             seen |= names
             waiting += [self._classes[name] for name in names if name in self._classes]
 
@@ -374,10 +376,6 @@ class Maps:
         elif self._identities[key] != identity:
             seen.obstacle = seen.obstacle or SEVERAL
         return seen
-
-
-def _base_names(node: ast.ClassDef) -> list[str]:
-    return [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
 
 
 def _make(

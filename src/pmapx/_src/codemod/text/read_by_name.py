@@ -21,7 +21,12 @@ _ENDING = re.compile(rb"""(?:\}|%s|\+\s*['"])(\w+)\\?['"]""")
 # What lists the names of an object's attributes.
 _LISTING = re.compile(r"\bdir\(|\bgetmembers\b|\bfields\(|\b_fields\b|\b__slots__\b|\b__dict__\b")
 # These read or set attributes of an object, whose names may be in a variable.
-_BY_NAME = frozenset({"builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr"})
+_BY_NAME = frozenset(
+    {
+        "builtins.getattr", "builtins.setattr", "builtins.vars", "builtins.delattr",
+        "operator.attrgetter",
+    }
+)  # fmt: skip
 
 
 class Words:
@@ -82,8 +87,12 @@ def reads_by_name(module: Module, call: ast.Call, called: Set[str]) -> bool:
 
 def name_given(call: ast.Call) -> object:
     """Returns the name that ``getattr`` is given, ... for one that is computed, None for none."""
-    if len(call.args) < 2:
-        return None
+    match call.args:
+        case [ast.Constant(value=str(path))]:
+            # ``operator.attrgetter("state.params")``
+            return path.partition(".")[0]
+        case [_] | [ast.Constant(), *_]:
+            return None
     name = call.args[1]
     return name.value if isinstance(name, ast.Constant) else ...
 
