@@ -263,3 +263,19 @@ def test_a_table_of_trainers_in_a_file_without_jax_is_read_before_the_script_tha
     after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
     assert b"\n    return params, 1\n" in after["trainer.py"]
     assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
+
+
+def test_trainers_whose_results_a_script_drops_do_not_hold_together(tmp_path):
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    local = TRAINER.replace(
+        'jax.lax.pmean(jax.grad(lambda p: jnp.mean(batch * p))(params), "batch")', "batch"
+    )
+    (tmp_path / "local.py").write_text(local)
+    (tmp_path / "main.py").write_text(
+        "import local, trainer\n\nTRAINERS = {'plain': trainer.train, 'local': local.train}\n\n"
+        "def main(name):\n    TRAINERS[name]([])\n"
+    )
+    after = {file.path.rpartition("/")[2]: file.after for file in migrate([str(tmp_path)]).changed}
+    assert b"\n    return params, 1\n" in after["trainer.py"]
+    assert b"in_specs=(jax.P(), jax.P('batch'))" in after["trainer.py"].replace(b'"', b"'")
+    assert b"in_specs=(jax.P()," not in after["local.py"]

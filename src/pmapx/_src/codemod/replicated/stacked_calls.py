@@ -69,9 +69,7 @@ class StackedCalls(StackedValues):
     without_specs: frozenset[ast.arg] = frozenset()
     not_made = "what is passed here was not created by replicate"
 
-    def __init__(
-        self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
-    ) -> None:
+    def __init__(self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()):
         super().__init__(modules, maps, stacked)
         # The callees of calls that are understood.
         self.resolved: set[ast.AST] = set()
@@ -178,8 +176,7 @@ class StackedCalls(StackedValues):
         return OTHER
 
     def _arguments(self, module: Module, node: ast.Call) -> list[Abstract]:
-        held = [self.value(module, arg) for arg in node.args]
-        return held + [self.value(module, keyword.value) for keyword in node.keywords]
+        return [self.value(module, e) for e in (*node.args, *(k.value for k in node.keywords))]
 
     def _outside(self, module: Module, node: ast.Call, called: frozenset[str]) -> Abstract:
         if called <= _LOOKING:
@@ -406,7 +403,9 @@ class StackedCalls(StackedValues):
             return self._first(module, node, short.argument, short.around)
         if short is not None:
             return self._made(module, node, short.argument, None, callees[0])
-        return self._merged((self._from(module, node, each) for each in callees), module, node)
+        found = [self._from(module, node, each) for each in callees]
+        is_dropped = isinstance(module.parent(node), ast.Expr)
+        return OTHER if is_dropped else self._merged(found, module, node)
 
     def _from(self, module: Module, node: ast.Call, callee: Any) -> Abstract:
         target = definition_of(callee)
