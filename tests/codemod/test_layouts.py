@@ -975,3 +975,17 @@ def test_axes_that_a_name_holds_are_written_out(tmp_path):
     assert after.count("def ") == 1
     again = HELD.replace("    return", "    in_axes = 0\n    return")
     assert rewritten(tmp_path, again)[0].decode().count("def ") > 1
+
+
+def test_two_calls_of_a_line_that_get_longer_fit_together(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(
+        f"import jax\nfrom flax import jax_utils\n# {'x' * 90}\nN = jax.device_count()\n"
+        "def loss(a, b):\n    return jax.lax.pmean((a - b).sum(), 'i')\n"
+        "def test(batch, predictions):\n    a, b = (\n"
+        "        jax_utils.replicate(batch), jax_utils.replicate(predictions))\n"
+        "    mapped = jax.pmap(loss, axis_name='i')\n    return mapped(a, b)[0]\n"
+    )
+    (file,) = migrate([str(path)]).changed
+    assert file.after.count(b"jax.device_put(") == 2
+    assert max(map(len, file.after.splitlines())) <= 100
