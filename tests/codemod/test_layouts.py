@@ -1165,3 +1165,17 @@ def logits(images):
 """
     after = rewritten(tmp_path, text)[0].decode()
     assert after.endswith(f"    {expected}")
+
+
+def test_two_calls_of_a_line_that_get_longer_fit_together(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(
+        f"import jax\nfrom flax import jax_utils\n# {'x' * 90}\nN = jax.device_count()\n"
+        "def loss(a, b):\n    return jax.lax.pmean((a - b).sum(), 'i')\n"
+        "def test(batch, predictions):\n    a, b = (\n"
+        "        jax_utils.replicate(batch), jax_utils.replicate(predictions))\n"
+        "    mapped = jax.pmap(loss, axis_name='i')\n    return mapped(a, b)[0]\n"
+    )
+    (file,) = migrate([str(path)]).changed
+    assert file.after.count(b"jax.device_put(") == 2
+    assert max(map(len, file.after.splitlines())) <= 100

@@ -68,7 +68,7 @@ LEFT = {
     "compared": ("is_it = chosen is jax.pmap\n", "compared"),
     "Python's own name taken": ("len = round\nf = jax.pmap(abs)\n", "the name len"),
     "module's name taken": (
-        "functools = 1\ndef g(f, x): return jax.pmap(f)(x)\nfor f in (abs, abs): g(f, ROWS)\n",
+        "functools = 1\ndef g(f, x): h = jax.pmap(f); return h(x)\nfor f in abs, abs: g(f, ROWS)\n",
         "the name functools",
     ),
     "passed on and compared": (
@@ -102,7 +102,7 @@ def test_what_cannot_be_done_safely_is_left_with_a_reason(tmp_path, case):
 def test_an_import_is_added_below_those_of_future(tmp_path):
     text = "from __future__ import annotations\nimport jax\n"
     text += (
-        "class A:\n    def f(self, x): return jax.pmap(self.g)(x)\n    def g(self, x): return x\n"
+        "class A:\n    def f(self, x): return jax.pmap(self.g)(x=x)\n    def g(self, x): return x\n"
     )
     after, _ = rewritten(tmp_path, text)
     assert b"import functools\n" in after
@@ -209,10 +209,26 @@ def test_a_method_that_is_mapped_in_each_call_is_an_argument_of_what_is_made_onc
         "import jax\nclass A:\n    def add(self, x): return jax.pmap(self.f, donate_argnums=0)(x)\n"
     )
     after, _ = rewritten(tmp_path, text)
-    assert b"import functools\n" in after
+    assert b"import functools\n" not in after
     assert b"sharded_f = jax.jit(\n    lambda function, x: jax.shard_map(" in after
     assert b"    static_argnums=0,\n    donate_argnums=1,\n" in after
-    assert b"return functools.partial(sharded_f, self.f)(x)\n" in after
+    assert b"return sharded_f(self.f, x)\n" in after
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("(\n            x, x)", "sharded_f(\n            self.f,\n            x, x)\n"),
+        (f"({'x' * 90})", f"sharded_f(\n            self.f, {'x' * 90}\n        )\n"),
+        ("(*x)", "sharded_f(self.f, *x)\n"),
+        ("(x=x)", "functools.partial(sharded_f, self.f)(x=x)\n"),
+        (" (x)", "functools.partial(sharded_f, self.f) (x)\n"),
+    ],
+)
+def test_the_call_that_maps_a_method_is_given_it_however_it_is_written(tmp_path, call, text):
+    head = "import jax\nclass A:\n    def add(self, x):\n        return jax.pmap(self.f)"
+    after, _ = rewritten(tmp_path, f"{head}{call}\n")
+    assert after.endswith(f"        return {text}".encode())
 
 
 def test_a_pmap_that_another_file_nests_is_left(tmp_path):

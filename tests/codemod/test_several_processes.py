@@ -407,9 +407,10 @@ def test_a_field_of_each_device_alone_keeps_its_axis_in_all_maps_of_a_state(tmp_
     text = file.after.decode()
     # Where the step is made, and in the function that is given the state.
     assert text.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2
-    # Each of the three maps takes it so, and converts its arguments by the same specs.
+    # Each of the three maps takes it so, and converts its arguments by the same specs; the step
+    # its results, too.
     assert text.count("in_specs=(state_specs, jax.P(") == 3
-    assert text.count("mesh, (state_specs, jax.P(") == 3
+    assert text.count("mesh, (state_specs, jax.P(") == 4
 
 
 def test_where_lines_are_filled_what_follows_a_call_stands_behind_it(tmp_path):
@@ -422,3 +423,70 @@ def test_where_lines_are_filled_what_follows_a_call_stands_behind_it(tmp_path):
     behind = """(state, batch), mesh, jax.P("batch"))), mesh, jax.P("batch"))"""
     assert behind in text
     assert "\n        )\n" not in text
+
+
+CALLED = """\
+def main(step, state, batch):
+    step = jax.pmap(step, axis_name="batch")
+    {}
+
+
+main()
+"""
+SHARDED = "multihost_utils.host_local_array_to_global_array"
+LOCAL_AGAIN = "multihost_utils.global_array_to_host_local_array"
+
+
+@pytest.mark.parametrize("names", ["state, loss", "self.state, self.loss"])
+def test_results_of_a_long_call_are_converted_in_a_statement_below_it(tmp_path, names):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + CALLED.format(f"{names} = step(state, batch)"))
+    (file,) = migrate([str(path)], style="stacked").changed
+    assert f"""\
+    {names} = step(
+        *{SHARDED}(
+            (state, batch), mesh, jax.P("batch")
+        ),
+    )
+    {names} = {LOCAL_AGAIN}(
+        ({names}), mesh, jax.P("batch")
+    )
+""" in file.after.decode()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "state, _ = step(state, batch)",
+        "state, state = step(state, batch)",
+        "state = loss = step(state, batch)",
+        "states[0], loss = step(state, batch)",
+        "state = (step(state, batch))",
+        "state = (\n        step(state, batch)\n    )",
+        "state = step(state, batch)  # a comment",
+        "if batch: state = step(state, batch)",
+        "state = step(state, batch); show(state)",
+        "return step(state, batch)",
+    ],
+)
+def test_other_calls_are_converted_where_they_are(tmp_path, statement):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + CALLED.format(statement))
+    (file,) = migrate([str(path)], style="stacked").changed
+    compile(file.after, "program.py", "exec")
+    assert file.after.decode().count(f"{LOCAL_AGAIN}(\n") == 1
+    assert f"{LOCAL_AGAIN}(\n        (" not in file.after.decode()
+
+
+def test_where_lines_are_filled_results_with_state_among_them_leave_room_for_the_call(tmp_path):
+    path = tmp_path / "program.py"
+    filled = "x = show(\n    1,\n    2)\n" * 9
+    calls = "    state, loss = step(state, batch)\n" * 3
+    text = CALLED.replace(
+        "step, axis_name", "step, in_axes=(None, 0), out_axes=(None, 0), axis_name"
+    )
+    path.write_text(HEAD + filled + text.format("pass\n" + calls.rstrip()))
+    (file,) = migrate([str(path)], style="stacked").changed
+    lines = file.after.decode().splitlines()
+    assert max(map(len, lines)) <= 88
+    assert any(line.endswith(")))(") for line in lines)

@@ -174,10 +174,31 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
+    names = _assigned(module, call, editor) if _is_wrapped(use) and "\n" in text else []
+    if names:
+        args = functools.partial(_global_arguments, use, given, mesh, editor)
+        spec = use.known_layout.out_specs(use.axis)
+        several = _call(function, args, editor, indent, used)
+        several += _converted_names(names, spec, mesh, editor, indent)
+        text = min(text, several, key=lambda each: each.count("\n"))
     editor.replace(whole, text)
-    unpacked = _unpacked(use, module, call) if _is_mixed(use) else None
-    if unpacked is not None:
+    if _is_mixed(use) and (unpacked := _unpacked(use, module, call)) is not None:
         _convert_after(use, module, *unpacked, mesh, editor)
+
+
+def _assigned(module: Module, call: ast.Call, editor: Editor) -> list[str]:
+    """Returns the names that a statement of its own assigns a call to, or none."""
+    statement = module.parent(call)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target, place = statement.targets[0], module.place(statement)
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    names = [editor.source.segment(module.place(part)) for part in parts]
+    before = editor.source.line(place.line)[: place.column]
+    rest = editor.source.line(place.end_line)[place.end_column :]
+    is_alone = ends(place) == ends(module.place(call)) and not (before + rest).strip()
+    is_named = all(isinstance(part, (ast.Name, ast.Attribute)) for part in parts)
+    return names if is_alone and is_named and len({*names, "_"}) > len(names) else []
 
 
 def _position(use: Use, name: str | None, position: int) -> int:
@@ -223,7 +244,11 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
             ),
         )
         several = editor.folded_call("", converted, indent, len(deeper) + 1)
-        text = f"(lambda {', '.join(results)}: {several})(*{text})"
+        unpack = f"(lambda {', '.join(results)}: {several})"
+        first = f"{unpack}(*{text}".splitlines()[unpack.count("\n")]
+        is_long = len(first) > editor.width
+        deeper_text = text.replace("\n", f"\n{editor.hang}")
+        text = editor.call(unpack, [f"*{deeper_text}"], indent) if is_long else f"{unpack}(*{text})"
     return head, text
 
 
@@ -354,14 +379,22 @@ def _convert_after(
     names = [editor.source.segment(module.place(statement.targets[0].elts[i])) for i in sharded]  # type: ignore[attr-defined]
     axes = _parts(use.known_layout.out_axes)
     specs = [_axis_spec(use, axes[i]) for i in sharded]
-    value = names[0] if len(names) == 1 else f"({', '.join(names)})"
     spec = specs[0] if len(set(specs)) == 1 else f"({', '.join(specs)})"
-    indent = editor.indent(statement.lineno)
+    text = _converted_names(names, spec, mesh, editor, editor.indent(statement.lineno))
+    editor.insert(*ends(module.place(statement)), text)
+
+
+def _converted_names(
+    names: Sequence[str], spec: str, mesh: str, editor: Editor, indent: str
+) -> str:
+    """Returns a line that makes what was assigned to names host-local."""
     target = ", ".join(names)
+    value = target if len(names) == 1 else f"({target})"
     used = len(indent) + len(target) + len(" = ")
     text = _conversion(_TO_LOCAL, value, mesh, spec, editor, indent, used)
-    end = ends(module.place(statement))
-    editor.insert(*end, f"\n{indent}{target} = {text}")
+    if used + len(text.partition("\n")[0]) > editor.width:
+        text = editor.bracketed(text, indent)
+    return f"\n{indent}{target} = {text}"
 
 
 def _parts(axes: object) -> tuple[object, ...]:

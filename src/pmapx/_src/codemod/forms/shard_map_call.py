@@ -47,7 +47,8 @@ def imports(use: Use) -> list[str]:
     """Returns the imports that its text needs."""
     is_at_site = process_calls.is_at_site(use)
     is_partial = is_at_site and use.site.kind != "decorator"
-    if is_partial or (use.is_made_again and top_level.is_argument(use)):
+    is_argument = use.is_made_again and top_level.is_argument(use)
+    if is_partial or (is_argument and _given_here(use) is None):
         return ["import functools", *([process_calls.IMPORT] if is_at_site else [])]
     return [process_calls.IMPORT] if is_at_site else []
 
@@ -78,7 +79,17 @@ def _jitted(use: Use, editor: Editor, indent: str, used: int) -> str:
         options = top_level.options_beside_function(options)
     jitted = _jit(use, text, options, editor, "", len(f"{name} = "), is_argument=is_argument)
     name = top_level.insert(use, name, jitted, editor)
-    return f"functools.partial({name}, {function})" if is_argument else name
+    call = _given_here(use) if is_argument else None
+    if is_argument and call is None:
+        return f"functools.partial({name}, {function})"
+    if call is not None:
+        top_level.give_function(use, call, name, function, editor)
+    return name
+
+
+def _given_here(use: Use) -> ast.Call | None:
+    """Returns the call that is given the function, unless it converts what it is given."""
+    return None if process_calls.is_converted(use) else top_level.called_here(use)
 
 
 def _jit(

@@ -6,7 +6,7 @@ that is made once. Where the mapped function is not the same at the top level, i
     jax.pmap(self.insert)(buffer, x)
 
     sharded_insert = jax.jit(lambda function, *args: ..., static_argnums=0)
-    functools.partial(sharded_insert, self.insert)(buffer, x)
+    sharded_insert(self.insert, buffer, x)
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.source.location import Place
+from pmapx._src.source.rewriting.edits import ends
 
 _LASTING = (Function, Named, Exported)
 FUNCTION = "function"
@@ -70,6 +72,37 @@ def _is_in_loop(module: Module, node: ast.AST) -> bool:
     while not isinstance(node, (ast.Module, *LOOPS)):
         node = module.parent(node)
     return isinstance(node, LOOPS)
+
+
+def called_here(use: Use) -> ast.Call | None:
+    """Returns the call of a map where it is made, which can be given the function as well."""
+    call = use.module.parent(use.whole)
+    if not isinstance(call, ast.Call) or call.func is not use.whole or call.keywords:
+        return None
+    end = use.site.whole
+    is_next = use.module.source.line(end.end_line)[end.end_column :].startswith("(")
+    return call if call.args and is_next else None
+
+
+def give_function(use: Use, call: ast.Call, name: str, function: str, editor: Editor) -> None:
+    """Makes the function the first argument of a call, below the first line if that is too long.
+
+    Only the parentheses are edited, since the arguments have edits of their own.
+    """
+    whole, place = use.site.whole, use.module.place(call)
+    indent = editor.indent(place.line)
+    head, end = f"({function}, ", ")"
+    line = editor.source.line(place.line)
+    added = len(name) + len(head) - 1 - len(editor.source.segment(whole))
+    if call.args[0].lineno > whole.end_line:
+        head = f"(\n{editor.indent(call.args[0].lineno)}{function},"
+    elif place.line == place.end_line and len(line) + added > editor.width:
+        head = f"(\n{indent}{editor.hang}{function}, "
+        end = ")" if editor.is_filled else f"\n{indent})"
+    opening = Place(place.path, *ends(whole), whole.end_line, whole.end_column + 1)
+    closing = Place(place.path, place.end_line, place.end_column - 1, *ends(place))
+    editor.replace(opening, head)
+    editor.replace(closing, end)
 
 
 def options_beside_function(options: Mapping[str, str]) -> dict[str, str]:

@@ -99,8 +99,10 @@ class Editor:
         return line
 
     def rest_of_line(self, place: Place) -> str:
-        """Returns what follows a place on its last line, up to a comment."""
-        return self.source.line(place.end_line)[place.end_column :].partition("  #")[0].rstrip()
+        """Returns what follows a place on its last line, as edited so far, up to a comment."""
+        end = (place.end_line, len(self.source.line(place.end_line)))
+        rest = self.text(Place(place.path, *ends(place), *end)).partition("\n")[0]
+        return rest.partition("  #")[0].rstrip()
 
     @functools.cached_property
     def _calls(self) -> list[ast.Call]:

@@ -53,6 +53,11 @@ def _is_broken(module: Module, editor: Editor, call: ast.Call) -> bool:
     text = editor.text(place)
     if is_covered or "\n" not in text or '"""' in text or "'''" in text:
         return False
+    parts = [module.place(part) for part in (call.func, *call.args, *call.keywords)]
+    inside = [at for edit in editor.edits if (at := edit.place(place.path)).is_inside(place)]
+    if any(not any(at.is_inside(part) for part in parts) for at in inside):
+        # Its parentheses are edited too.
+        return False
     return "\n" not in editor.text(module.place(call.func))
 
 
