@@ -391,6 +391,22 @@ for k in range(3):
     each.append(jax.pmap(chosen)(ROWS))
 RESULT = each
 """,
+    "attribute_that_is_bound_again": """
+class Model:
+    def __init__(self):
+        self.f = self.plus
+        self.mapped = jax.pmap(self.f, axis_name="i")
+    def plus(self, x):
+        return x + 1
+model = Model()
+first = model.mapped(ROWS)
+model.f = lambda x: x * 7
+RESULT = [first, model.mapped(ROWS[:, :2])]
+""",
+    "axis_size_without_arguments": """
+index = jax.pmap(lambda: jax.lax.axis_index("i") * 1.0, axis_name="i", axis_size=4)
+RESULT = index()
+""",
     "function_that_is_bound_again": """
 def change(x):
     return x + 1
@@ -463,5 +479,6 @@ WRITTEN_OUT = (
     "pipeline", "shards_that_are_placed", "vmapped_lambda", "vmapped_function",
     "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
     "called_lambda", "function_of_each_iteration", "function_that_is_bound_again",
+    "attribute_that_is_bound_again", "axis_size_without_arguments",
     "none_in_some_calls", "devices_of_the_caller", "lambdas_with_defaults",
 )  # fmt: skip

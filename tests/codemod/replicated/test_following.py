@@ -666,3 +666,8 @@ def main(batch):
 """
     _, after = _migrated(tmp_path, program)
     assert after.endswith("    return jax.tree.map(lambda x: np.array(x), (state, other))\n")
+
+
+def test_a_return_outside_of_functions_is_survived(tmp_path):
+    (tmp_path / "train.py").write_text("import jax\nreturn jax.pmap(f)(x)\n")
+    assert migrate([str(tmp_path)]).failure is None

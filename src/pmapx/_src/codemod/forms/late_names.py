@@ -43,6 +43,8 @@ def is_bound_again(use: Use) -> bool:
     here = use.site.whole.line
     if any(line >= here for text in texts for line in stored.get(text, ())):
         return True
+    if isinstance(function, ast.Attribute) and _is_set_elsewhere(use, function.attr, block):
+        return True
     node: ast.AST = use.node
     while node is not block and not isinstance(node, ast.Module):
         if isinstance(node, LOOPS):
@@ -51,3 +53,14 @@ def is_bound_again(use: Use) -> bool:
                 return True
         node = use.module.parent(node)
     return False
+
+
+def _is_set_elsewhere(use: Use, name: str, block: ast.AST) -> bool:
+    """Returns whether code of the file outside of a block assigns an attribute."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.ctx, ast.Store)
+        and block not in (*use.module.functions_around(node), use.module.source.tree)
+        for node in use.module.nodes
+    )

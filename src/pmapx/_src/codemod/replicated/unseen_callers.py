@@ -198,7 +198,8 @@ def _is_left_alone(flow: Flow, module: Module, call: ast.Call) -> bool:
     parent = module.parent(call)
     if not isinstance(parent, ast.Return):
         return isinstance(parent, ast.Expr)
-    is_called = module.functions_around(parent)[0] in flow.called
+    # A file may have a return outside of functions, which does not compile.
+    is_called = any(function in flow.called for function in module.functions_around(parent)[:1])
     return not is_called and _returned_from(module, call) is not None
 
 

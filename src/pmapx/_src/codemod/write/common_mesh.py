@@ -86,9 +86,9 @@ class CommonMesh:
                 self._homes[path] = path
         return bool(self._homes)
 
-    def is_taken_by(self, module: Module) -> bool:
-        """Returns whether a file has its mesh from such a module, or is one."""
-        return os.path.normpath(module.path) in self._homes
+    def home_of(self, path: str) -> str | None:
+        """Returns the module that a file has its mesh from, which may be the file itself."""
+        return self._homes.get(os.path.normpath(path))
 
     def with_function(self, path: str, data: bytes) -> bytes:
         """Returns the text of a file with the function that makes the mesh, if it is to have it."""
@@ -117,10 +117,15 @@ def written(
     found = write(modules, common)
     if not common.choose(found):
         return found
-    taking = [(path, module) for path, module in modules if common.is_taken_by(module)]
+    taking = [(path, module) for path, module in modules if common.home_of(module.path)]
+    taken = write(taking, common)
+    # Without many meshes, a form that needs none may be the better one.
+    called = {common.home_of(file.path) for file in taken if f"{NAME}(".encode() in file.after}
     again = {
         file.path: dataclasses.replace(file, after=common.with_function(file.path, file.after))
-        for file in write(taking, common)
+        if os.path.normpath(file.path) in called
+        else file
+        for file in taken
     }
     return [again.get(file.path, file) for file in found]
 

@@ -77,6 +77,9 @@ class Meshes:
             axis, size = f"({use.axis},)", use.counted_argument
             if use.grid is not None:
                 self._assign_grid(use, use.grid)
+            elif use.is_sized and (fixed := _fixed_size(use)):
+                use.mesh = ("jax.make_mesh", f"({fixed},)", axis, AUTO)
+                use.is_lazy = use.is_made_again or (is_outside and not self._may_start)
             elif use.is_sized:
                 size = "" if use.is_made_again else size
                 use.is_lazy = not size
@@ -326,6 +329,12 @@ class Meshes:
         is_block = isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         gap = "\n" * (1 + is_block * (1 if indent else 2))
         editor.insert(line, 0, f"{indent}{mesh.name} = {text}{gap}")
+
+
+def _fixed_size(use: Use) -> str:
+    """Returns the ``axis_size`` of a map, if it is a number and its devices are not chosen."""
+    size = use.site.option("axis_size") or ""
+    return size if size.isdecimal() and use.site.option("devices") is None else ""
 
 
 def _is_main(node: ast.If) -> bool:
