@@ -77,7 +77,8 @@ def main() -> int:
     print(f"{datetime.date.today()}, pmapx {version('pmapx')}\n")
     print("\n".join(markdown(COLUMNS, rows)))
     print()
-    sums = [sum(values) for values in zip(*(each[1:] for each in reviews), strict=True)]
+    counts = [each[1:] for each in reviews] or [[0] * (len(REVIEW) - 1)]
+    sums = [sum(values) for values in zip(*counts, strict=True)]
     written = [[str(each[0]), *map(as_text, each[1:])] for each in (*reviews, ["all", *sums])]
     print("\n".join(markdown(REVIEW, written)))
     print(f"\n{sums[2] / max(sums[1], 1):.1%} of the lines of changed files are added;", end=" ")
