@@ -254,6 +254,24 @@ STATE = state
 """,
         "['w'] differs as 'batch' does",
     ),
+    "momentum_that_only_a_run_shows_to_be_equal_beside_parameters_that_stay": (
+        """
+def step(params, momentum, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(params["w"]), "batch")
+    momentum = {"w": 0.5 * momentum["w"] + grads}
+    return {"w": params["w"] - 0.25 * momentum["w"]}, momentum
+p_step = jax.pmap(step, axis_name="batch")
+def main():
+    params = jax.device_put_replicated({"w": INIT["w"]}, jax.local_devices())
+    momentum = {name: np.zeros((8, 4), np.float32) for name in ["w"]}
+    for batch in ROWS:
+        params, momentum = p_step(params, momentum, batch)
+    shards = params["w"].addressable_shards
+    return (params, momentum), ([each.data for each in shards], jax.device_get(first(momentum)))
+STATE, RESULT = main()
+""",
+        "params, which belongs to it, stays stacked",
+    ),
     "a_primitive_that_jax_does_not_define": (
         """
 from jax.extend.core import Primitive

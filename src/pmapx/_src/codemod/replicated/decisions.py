@@ -14,10 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.decide.assigned_values import block_of
-from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.decide.fields import Fields
-from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position
+from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position, boundaries
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
@@ -32,6 +30,7 @@ NOT_SETTLED = "its values could not be followed to the end"
 # Uses that get a stacked copy: a program with more of them is better left stacked.
 MOST_BOUNDARIES = 4
 COUNTS = "it is called with different numbers of arguments"
+TOGETHER = "{}, which belongs to it, stays stacked"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def decide(flow: Flow, named: Set[Position], wanted: Wanted | None = None) -> De
         }
         kept = []
         for group in open_groups:
-            found = judge.proof_fails(group, converted)
+            found = judge.proof_fails(group, converted) or judge.left_behind(group, refused)
             refused.append((group, found)) if found else kept.append(group)
         if len(kept) == len(open_groups):
             break
@@ -226,6 +225,29 @@ class _Judge:
                 return each.made_at, reason
         return None
 
+    def left_behind(
+        self, group: list[Element], refused: Sequence[tuple[list[Element], Reason]]
+    ) -> Reason | None:
+        """Returns why state that only a run shows to be equal stays: other state of its map does.
+
+        State that differs between devices holds nothing back.
+        """
+        if not any(change.kind == "unstack" for change, _, _ in boundaries(group).values()):
+            return None
+        sites = {each.position.site for each in group if each.position is not None}
+        for other, (place, _) in refused:
+            positions = {each.position for each in other if each.position is not None}
+            given = {position.site for position in positions if position.is_output}
+            for position in positions:
+                site = self.flow.maps.by_key(position.site)
+                unequal = (
+                    {site.index_of(name) for name in site.record.unequal} if site.record else ()
+                )
+                is_state = not position.is_output and position.site in given & sites
+                if is_state and position.index not in unequal:
+                    return place, TOGETHER.format(argument_name(site, position))
+        return None
+
     def _obstacle(self, each: Map) -> str:
         if each.obstacle:
             return each.obstacle
@@ -315,37 +337,6 @@ class _Judge:
             rest = Value(Cause("an argument that is passed by keyword"))
         functions = self.flow.maps.functions_of(each)
         return self._proof.varying(each.module, functions, each.axis, arguments, rest)
-
-
-def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]:
-    """Returns the uses of a group that are not followed, as few as can be given a stacked copy.
-
-    A name that is used only so is stacked where it is assigned.
-    """
-    found = {node: one for each in group for node, one in each.boundaries.items()}
-    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
-    for node, (change, _, why) in list(found.items()):
-        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
-            continue
-        module = change.module
-        reaching = module.facts.definitions.reaching
-        block = block_of(module, node)
-        uses = {
-            part
-            for part in ast.walk(block)
-            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
-        }
-        bindings = {each for use in uses for each in reaching.get(use, (None,))}
-        (binding,) = bindings if len(bindings) == 1 else (None,)
-        source = binding.source if binding is not None and not binding.steps else None
-        above = module.parent(source) if source is not None else None
-        is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
-        if source is not None and is_plain and len(uses) > 1 and uses <= stacked:
-            for use in uses:
-                del found[use]
-            one = Change(module, "stack", before_host(module, source), around="the code below")
-            found[source] = (one, module.place(source), why)
-    return found
 
 
 def is_simple(change: Change) -> bool:

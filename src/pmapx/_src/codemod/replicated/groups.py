@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.values import Function, Place
+from pmapx._src.codemod.decide.assigned_values import block_of
+from pmapx._src.codemod.decide.copies import before_host
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.source.rewriting.edits import Edit
 
@@ -272,3 +274,34 @@ def has_other(held: Abstract) -> bool:
     if isinstance(held, Parts):
         return any(has_other(item) for item in held.items)
     return isinstance(held, Mixed) or (isinstance(held, Other) and not held.is_nothing)
+
+
+def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]:
+    """Returns the uses of a group that are not followed, as few as can be given a stacked copy.
+
+    A name that is used only so is stacked where it is assigned.
+    """
+    found = {node: one for each in group for node, one in each.boundaries.items()}
+    stacked = {node for node, (change, _, _) in found.items() if change.kind == "stack"}
+    for node, (change, _, why) in list(found.items()):
+        if not isinstance(node, ast.Name) or node not in found or node not in stacked:
+            continue
+        module = change.module
+        reaching = module.facts.definitions.reaching
+        block = block_of(module, node)
+        uses = {
+            part
+            for part in ast.walk(block)
+            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Load)
+        }
+        bindings = {each for use in uses for each in reaching.get(use, (None,))}
+        (binding,) = bindings if len(bindings) == 1 else (None,)
+        source = binding.source if binding is not None and not binding.steps else None
+        above = module.parent(source) if source is not None else None
+        is_plain = isinstance(above, ast.Assign) and len(above.targets) == 1
+        if source is not None and is_plain and len(uses) > 1 and uses <= stacked:
+            for use in uses:
+                del found[use]
+            one = Change(module, "stack", before_host(module, source), around="the code below")
+            found[source] = (one, module.place(source), why)
+    return found
