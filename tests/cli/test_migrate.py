@@ -247,3 +247,5 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_done(pro
 def test_files_without_pmap_are_reported_as_such(tmp_path):
     (tmp_path / "plain.py").write_text("import jax\n")
     assert migrate(tmp_path).stdout.startswith("No use of pmap in 1 file.\n")
+    (tmp_path / "broken.py").write_text("import jax\nstep = jax.pmap(\n")
+    assert "No use of pmap in the files that could be read.\n" in migrate(tmp_path).stdout

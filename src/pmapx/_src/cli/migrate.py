@@ -299,7 +299,7 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     lines.append(
         f"{total[False]} {word} in {len(done.changed) - len(failed)} of {files}, {total[True]} left"
         if total
-        else f"No use of pmap in {files}."
+        else f"No use of pmap in {'the files that could be read' if done.unreadable else files}."
     )
     if done.renamed:
         replaced = "replaced" if is_written else "to replace"
