@@ -1,4 +1,4 @@
-# shard_map: train_step: is not called there by its name
+# shard_map: train_step: is not a direct call with an operand
 # The collective is given to a function of JAX, which calls it.
 import functools
 

@@ -1,4 +1,4 @@
-# shard_map: train_step: the run does not come to
+# shard_map: train_step: the run does not reach
 # A collective in a branch that the command does not take.
 import jax
 import jax.numpy as jnp
