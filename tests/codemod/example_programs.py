@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -80,20 +81,25 @@ def run(jobs, out):
         {"name": name, "path": str(program.main), "mode": mode}
         for name, (program, mode) in jobs.items()
     ]
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": xla_flags(8),
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(SRC),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, str(HERE / "program_runner.py"), str(out)],
-        input=json.dumps(jobs),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    return run_jobs(jobs, out, XLA_FLAGS=xla_flags(8), JAX_PLATFORMS="cpu")
+
+
+def run_jobs(jobs, out, **environment):
+    """Run the jobs of program_runner.py in a process; their results by name."""
+    for is_last in (False, True):
+        done = subprocess.run(
+            [sys.executable, str(HERE / "program_runner.py"), str(out)],
+            input=json.dumps(jobs),
+            env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1"}
+            | environment,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+        )
+        # Now and then, XLA's CPU backend starts a collective on all devices but one, and ends the
+        # process when nothing comes of it: seen once in a run of the slow tests.
+        is_stuck = done.returncode == -signal.SIGABRT and "rendezvous" in done.stderr
+        if is_last or not is_stuck:
+            break
     assert done.returncode == 0, done.stderr[-4000:]
     return pickle.loads(Path(out).read_bytes())

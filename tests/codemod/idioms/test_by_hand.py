@@ -1,13 +1,7 @@
 """What an engineer writes by hand gives what the program gave under pmap, to the bit."""
 
-import json
-import os
-import pickle
-import subprocess
-import sys
-
 import pytest
-from example_programs import HERE, SRC
+from example_programs import run_jobs
 from yardstick import PROGRAMS
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
@@ -33,17 +27,7 @@ def wrong(names, folder):
         for version, path, mode in versions:
             main = path / "main.py" if path.is_dir() else path
             jobs.append({"name": f"{name} {version}", "path": str(main), "mode": mode})
-    out = folder / "results.pickle"
-    done = subprocess.run(
-        [sys.executable, str(HERE / "program_runner.py"), str(out)],
-        input=json.dumps(jobs),
-        env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    results = pickle.loads(out.read_bytes())
+    results = run_jobs(jobs, folder / "results.pickle")
     found = {
         name: differences(
             results[f"{name} before"], results[f"{name} by hand"], TOLERANCE.get(name, 0.0)
