@@ -98,6 +98,21 @@ class Trainer:
 
 Trainer().run()
 """,
+    "a method that splits": """
+class Trainer:
+    state = STATE
+
+    def run(self):
+        for batch in loader():
+            self.state = note(*step(self.state, self.prepare(batch)))
+
+    def prepare(self, xs):
+        n = jax.local_device_count()
+        return jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), xs)
+
+
+Trainer().run()
+""",
     "a list that is mapped over": """
 from flax.training.common_utils import shard
 

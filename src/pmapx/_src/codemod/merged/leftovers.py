@@ -96,13 +96,16 @@ def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | N
     names = [each.arg for each in arguments.args]
     if not _is_bare(change) or any(others) or arguments.defaults or function.decorator_list:
         return None
-    is_same = names == [change.kept.id]  # type: ignore[union-attr]
+    around = module.parent(function)
+    # The base of a class may call its methods.
+    is_method = isinstance(around, ast.ClassDef) and not (around.bases or around.keywords)
+    is_same = names[is_method:] == [change.kept.id]  # type: ignore[union-attr]
     gone = set(ast.walk(node)) - {change.kept}
     gone |= {part for each in removed for part in ast.walk(each)}
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     is_empty = all(part in removed or _is_count_for(module, part, gone) for part in body[:-1])
-    is_nested = isinstance(module.parent(function), (ast.Module, ast.FunctionDef))
-    is_only = len(getattr(module.parent(function), "body", [])) > 1
+    is_nested = is_method or isinstance(around, (ast.Module, ast.FunctionDef))
+    is_only = len(getattr(around, "body", [])) > 1
     has_comment = module.source.line(function.lineno - 1).lstrip().startswith("#")
     is_plain = is_same and is_empty and is_nested and is_only and not has_comment
     return function if is_plain and body[-1] is returned else None
@@ -133,6 +136,7 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
     """Returns the calls of a function, each become its argument; None if it has other uses."""
     found = []
     importing: set[Module] = set()
+    is_method = function.args.args[1:] != []
     for module in flow.modules:
         for node in _named(module, function.name):
             parent = module.parent(node)
@@ -147,7 +151,13 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
             if isinstance(node, ast.Attribute) and node in module.facts.references:
                 # Of a library, by the same name.
                 continue
-            if isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
+            if isinstance(node, ast.FunctionDef):
+                if is_method and node is not function and isinstance(parent, ast.ClassDef):
+                    # It may be what a subclass has in its place.
+                    return None
+                continue
+            is_made = any(isinstance(part, ast.Call) for part in ast.walk(node))
+            if is_made or isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
                 return None
             called = {each.node for each, _ in functions(module.facts.callees.get(parent, ()))}  # type: ignore[arg-type]
             is_call = parent.func is node and called == {function}
@@ -167,15 +177,21 @@ def _named(module: Module, name: str) -> Iterator[ast.AST]:
     """Gives what has the name of a function, or may."""
     for node in module.nodes:
         held = [getattr(node, field, "") for field in ("id", "attr", "value")]
-        if name in held or (isinstance(node, ast.alias) and node.name == name):
+        is_named = isinstance(node, (ast.alias, ast.FunctionDef)) and node.name == name
+        if name in held or is_named:
             yield node
 
 
 def _removed(module: Module, function: ast.FunctionDef) -> Change:
-    """Takes a function off, with the blank lines behind it."""
-    last = function.end_lineno or function.lineno
+    """Takes a function off, with the blank lines behind it, or above the last of a class."""
+    first, last = function.lineno, function.end_lineno or function.lineno
     lines = module.source.lines
-    while last < len(lines) and not lines[last].strip():
-        last += 1
-    edit = import_edits.without_lines(module.source, function.lineno, last)
+    around = module.parent(function)
+    if isinstance(around, ast.ClassDef) and around.body[-1] is function:
+        while not lines[first - 2].strip():
+            first -= 1
+    else:
+        while last < len(lines) and not lines[last].strip():
+            last += 1
+    edit = import_edits.without_lines(module.source, first, last)
     return Change(module, "merge", function, edits=(edit,))  # type: ignore[arg-type]
