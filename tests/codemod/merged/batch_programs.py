@@ -133,6 +133,27 @@ def main():
         state = note(*step(state, {"x": x, "y": y}))
 main()
 """,
+    "parts in a list": """
+def main():
+    n = jax.local_device_count()
+    state = STATE
+    for batch in loader():
+        # Split each part over the devices.
+        parts = [part.reshape((n, -1) + part.shape[1:]) for part in (batch["x"], batch["y"])]
+        x, y = parts
+        state = note(*step(state, {"x": x, "y": y}))
+main()
+""",
+    "names that are split again": """
+def main():
+    n = jax.local_device_count()
+    state = STATE
+    for batch in loader():
+        x, y = batch["x"], batch["y"]
+        x, y = [part.reshape((n, -1) + part.shape[1:]) for part in (x, y)]
+        state = note(*step(state, {"x": x, "y": y}))
+main()
+""",
     "a list of batches": """
 def main():
     n = jax.local_device_count()

@@ -175,6 +175,21 @@ def test_a_method_that_only_split_is_gone(programs):
 
 
 @pytest.mark.parametrize(
+    ("case", "left"),
+    [
+        ("parts that are split one by one", ['x, y = batch["x"], batch["y"]']),
+        ("parts in a list", ['parts = [batch["x"], batch["y"]]', "x, y = parts"]),
+        ("names that are split again", ['x, y = batch["x"], batch["y"]']),
+    ],
+)
+def test_a_comprehension_that_only_split_is_gone(programs, case, left):
+    _, text, _ = programs[0][case]
+    body = [line.strip() for line in text.removeprefix(HEAD).split("\n")]
+    first = body.index("for batch in loader():")
+    assert body[first + 1 : -3] == left
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("Trainer().run()", "class Other(Trainer):\n    def prepare(self, xs):\n        return xs\n"),

@@ -14,7 +14,7 @@ from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.replicated.groups import Change
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting import import_edits
-from pmapx._src.source.rewriting.edits import between
+from pmapx._src.source.rewriting.edits import between, keeping
 
 # A comment above what goes that is about it.
 _OF_SPLIT = re.compile(r"\s*#.*(?:shard|split|reshap|device)", re.IGNORECASE)
@@ -39,15 +39,43 @@ def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change
     kept = [change for node, change in found.items() if node not in inside]
     inner = {part for f in removed for part in ast.walk(f) if part is not f}
     kept += [change for function, change in removed.items() if function not in inner]
-    return [_without_comment(_without_assignment(change)) for change in kept]
+    kept = [_without_assignment(_without_comprehension(change)) for change in kept]
+    return [_without_comment(change) for change in kept]
+
+
+def _without_comprehension(change: Change) -> Change:
+    """Writes ``[x, y]`` where ``[part for part in (x, y)]`` would be left."""
+    module, whole = change.module, change.module.parent(change.node)
+    if not isinstance(whole, (ast.ListComp, ast.GeneratorExp)) or not _is_bare(change):
+        return change
+    first, *others = whole.generators
+    listed, around = first.iter, module.parent(whole)
+    is_each = isinstance(first.target, ast.Name) and first.target.id == change.kept.id  # type: ignore[union-attr]
+    targets = around.targets if isinstance(around, ast.Assign) else []
+    is_unpacked = len(targets) == 1 and isinstance(targets[0], ast.Tuple)
+    is_plain = is_each and whole.elt is change.node and not (others or first.ifs or first.is_async)
+    is_plain &= is_unpacked or isinstance(whole, ast.ListComp)
+    place, inside = module.place(whole), module.place(listed)
+    has_comment = "#" in "".join(module.source.lines[place.line - 1 : place.end_line])
+    if not is_plain or has_comment or not isinstance(listed, (ast.Tuple, ast.List)):
+        return change
+    brackets = ("", "") if is_unpacked or isinstance(listed, ast.List) else ("[", "]")
+    if any(brackets) or (is_unpacked and inside.line == inside.end_line):
+        column, end_column = inside.column + 1, inside.end_column - 1
+        inside = dataclasses.replace(inside, column=column, end_column=end_column)
+    edits = keeping(place, inside, *brackets)
+    return dataclasses.replace(change, node=whole, kept=listed, edits=edits)
 
 
 def _without_assignment(change: Change) -> Change:
     """Takes ``batch = shard(batch)`` off, where ``batch = batch`` would be left of it."""
     module, assigned = change.module, change.module.parent(change.node)
-    target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
-    is_same = isinstance(target, ast.Name) and target.id == getattr(change.kept, "id", "")
-    if not is_same or not _is_bare(change) or len(assigned.targets) > 1:  # type: ignore[attr-defined]
+    if not isinstance(assigned, ast.Assign) or len(assigned.targets) > 1 or change.kept is None:
+        return change
+    several = change.kept.elts if isinstance(change.kept, ast.Tuple) else [change.kept]
+    is_named = all(isinstance(each, ast.Name) for each in several)
+    is_same = ast.unparse(assigned.targets[0]) == ast.unparse(change.kept)
+    if not is_named or not is_same or any(edit.text for edit in change.edits):
         return change
     place, block = module.place(assigned), module.parent(assigned)
     before = module.source.line(place.line)[: place.column]
@@ -69,7 +97,7 @@ def _without_comment(change: Change) -> Change:
     first = last = statement.lineno
     while _OF_SPLIT.match(module.source.line(first - 1)):
         first -= 1
-    is_gone = not any(edit.text for edit in change.edits)
+    is_gone = not any(edit.text.strip("[]") for edit in change.edits)
     if first == last or not is_gone:
         return change
     head, *rest = sorted(change.edits)
