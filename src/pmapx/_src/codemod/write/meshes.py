@@ -22,7 +22,7 @@ from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.nested_pmaps import Grid
 from pmapx._src.codemod.decide.process_model import Surroundings
-from pmapx._src.codemod.forms import process_calls
+from pmapx._src.codemod.forms import process_calls, top_level
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -116,6 +116,29 @@ class Meshes:
         for use in made:
             if counts[use.mesh, self._home(use.node)] > 1:
                 self._give_name(use)
+        for use in uses:
+            self._give_top_mesh(use)
+
+    def _give_top_mesh(self, use: Use) -> None:
+        """Gives a function that is made at the top level the mesh of one above it there."""
+        value = specs.axis_value(self.module, use.site) or self.default_axis
+        mesh, top = self._meshes.get(value), use.whole
+        is_own = use.is_made_again and use.mesh == tuple(self._made(value)) and not use.near_mesh
+        if mesh is None or not is_own:
+            return
+        while not isinstance(self.module.parent(top), ast.Module):
+            top = self.module.parent(top)
+
+        def is_above(node: ast.AST) -> bool:
+            return getattr(node, "lineno", top.lineno) < top.lineno  # type: ignore[attr-defined]
+
+        if any(is_above(node) and self._home(node) is None for node in mesh.users):
+            use.mesh = (mesh.name,)
+            mesh.users.append(use.node)
+            function = next(iter(getattr(use.whole, "args", ())), None)
+            bound = name_uses(self.module).bound.get(getattr(function, "id", ""), [])
+            is_constant = use.axis[0] in "'\"" and not top_level.is_argument(use)
+            use.is_lazy = not (bound and is_constant and all(map(is_above, bound)))
 
     def _assign_grid(self, use: Use, grid: Grid) -> None:
         """Gives a mesh of two axes, by name if its sizes are seen."""
