@@ -192,7 +192,7 @@ def test_a_comprehension_that_only_split_is_gone(programs, case, left):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("Trainer().run()", "class Other(Trainer):\n    def prepare(self, xs):\n        return xs\n"),
+        ("Trainer().run()", "class Other(Trainer):\n    def prepare(self, xs):\n        pass\n"),
         ("class Trainer:", "class Trainer(Base):"),
     ],
 )

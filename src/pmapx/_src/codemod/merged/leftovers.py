@@ -72,8 +72,8 @@ def _without_assignment(change: Change) -> Change:
     module, assigned = change.module, change.module.parent(change.node)
     if not isinstance(assigned, ast.Assign) or len(assigned.targets) > 1 or change.kept is None:
         return change
-    several = change.kept.elts if isinstance(change.kept, ast.Tuple) else [change.kept]
-    is_named = all(isinstance(each, ast.Name) for each in several)
+    held = change.kept.elts if isinstance(change.kept, ast.Tuple) else [change.kept]
+    is_named = all(isinstance(each, ast.Name) for each in held)
     is_same = ast.unparse(assigned.targets[0]) == ast.unparse(change.kept)
     if not is_named or not is_same or any(edit.text for edit in change.edits):
         return change
