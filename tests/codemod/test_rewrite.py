@@ -204,6 +204,56 @@ def test_a_map_that_is_made_again_is_made_once_at_the_top_level(tmp_path):
     assert after.endswith(b"\n\n\ndef g(x): return sharded_f(x), sharded_f(x)\n")
 
 
+CONSTANT = """import jax
+AXIS = "i"
+N = jax.device_count()
+step = jax.pmap(lambda x: jax.lax.psum(x, AXIS), axis_name=AXIS)
+print(step(jax.numpy.zeros(N)))
+"""
+
+
+def test_a_mesh_names_its_axis_as_the_specs_do(tmp_path):
+    after, _ = rewritten(tmp_path, CONSTANT)
+    assert b"mesh = jax.make_mesh(\n    (jax.device_count(),), (AXIS,)," in after
+    assert b"in_specs=jax.P(AXIS)" in after
+    # One map names it by another text, or the constant has another value later.
+    more = "other = jax.pmap(lambda x: x, axis_name='i')\nprint(other(step(jax.numpy.zeros(N))))\n"
+    for text in (CONSTANT + more, CONSTANT + "AXIS = 'j'\n"):
+        after, _ = rewritten(tmp_path, text)
+        assert b"(AXIS,)" not in after
+
+
+def test_a_constant_of_a_class_does_not_name_the_axis_of_a_mesh(tmp_path):
+    lines = CONSTANT.splitlines(keepends=True)
+    inside = "".join(f"    {line}" for line in (lines[1], lines[3]))
+    after, _ = rewritten(tmp_path, f"{lines[0]}{lines[2]}class A:\n{inside}")
+    assert b"make_mesh" in after
+    assert b"(AXIS,)" not in after
+
+
+ABOVE = """import jax
+N = jax.device_count()
+once = jax.pmap(lambda x: x, axis_name="i")
+def f(x): return x
+def g(): return jax.pmap(f, axis_name="i")(once(jax.numpy.zeros(N)))
+g(), g()
+"""
+
+
+def test_a_map_that_is_made_again_has_the_mesh_of_one_above_it(tmp_path):
+    after, _ = rewritten(tmp_path, ABOVE)
+    assert after.count(b"make_mesh") == 1
+    assert after.index(b"\nmesh = ") < after.index(b"sharded_f = jax.jit(\n    jax.shard_map(")
+    # Its function is not there yet.
+    lines = ABOVE.splitlines(keepends=True)
+    after, _ = rewritten(tmp_path, "".join([*lines[:3], lines[4], lines[3], lines[5]]))
+    assert after.count(b"make_mesh") == 1
+    assert b"sharded_f = jax.jit(\n    lambda *args: jax.shard_map(" in after
+    # Nor is the mesh.
+    after, _ = rewritten(tmp_path, "".join([*lines[:2], *lines[3:5], lines[2], lines[5]]))
+    assert after.count(b"make_mesh") == 2
+
+
 def test_a_method_that_is_mapped_in_each_call_is_an_argument_of_what_is_made_once(tmp_path):
     text = (
         "import jax\nclass A:\n    def add(self, x): return jax.pmap(self.f, donate_argnums=0)(x)\n"

@@ -98,6 +98,21 @@ class Trainer:
 
 Trainer().run()
 """,
+    "a method that splits": """
+class Trainer:
+    state = STATE
+
+    def run(self):
+        for batch in loader():
+            self.state = note(*step(self.state, self.prepare(batch)))
+
+    def prepare(self, xs):
+        n = jax.local_device_count()
+        return jax.tree.map(lambda x: x.reshape((n, -1) + x.shape[1:]), xs)
+
+
+Trainer().run()
+""",
     "a list that is mapped over": """
 from flax.training.common_utils import shard
 
@@ -115,6 +130,27 @@ def main():
     state = STATE
     for batch in loader():
         x, y = (jnp.array(jnp.split(part, n)) for part in (batch["x"], batch["y"]))
+        state = note(*step(state, {"x": x, "y": y}))
+main()
+""",
+    "parts in a list": """
+def main():
+    n = jax.local_device_count()
+    state = STATE
+    for batch in loader():
+        # Split each part over the devices.
+        parts = [part.reshape((n, -1) + part.shape[1:]) for part in (batch["x"], batch["y"])]
+        x, y = parts
+        state = note(*step(state, {"x": x, "y": y}))
+main()
+""",
+    "names that are split again": """
+def main():
+    n = jax.local_device_count()
+    state = STATE
+    for batch in loader():
+        x, y = batch["x"], batch["y"]
+        x, y = [part.reshape((n, -1) + part.shape[1:]) for part in (x, y)]
         state = note(*step(state, {"x": x, "y": y}))
 main()
 """,

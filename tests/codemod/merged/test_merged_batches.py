@@ -168,6 +168,41 @@ def test_what_only_split_is_gone(programs, case):
     assert "local devices" not in body
 
 
+def test_a_method_that_only_split_is_gone(programs):
+    _, text, _ = programs[0]["a method that splits"]
+    assert "prepare" not in text
+    assert text.endswith("self.state = note(*step(self.state, batch))\n\n\nTrainer().run()\n")
+
+
+@pytest.mark.parametrize(
+    ("case", "left"),
+    [
+        ("parts that are split one by one", ['x, y = batch["x"], batch["y"]']),
+        ("parts in a list", ['parts = [batch["x"], batch["y"]]', "x, y = parts"]),
+        ("names that are split again", ['x, y = batch["x"], batch["y"]']),
+    ],
+)
+def test_a_comprehension_that_only_split_is_gone(programs, case, left):
+    _, text, _ = programs[0][case]
+    body = [line.strip() for line in text.removeprefix(HEAD).split("\n")]
+    first = body.index("for batch in loader():")
+    assert body[first + 1 : -3] == left
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Trainer().run()", "class Other(Trainer):\n    def prepare(self, xs):\n        pass\n"),
+        ("class Trainer:", "class Trainer(Base):"),
+    ],
+)
+def test_a_method_that_a_subclass_or_a_base_may_share_stays(tmp_path, old, new):
+    before = HEAD + "from trainers import Base\n" + ARGUMENTS["a method that splits"]
+    _, after = _restyled(tmp_path, before.replace(old, new))
+    assert "def prepare(self, xs):" in after.partition("class Other")[0]
+    assert "self.prepare(batch)" in after
+
+
 def test_state_and_batches_change_together(tmp_path):
     before = """import jax
 from flax import jax_utils

@@ -671,3 +671,17 @@ def main(batch):
 def test_a_return_outside_of_functions_is_survived(tmp_path):
     (tmp_path / "train.py").write_text("import jax\nreturn jax.pmap(f)(x)\n")
     assert migrate([str(tmp_path)]).failure is None
+
+
+def test_a_keyword_only_argument_is_said_to_have_no_position(tmp_path):
+    (tmp_path / "train.py").write_text("""
+import jax
+def train(state, *, lr):
+    return jax.lax.pmean(state * lr, "i")
+step = jax.pmap(train, axis_name="i")
+def main(lr):
+    state = jax.device_put_replicated(1.0, jax.local_devices())
+    print(float(step(state, lr=lr)[0]))
+""")
+    result = migrate([str(tmp_path / "train.py")])
+    assert "keyword arguments that have no known position" in str(result)

@@ -14,7 +14,7 @@ from pmapx._src.codemod.merged.batch_flow import BatchFlow
 from pmapx._src.codemod.replicated.groups import Change
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting import import_edits
-from pmapx._src.source.rewriting.edits import between
+from pmapx._src.source.rewriting.edits import between, keeping
 
 # A comment above what goes that is about it.
 _OF_SPLIT = re.compile(r"\s*#.*(?:shard|split|reshap|device)", re.IGNORECASE)
@@ -39,15 +39,43 @@ def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change
     kept = [change for node, change in found.items() if node not in inside]
     inner = {part for f in removed for part in ast.walk(f) if part is not f}
     kept += [change for function, change in removed.items() if function not in inner]
-    return [_without_comment(_without_assignment(change)) for change in kept]
+    kept = [_without_assignment(_without_comprehension(change)) for change in kept]
+    return [_without_comment(change) for change in kept]
+
+
+def _without_comprehension(change: Change) -> Change:
+    """Writes ``[x, y]`` where ``[part for part in (x, y)]`` would be left."""
+    module, whole = change.module, change.module.parent(change.node)
+    if not isinstance(whole, (ast.ListComp, ast.GeneratorExp)) or not _is_bare(change):
+        return change
+    first, *others = whole.generators
+    listed, around = first.iter, module.parent(whole)
+    is_each = isinstance(first.target, ast.Name) and first.target.id == change.kept.id  # type: ignore[union-attr]
+    targets = around.targets if isinstance(around, ast.Assign) else []
+    is_unpacked = len(targets) == 1 and isinstance(targets[0], ast.Tuple)
+    is_plain = is_each and whole.elt is change.node and not (others or first.ifs or first.is_async)
+    is_plain &= is_unpacked or isinstance(whole, ast.ListComp)
+    place, inside = module.place(whole), module.place(listed)
+    has_comment = "#" in "".join(module.source.lines[place.line - 1 : place.end_line])
+    if not is_plain or has_comment or not isinstance(listed, (ast.Tuple, ast.List)):
+        return change
+    brackets = ("", "") if is_unpacked or isinstance(listed, ast.List) else ("[", "]")
+    if any(brackets) or (is_unpacked and inside.line == inside.end_line):
+        column, end_column = inside.column + 1, inside.end_column - 1
+        inside = dataclasses.replace(inside, column=column, end_column=end_column)
+    edits = keeping(place, inside, *brackets)
+    return dataclasses.replace(change, node=whole, kept=listed, edits=edits)
 
 
 def _without_assignment(change: Change) -> Change:
     """Takes ``batch = shard(batch)`` off, where ``batch = batch`` would be left of it."""
     module, assigned = change.module, change.module.parent(change.node)
-    target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
-    is_same = isinstance(target, ast.Name) and target.id == getattr(change.kept, "id", "")
-    if not is_same or not _is_bare(change) or len(assigned.targets) > 1:  # type: ignore[attr-defined]
+    if not isinstance(assigned, ast.Assign) or len(assigned.targets) > 1 or change.kept is None:
+        return change
+    held = change.kept.elts if isinstance(change.kept, ast.Tuple) else [change.kept]
+    is_named = all(isinstance(each, ast.Name) for each in held)
+    is_same = ast.unparse(assigned.targets[0]) == ast.unparse(change.kept)
+    if not is_named or not is_same or any(edit.text for edit in change.edits):
         return change
     place, block = module.place(assigned), module.parent(assigned)
     before = module.source.line(place.line)[: place.column]
@@ -69,7 +97,7 @@ def _without_comment(change: Change) -> Change:
     first = last = statement.lineno
     while _OF_SPLIT.match(module.source.line(first - 1)):
         first -= 1
-    is_gone = not any(edit.text for edit in change.edits)
+    is_gone = not any(edit.text.strip("[]") for edit in change.edits)
     if first == last or not is_gone:
         return change
     head, *rest = sorted(change.edits)
@@ -96,13 +124,16 @@ def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | N
     names = [each.arg for each in arguments.args]
     if not _is_bare(change) or any(others) or arguments.defaults or function.decorator_list:
         return None
-    is_same = names == [change.kept.id]  # type: ignore[union-attr]
+    around = module.parent(function)
+    # The base of a class may call its methods.
+    is_method = isinstance(around, ast.ClassDef) and not (around.bases or around.keywords)
+    is_same = names[is_method:] == [change.kept.id]  # type: ignore[union-attr]
     gone = set(ast.walk(node)) - {change.kept}
     gone |= {part for each in removed for part in ast.walk(each)}
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     is_empty = all(part in removed or _is_count_for(module, part, gone) for part in body[:-1])
-    is_nested = isinstance(module.parent(function), (ast.Module, ast.FunctionDef))
-    is_only = len(getattr(module.parent(function), "body", [])) > 1
+    is_nested = is_method or isinstance(around, (ast.Module, ast.FunctionDef))
+    is_only = len(getattr(around, "body", [])) > 1
     has_comment = module.source.line(function.lineno - 1).lstrip().startswith("#")
     is_plain = is_same and is_empty and is_nested and is_only and not has_comment
     return function if is_plain and body[-1] is returned else None
@@ -133,6 +164,7 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
     """Returns the calls of a function, each become its argument; None if it has other uses."""
     found = []
     importing: set[Module] = set()
+    is_method = function.args.args[1:] != []
     for module in flow.modules:
         for node in _named(module, function.name):
             parent = module.parent(node)
@@ -147,7 +179,13 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
             if isinstance(node, ast.Attribute) and node in module.facts.references:
                 # Of a library, by the same name.
                 continue
-            if isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
+            if isinstance(node, ast.FunctionDef):
+                if is_method and node is not function and isinstance(parent, ast.ClassDef):
+                    # It may be what a subclass has in its place.
+                    return None
+                continue
+            is_made = any(isinstance(part, ast.Call) for part in ast.walk(node))
+            if is_made or isinstance(node, ast.Constant) or not isinstance(parent, ast.Call):
                 return None
             called = {each.node for each, _ in functions(module.facts.callees.get(parent, ()))}  # type: ignore[arg-type]
             is_call = parent.func is node and called == {function}
@@ -167,15 +205,21 @@ def _named(module: Module, name: str) -> Iterator[ast.AST]:
     """Gives what has the name of a function, or may."""
     for node in module.nodes:
         held = [getattr(node, field, "") for field in ("id", "attr", "value")]
-        if name in held or (isinstance(node, ast.alias) and node.name == name):
+        is_named = isinstance(node, (ast.alias, ast.FunctionDef)) and node.name == name
+        if name in held or is_named:
             yield node
 
 
 def _removed(module: Module, function: ast.FunctionDef) -> Change:
-    """Takes a function off, with the blank lines behind it."""
-    last = function.end_lineno or function.lineno
+    """Takes a function off, with the blank lines behind it, or above the last of a class."""
+    first, last = function.lineno, function.end_lineno or function.lineno
     lines = module.source.lines
-    while last < len(lines) and not lines[last].strip():
-        last += 1
-    edit = import_edits.without_lines(module.source, function.lineno, last)
+    around = module.parent(function)
+    if isinstance(around, ast.ClassDef) and around.body[-1] is function:
+        while not lines[first - 2].strip():
+            first -= 1
+    else:
+        while last < len(lines) and not lines[last].strip():
+            last += 1
+    edit = import_edits.without_lines(module.source, first, last)
     return Change(module, "merge", function, edits=(edit,))  # type: ignore[arg-type]

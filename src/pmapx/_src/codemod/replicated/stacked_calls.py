@@ -52,7 +52,7 @@ _LOOKING = frozenset(
     {"builtins.isinstance", "builtins.type", "builtins.id", "builtins.hasattr", "builtins.callable"}
 )
 # With other axes for some arguments, each needs a name.
-KEYWORDS = "it is called with unknown keyword arguments"
+KEYWORDS = "it is called with keyword arguments that have no known position"
 _LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 

@@ -22,7 +22,7 @@ from pmapx._src.codemod.decide import axis_names, specs
 from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.nested_pmaps import Grid
 from pmapx._src.codemod.decide.process_model import Surroundings
-from pmapx._src.codemod.forms import process_calls
+from pmapx._src.codemod.forms import process_calls, top_level
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -63,6 +63,8 @@ class Meshes:
         self._may_start = not around.is_set_late and _is_run(module)
         self._in_processes = around.in_processes
         self._meshes: dict[str, _Mesh] = {}
+        # The constants of the file that hold the names of axes, and their lines.
+        self._constants: dict[str, tuple[str, int]] = {}
         # The text of meshes of two axes, and of those of one process.
         self._grids: dict[str, tuple[str, ...]] = {}
         # Statements that make the mesh of one use alone, by the line that they stand above.
@@ -70,6 +72,7 @@ class Meshes:
 
     def assign(self, uses: Sequence[Use]) -> None:
         """Names the mesh of each use; one that is made while tracing has no name."""
+        self._find_constants(uses)
         for use in uses:
             value = specs.axis_value(self.module, use.site) or self.default_axis
             is_outside = self._home(use.node) is None
@@ -116,6 +119,44 @@ class Meshes:
         for use in made:
             if counts[use.mesh, self._home(use.node)] > 1:
                 self._give_name(use)
+        for use in uses:
+            self._give_top_mesh(use)
+
+    def _find_constants(self, uses: Sequence[Use]) -> None:
+        """Finds the constants that all uses of an axis name it by, bound once in the file."""
+        texts: dict[str, set[str]] = {}
+        for use in uses:
+            value = specs.axis_value(self.module, use.site)
+            text = use.known_layout.axis if value else ""
+            texts.setdefault(value or self.default_axis, set()).add(text)
+        for value, (text, *others) in texts.items():
+            bound = name_uses(self.module).bound.get(text, [])
+            if len(bound) == 1 and not others and isinstance(bound[0], (ast.Name, ast.alias)):
+                statement = self.module.parent(bound[0])
+                if isinstance(self.module.parent(statement), ast.Module):
+                    self._constants[value] = text, statement.lineno  # type: ignore[attr-defined]
+
+    def _give_top_mesh(self, use: Use) -> None:
+        """Gives a function that is made at the top level the mesh of one above it there."""
+        value = specs.axis_value(self.module, use.site) or self.default_axis
+        mesh = self._meshes.get(value)
+        top: ast.AST = use.whole
+        is_own = use.is_made_again and use.mesh == tuple(self._made(value)) and not use.near_mesh
+        if mesh is None or not is_own:
+            return
+        while not isinstance(self.module.parent(top), ast.Module):
+            top = self.module.parent(top)
+
+        def is_above(node: ast.AST) -> bool:
+            return getattr(node, "lineno", top.lineno) < top.lineno  # type: ignore[attr-defined]
+
+        if any(is_above(node) and self._home(node) is None for node in mesh.users):
+            use.mesh = (mesh.name,)
+            mesh.users.append(use.node)
+            function = next(iter(getattr(use.whole, "args", ())), None)
+            bound = name_uses(self.module).bound.get(getattr(function, "id", ""), [])
+            is_constant = use.axis[0] in "'\"" and not top_level.is_argument(use)
+            use.is_lazy = not (bound and is_constant and all(map(is_above, bound)))
 
     def _assign_grid(self, use: Use, grid: Grid) -> None:
         """Gives a mesh of two axes, by name if its sizes are seen."""
@@ -214,10 +255,13 @@ class Meshes:
             return ""
         return self._common.call(self.module, self._quoted(axis), self._in_processes)
 
-    def _made(self, axis: str) -> list[str]:
+    def _made(self, axis: str, line: int | None = None) -> list[str]:
+        """Returns the function that makes a mesh, and its arguments, for a line of the file."""
         if axis in self._grids:
             return list(self._grids[axis])
-        return all_devices(self._quoted(axis), self._in_processes)
+        text, above = self._constants.get(axis, ("", 0))
+        is_there = text and (line is None or above < line)
+        return all_devices(text if is_there else self._quoted(axis), self._in_processes)
 
     def _of_module(self, axis: str) -> str:
         """Returns the call of the function that makes a mesh, if several files share it."""
@@ -322,7 +366,7 @@ class Meshes:
             return
         indent = editor.indent(line)
         line = editor.line_above(first)
-        function, *args = self._made(mesh.axis)
+        function, *args = self._made(mesh.axis, line)
         text = editor.folded_call(function, args, indent, len(indent) + len(f"{mesh.name} = "))
         # At the top level, the module may not have its functions yet, if it imports this one.
         text = (self._of_common(mesh.axis) if home is not None else "") or text
