@@ -18,11 +18,11 @@ ROWS = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
 def summed(tmp_path):
     """Run a program in this process as it is before and after; what comes of it by function."""
 
-    def summed(before, after, uses=(), status=0):
+    def summed(before, after, uses=(), status=0, folder=""):
         runs = []
         for name, program, ended in (("before", before, 0), ("after", after, status)):
-            (tmp_path / name).mkdir()
-            watched = Watched(tmp_path / name)
+            (tmp_path / folder / name).mkdir(parents=True)
+            watched = Watched(tmp_path / folder / name)
             program(watched)
             runs.append(Run(ended, 1.0, [watched.records], ""))
         return {site.function: site for site in sum_up(*runs, uses, Tolerance()).sites}
@@ -67,6 +67,25 @@ def test_maps_of_one_name_are_matched_by_their_arrays_before_their_order(summed)
 
     site = summed(before, lambda watched: watched.pmap(lambda x, y: y + x)(ROWS, ROWS))
     assert site["<lambda>"].state == "verified"
+
+
+def test_a_map_may_become_a_jitted_lambda_around_its_function(summed):
+    placed = jax.device_put(ROWS, jax.NamedSharding(jax.make_mesh((N,), ("i",)), jax.P("i")))
+
+    def place(x):
+        return x
+
+    def before(watched):
+        watched.pmap(place)(ROWS), watched.pmap(double)(ROWS)
+
+    for factor, state in ((2, "verified"), (3, "different")):
+
+        def after(watched, factor=factor):
+            watched.jit(lambda x: (factor * x.reshape(-1)).reshape(x.shape))(placed)
+
+        found = summed(before, after, folder=state)
+        assert found["double"].state == state
+        assert found["place"].notes[0].startswith("it returns its arguments")
 
 
 def test_a_map_that_a_failing_run_did_not_come_to_is_unverified(summed):

@@ -124,6 +124,16 @@ def dropped(module, node, each, editor):
 
 
 @pytest.mark.slow
+def test_a_decorator_has_the_name_by_which_the_file_imports_partial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copied("one_example_per_device.py", tmp_path)
+    done = pmapx.migrate(["."], to="jit", command=[sys.executable, "train.py"])
+    after = done.files[0].after.decode()
+    assert after.count("@partial(") == 2
+    assert "functools.partial" not in after
+
+
+@pytest.mark.slow
 def test_explicit_axes_are_refused_where_the_step_would_cost_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copied("step_size_trap.py", tmp_path)

@@ -317,10 +317,11 @@ class _Map:
         with collective_calls.watching(axis, root) as watch:
             found = verdicts.decide(self._function.fun, arguments, by_argument, **sizes)
         if not (found.is_batch_parallel and self._has_specs(found)):
-            for examples_at in (0, 1):
+            # None: only results have a device axis, and what is of size 1 is a batch of one.
+            for examples_at in (0, 1, None):
                 is_stacked = self._is_stacked_result
                 body = unstacked(self._function.fun, arguments, axes, is_stacked, examples_at)
-                if examples_at and not body.stacked:
+                if examples_at == 1 and not body.stacked:
                     continue
                 with collective_calls.watching(axis, root) as again:
                     other = verdicts.decide(body, body.arguments, body.axes, **sizes)
@@ -329,7 +330,7 @@ class _Map:
                     self._note_device_axes(body, other)
                     break
                 is_other = body.has_axes or PER_DEVICE in jax.tree.leaves(body.axes)
-                if not examples_at and other.reasons and is_other:
+                if examples_at == 0 and other.reasons and is_other:
                     found = body.explained(other)
             else:
                 if found.is_batch_parallel:

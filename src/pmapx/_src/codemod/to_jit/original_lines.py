@@ -31,8 +31,9 @@ class OriginalLines:
         if block is None:
             return place
         start, end, new_start, new_end = block
-        outcomes = self._files[path].outcomes
-        uses = [each.place for each in outcomes if start < each.place.line <= end]
+        # Not those of device_put_replicated, which is no map.
+        maps_before = [o for o in self._files[path].outcomes if o.what.startswith("jax.pmap")]
+        uses = [each.place for each in maps_before if start < each.place.line <= end]
         maps = [each for each in self._maps if os.path.realpath(each.path) == path]
         here = sorted((each for each in maps if new_start < each.line <= new_end), key=starts)
         if len(uses) == len(here):

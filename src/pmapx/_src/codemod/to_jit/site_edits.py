@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Collection
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
@@ -68,7 +69,8 @@ class SiteEditor:
             return
         below = self.module.place(candidate.wrapper or candidate.shard_map)
         if options:
-            partial = "functools.partial"
+            is_imported = Named("functools.partial") in (self.module.env.find("partial") or ())
+            partial = "partial" if is_imported else "functools.partial"
             if isinstance(jit, ast.Call):
                 partial = editor.text(self.module.place(jit.func))
             self.needs_functools |= partial == "functools.partial"

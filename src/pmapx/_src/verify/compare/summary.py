@@ -155,13 +155,19 @@ class _Sites:
             for function in functions:
                 function.signature = _signature(side.call(function, 0))
         pairs = match(*([f for f in side if not f.is_plain] for side in called))
-        # What needs no shard_map may be a jitted function, as of replicated arguments alone.
-        missing = [old for old, new in pairs if old is not None and new is None]
-        names = {function.name for function in missing}
-        plain = [f for f in called[1] if f.is_plain and f.name in names]
-        found = match(missing, plain) if plain else []
-        pairs = [(old, new) for old, new in pairs if old is None or new is not None or not found]
-        return [*pairs, *((old, new) for old, new in found if old is not None)]
+        # What needs no shard_map may be a jitted function, as of replicated arguments alone, or a
+        # lambda around it, unless it only placed its arguments.
+        plain = [f for f in called[1] if f.is_plain]
+        for is_lambda in (False, True):
+            missing = [old for old, new in pairs if old is not None and new is None]
+            if is_lambda:
+                missing = [old for old in missing if not self._is_identity(old)]
+            names = {"<lambda>"} if is_lambda else {function.name for function in missing}
+            used = {new.number for _, new in pairs if new is not None}
+            found = match(missing, [f for f in plain if f.name in names and f.number not in used])
+            kept = [(old, new) for old, new in pairs if all(old is not each for each in missing)]
+            pairs = [*kept, *((old, new) for old, new in found if old is not None)]
+        return pairs
 
     def called(self) -> list[SiteResult]:
         """Returns the results of functions that were called, then of those that were not."""

@@ -108,7 +108,7 @@ def unstacked(
     arguments: Sequence[Any],
     axes: Sequence[Any],
     is_stacked_result: Callable[[Any], list[bool]],
-    batch_axis: int = 0,
+    batch_axis: int | None = 0,
 ) -> UnstackedBody:
     """Returns a body without device axes; one value for each device has no batch axis then.
 
@@ -117,10 +117,12 @@ def unstacked(
       arguments: the shapes of a device's shards.
       axes: for each leaf of them, the sharded dimension.
       is_stacked_result: for a result, whether each leaf is sharded along its first dimension.
-      batch_axis: the axis of the examples in arguments without their device axis.
+      batch_axis: the axis of the examples in arguments without their device axis; None if no
+        argument has a device axis.
     """
     leaves, tree = jax.tree.flatten(tuple(arguments))
-    one = [axis == 0 and x.shape[0] == 1 for x, axis in zip(leaves, axes, strict=True)]
+    has_axes, batch_axis = batch_axis is not None, batch_axis or 0
+    one = [has_axes and a == 0 and x.shape[0] == 1 for x, a in zip(leaves, axes, strict=True)]
     taken = [
         o and x.ndim > 1 + batch_axis and not _is_key(x) for x, o in zip(leaves, one, strict=True)
     ]
