@@ -93,19 +93,21 @@ def visit(browser, url, width=1400, dark=False):
     browser.send("Page.navigate", url="about:blank")
     browser.events.clear()
     url += f"?visit={next(VISITS)}"  # The page of before, which may still be there, had another.
-    browser.send("Page.navigate", url=url)
     scheme = "slate" if dark else "default"
     loaded = (
         f"document.readyState === 'complete' && location.href === {json.dumps(url)}"
         # The theme sets the colors later, when the browser is idle.
         f" && document.body.getAttribute('data-md-color-scheme') === '{scheme}'"
     )
-    deadline = time.monotonic() + browsers.TIMEOUT
-    while time.monotonic() < deadline:
-        with contextlib.suppress(AssertionError):  # A page that is left answers with an error.
-            if browser.value(f"Boolean({loaded})"):
-                return
-        time.sleep(0.02)
+    # A navigation is lost now and then, when that to the empty page ends after it began.
+    for _ in range(3):
+        browser.send("Page.navigate", url=url)
+        deadline = time.monotonic() + browsers.TIMEOUT / 3
+        while time.monotonic() < deadline:
+            with contextlib.suppress(AssertionError):  # A page that is left answers with an error.
+                if browser.value(f"Boolean({loaded})"):
+                    return
+            time.sleep(0.02)
     raise AssertionError(f"never true: {loaded}")
 
 
