@@ -386,6 +386,19 @@ def test_maps_of_several_files_convert_by_a_function_of_a_module_that_they_impor
         assert "multihost_utils" not in after[name].replace(HEAD, "")
 
 
+def test_a_module_for_the_project_has_the_function_that_converts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = HEAD + CALLED.format("return jax.pmap(sum, 'batch')(step(state, batch))")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(program)
+    done = migrate([str(tmp_path)], helpers="sharding.py")
+    after = {Path(each.path).name: each.after.decode() for each in done.changed}
+    assert after["sharding.py"].count("def host_local_shard_map(") == 1
+    for name in ("one.py", "two.py"):
+        assert "from sharding import host_local_shard_map, mesh" in after[name]
+        assert after[name].count("host_local_shard_map(") == 2
+
+
 def test_a_map_of_another_file_is_converted_on_a_mesh_with_its_own_axis(tmp_path):
     maps = "import jax\n\nscaled = jax.pmap(lambda x, w: x * w, in_axes=(0, None))\n"
     (tmp_path / "maps.py").write_text(maps)

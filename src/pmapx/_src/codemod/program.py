@@ -221,7 +221,7 @@ class Program:
         if self.shared is not None:
             self.shared.count_users()
             files = self._written()
-            return self._written() if self.shared.share_meshes() else files
+            return self._written() if self.shared.share() else files
         is_common, modules = self.has_common_functions, self._modules()
         return common_functions.written(modules, self._written) if is_common else self._written()
 

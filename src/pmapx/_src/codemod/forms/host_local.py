@@ -11,13 +11,18 @@ from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 
+NAME = "host_local_shard_map"
+# With fewer maps, each converts by itself.
+FEWEST = 3
+
 
 def can_share(use: Use) -> bool:
     """Returns whether all its arguments and results are converted, with a mesh of a name there."""
     use.conversion = ""
     if use.site.kind not in ("call", "wrapper") or not process_calls.is_converted(use):
         return False
-    is_named = len(use.mesh) == 1 and use.mesh[0].isidentifier()
+    # A variable, or the cached function of a module that files share.
+    is_named = len(use.mesh) == 1 and use.mesh[0].removesuffix("()").isidentifier()
     if not is_named or use.is_lazy or use.is_made_again or use.is_called_by_keyword:
         return False
     # Calls in other files convert, unless all are converted here.
@@ -40,6 +45,8 @@ def _specs(use: Use) -> str:
             return ""
         # Arrays that are global already are left as they are.
         specs.append(spec or "jax.P()")
+    if not specs:
+        return ""
     return specs[0] if len(set(specs)) == 1 else f"({', '.join(specs)})"
 
 

@@ -30,7 +30,7 @@ def obstacle(use: Use) -> str:
 
 
 def functions(use: Use) -> list[str]:
-    return []
+    return [host_local.NAME] if use.conversion == host_local.NAME else []
 
 
 def is_plain_jit(use: Use) -> bool:

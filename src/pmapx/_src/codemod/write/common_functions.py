@@ -32,10 +32,9 @@ from pmapx._src.source.rewriting.edits import Edit, applied, between
 if TYPE_CHECKING:
     from pmapx._src.codemod.write.rewrite import Rewriting
 
-# With fewer files, each makes its own; with fewer meshes or conversions, each place does.
+# With fewer files, each makes its own; with fewer meshes in a file, each place does.
 FEWEST = 3
 MESH = "device_mesh"
-CONVERSION = "host_local_shard_map"
 _MADE = re.compile(rb"jax\.(?:make_mesh|sharding\.Mesh)\(")
 
 
@@ -65,7 +64,7 @@ class CommonFunctions:
             path = self._added(module, in_processes=True)
             self._converted[path] = len(uses)
             for use in uses:
-                use.conversion = self._called(path, self._converting.get(path), CONVERSION)
+                use.conversion = self._called(path, self._converting.get(path), host_local.NAME)
 
     def _added(self, module: Module, in_processes: bool) -> str:
         path = os.path.normpath(module.path)
@@ -119,31 +118,33 @@ class CommonFunctions:
             together[self._homes.get(path, path)] += count
         for path in self._converted:
             home = self._homes.get(path, path)
-            enough = together[home] >= FEWEST
-            if path in self._users and enough and _can_have(self._modules[home][0], CONVERSION):
+            is_many = path in self._users and together[home] >= host_local.FEWEST
+            if is_many and _can_have(self._modules[home][0], host_local.NAME):
                 self._converting[path] = home
 
     def homes_of(self, path: str) -> set[tuple[str, str]]:
         """Returns the functions that a file may call, with their modules."""
         path = os.path.normpath(path)
-        found = {(MESH, self._homes.get(path)), (CONVERSION, self._converting.get(path))}
+        found = {(MESH, self._homes.get(path)), (host_local.NAME, self._converting.get(path))}
         return {(name, home) for name, home in found if home is not None}
 
     def with_functions(self, path: str, data: bytes, called: Set[tuple[str, str]]) -> bytes:
         """Returns the text of a file with those functions that are called of it."""
         path = os.path.normpath(path)
-        wanted = [name for name in (CONVERSION, MESH) if (name, path) in called]
+        wanted = [name for name in (host_local.NAME, MESH) if (name, path) in called]
+        # A file that calls it has it already.
+        wanted = [name for name in wanted if f"def {name}(".encode() not in data]
         module, in_processes = self._modules.get(path, (None, False))
         if not wanted or module is None:
             return data
-        if CONVERSION in wanted:
+        if host_local.NAME in wanted:
             after = Project([module.path]).module(module.path, data=data)
             assert after is not None
-            lines = functions.imports([CONVERSION])
+            lines = functions.imports([host_local.NAME])
             data = applied(data, file_head.imports_added(after, lines))
         for name in wanted:
-            text = functions.text(CONVERSION, Editor(module.source).step)
-            text = text if name == CONVERSION else self._mesh_function(module, in_processes)
+            text = functions.text(host_local.NAME, Editor(module.source).step)
+            text = text if name == host_local.NAME else self._mesh_function(module, in_processes)
             source = files.parse(module.path, data)
             assert isinstance(source, files.Source)
             data = applied(data, [_above_functions(source, text)])

@@ -134,8 +134,9 @@ def rewrite(
     with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]
     with_mesh = [use for use in with_mesh if not shard_map_call.is_plain_jit(use)]
     meshes.assign(with_mesh)
-    if common is not None:
-        common.share_conversions(module, with_mesh)
+    sharing = common or shared
+    if sharing is not None:
+        sharing.share_conversions(module, with_mesh)
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
     changes += _around_inner_maps(module, planned)
     changes += [

@@ -15,12 +15,14 @@ import ast
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import axis_names
+from pmapx._src.codemod.forms import host_local
+from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.write import file_head, import_paths
 from pmapx._src.emitted import functions
@@ -78,6 +80,9 @@ class SharedModule:
         # The files that need each mesh, and the names of those that several share.
         self._users: dict[tuple[str, bool], set[str]] = {}
         self._meshes: dict[tuple[str, bool], str] = {}
+        # How many maps of each file convert their arrays, if a function is to do so for all.
+        self._converted: dict[str, int] = {}
+        self._is_converting = False
 
     def is_here(self, module: Module) -> bool:
         return os.path.realpath(module.path) == self.real
@@ -120,13 +125,22 @@ class SharedModule:
         self._users.setdefault(key, set()).add(module.path)
         return self._meshes.get(key, "")
 
+    def share_conversions(self, module: Module, uses: Sequence[Use]) -> None:
+        """Lets one function convert for the maps of a file whose arrays are all host-local."""
+        uses = [use for use in uses if host_local.can_share(use)]
+        if self.is_here(module) or self._can_import(module):
+            self._converted[module.path] = len(uses)
+            for use in uses:
+                use.conversion = host_local.NAME if self._is_converting else ""
+
     def count_users(self) -> None:
         """Begins to count the files that need a mesh."""
         self._users = {}
 
-    def share_meshes(self) -> bool:
-        """Names the meshes that several files need; returns whether there is a new one."""
-        known = len(self._meshes)
+    def share(self) -> bool:
+        """Names what several files need; returns whether there is something new."""
+        known = len(self._meshes) + self._is_converting
+        self._is_converting = sum(self._converted.values()) >= host_local.FEWEST
         for (axis, in_processes), users in self._users.items():
             if (axis, in_processes) not in self._meshes:
                 text = self._mesh_text(axis, in_processes)
@@ -139,7 +153,7 @@ class SharedModule:
                     new = _Function(text, imports=("import functools",))
                     name = self._placed(new, ["mesh", own], {})
                     self._meshes[axis, in_processes] = name
-        return len(self._meshes) > known
+        return len(self._meshes) + self._is_converting > known
 
     def _mesh_text(self, axis: str, in_processes: bool) -> str:
         editor, step = self._editor, self._editor.step
