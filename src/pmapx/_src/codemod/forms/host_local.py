@@ -1,7 +1,7 @@
 """``host_local_shard_map``: one function that converts host-local arrays for many maps.
 
-For maps of a multi-process program whose arguments and results are all converted, as by the calls
-of ``process_calls``, where a module has that function (``write/common_functions``).
+For maps of a multi-process program that are given arrays alone, in the place of what their calls
+would convert (``process_calls``), where a module has that function (``write/common_functions``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FEWEST = 3
 
 
 def can_share(use: Use) -> bool:
-    """Returns whether all its arguments and results are converted, with a mesh of a name there."""
+    """Returns whether its arguments are all arrays and its replicated results stay global."""
     use.conversion = ""
     if use.site.kind not in ("call", "wrapper") or not process_calls.is_converted(use):
         return False
@@ -29,7 +29,9 @@ def can_share(use: Use) -> bool:
     others = (module for module, _ in map_calls(use.module, use.site) if module is not use.module)
     if any(others) and not process_calls.is_at_site(use):
         return False
-    return process_calls.results_are_local(use) and bool(_specs(use))
+    axes = use.known_layout.out_axes
+    has_replicated = None in (axes if isinstance(axes, tuple) else (axes,))
+    return bool(_specs(use)) and (process_calls.keeps_state(use) or not has_replicated)
 
 
 def _specs(use: Use) -> str:

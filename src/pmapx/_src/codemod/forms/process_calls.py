@@ -131,12 +131,12 @@ def _function(fact: object) -> ast.AST | None:
 def _is_mixed(use: Use) -> bool:
     """Returns whether some results are state that stays global, and others are not."""
     axes = use.known_layout.out_axes
-    if not _keeps_state(use):
+    if not keeps_state(use):
         return False
     return isinstance(axes, tuple) and None in axes and any(axis is not None for axis in axes)
 
 
-def _keeps_state(use: Use) -> bool:
+def keeps_state(use: Use) -> bool:
     """Returns whether its replicated results stay global: the next call takes them as they are."""
     if use.replicated:
         return True
@@ -174,7 +174,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
-    names = _assigned(module, call, editor) if results_are_local(use) and "\n" in text else []
+    names = _assigned(module, call, editor) if _is_wrapped(use) and "\n" in text else []
     if names:
         args = functools.partial(_global_arguments, use, given, mesh, editor)
         spec = use.known_layout.out_specs(use.axis)
@@ -214,7 +214,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
         starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
-        inner = deeper if results_are_local(use) else indent
+        inner = deeper if _is_wrapped(use) else indent
         spec = f"jax.P({use.axis})"
         text = _call(
             "jitted",
@@ -227,7 +227,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
             len(inner) + 1,
         )
         head = ", ".join(star + name for star, name in starred.items())
-        if results_are_local(use):
+        if _is_wrapped(use):
             text = _host_local(use, text, mesh, editor, indent, len(indent) + 1)
     else:
         head = ", ".join(names)
@@ -263,7 +263,7 @@ def _converted(
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
     args = functools.partial(_global_arguments, use, given, mesh, editor)
-    if not results_are_local(use):
+    if not _is_wrapped(use):
         return _call(function, args, editor, indent, used)
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
         # It is one step deeper than it was.
@@ -324,10 +324,10 @@ def _global_arguments(
     return args
 
 
-def results_are_local(use: Use) -> bool:
+def _is_wrapped(use: Use) -> bool:
     """Returns whether all results of a call are made host-local."""
     axes = _parts(use.known_layout.out_axes)
-    is_state = _keeps_state(use) and axes == (None,) * len(axes)
+    is_state = keeps_state(use) and axes == (None,) * len(axes)
     return not is_state and not _is_mixed(use)
 
 

@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
@@ -85,42 +85,37 @@ class CommonFunctions:
         Of the other files, given as they are without such a function, those of multi-process
         programs with many meshes are chosen: theirs take five lines each.
         """
-        left = dict(self._users)
+        self._homes = self._chosen(dict.fromkeys(self._users, 1), MESH)
+        self._converting = self._chosen(self._converted, host_local.NAME)
+        for file in files:
+            path = os.path.normpath(file.path)
+            is_left = path in self._users and path not in self._homes
+            module, in_processes = self._modules[path] if is_left else (None, False)
+            made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
+            if module is not None and in_processes and made >= FEWEST and _can_have(module, MESH):
+                self._homes[path] = path
+        return bool(self._homes or self._converting)
+
+    def _chosen(self, needs: Mapping[str, int], name: str) -> dict[str, str]:
+        """Returns the modules that files have a function from, given in how many places they do."""
+        homes: dict[str, str] = {}
+        left = {path: self._users[path] for path in needs if path in self._users}
         while True:
             found: collections.Counter[str] = collections.Counter()
             for path, imported in left.items():
-                is_like = self._modules[path][1]
-                homes = {*imported, path} & self._users.keys()
-                found.update(home for home in homes if self._modules[home][1] == is_like)
+                for home in {*imported, path} & self._users.keys():
+                    if self._modules[home][1] == self._modules[path][1]:
+                        found[home] += needs[path]
             fits = [home for home, count in found.items() if count >= FEWEST]
-            fits = [home for home in fits if _can_have(self._modules[home][0])]
+            fits = [home for home in fits if _can_have(self._modules[home][0], name)]
             if not fits:
-                break
-            home = min(fits, key=lambda each: (-found[each], each))
-            in_processes = self._modules[home][1]
+                return homes
+            chosen = min(fits, key=lambda each: (-found[each], each))
             for path, imported in list(left.items()):
-                if home in (path, *imported) and self._modules[path][1] == in_processes:
-                    self._homes[path] = home
+                is_like = self._modules[path][1] == self._modules[chosen][1]
+                if chosen in (path, *imported) and is_like:
+                    homes[path] = chosen
                     del left[path]
-        for file in files:
-            path = os.path.normpath(file.path)
-            module, in_processes = self._modules[path] if path in left else (None, False)
-            made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
-            if module is not None and in_processes and made >= FEWEST and _can_have(module):
-                self._homes[path] = path
-        self._choose_converting()
-        return bool(self._homes or self._converting)
-
-    def _choose_converting(self) -> None:
-        """Chooses the modules that convert arrays: those of the meshes, or the files themselves."""
-        together: collections.Counter[str] = collections.Counter()
-        for path, count in self._converted.items():
-            together[self._homes.get(path, path)] += count
-        for path in self._converted:
-            home = self._homes.get(path, path)
-            is_many = path in self._users and together[home] >= host_local.FEWEST
-            if is_many and _can_have(self._modules[home][0], host_local.NAME):
-                self._converting[path] = home
 
     def homes_of(self, path: str) -> set[tuple[str, str]]:
         """Returns the functions that a file may call, with their modules."""
@@ -209,7 +204,7 @@ def _imported_modules(module: Module) -> dict[str, str]:
     return found
 
 
-def _can_have(module: Module, name: str = MESH) -> bool:
+def _can_have(module: Module, name: str) -> bool:
     """Returns whether a module can have a function: its name is free, and jax is JAX."""
     uses = name_uses(module)
     is_free = name not in uses.bound and name not in uses.names
