@@ -65,7 +65,7 @@ _STRING_OR_COMMENT = re.compile(
 )
 _PREFIX = re.compile(r"(?<!\w)[a-zA-Z]{1,2}\Z")
 # ``f(x, train=True)``, ``train = True``: this uses no function ``train``. f"{train=}" uses one.
-_BOUND = re.compile(r"([(,\n]\s*+)[^\W\d]\w*+\s*+=(?!=|\s*[}!:])")
+_BOUND = re.compile(r"([(,\n]\s*+)[^\W\d]\w*+\s*+(?==(?!=|\s*[}!:]))")
 # A method of a class in a function has an object of its own.
 _FIRST_PARAMETER = re.compile(r"(def\s++\w++\s*+\(\s*+)\w+")
 # An attribute, and whether it is assigned.
@@ -349,12 +349,12 @@ def _code(function: Function, imports: tuple[Import, ...]) -> str:
 def _lines_of_code(source: Source) -> list[str]:
     """Returns a file's lines without strings and comments, and without names that are bound."""
     text = _without_names_bound(_without_strings("\n" + "\n".join(source.lines)))
-    # A function makes the new text several times faster than a template.
-    return _FIRST_PARAMETER.sub(lambda found: found[1], text).split("\n")[1:]
+    return "".join(_FIRST_PARAMETER.split(text)).split("\n")[1:]
 
 
 def _without_names_bound(text: str) -> str:
-    return _BOUND.sub(lambda found: f"{found[1]}=", text)
+    # Splitting keeps what is in the group, many times faster than a function replaces matches.
+    return "".join(_BOUND.split(text))
 
 
 def _without_strings(text: str) -> str:
