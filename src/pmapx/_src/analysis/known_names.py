@@ -54,23 +54,31 @@ FOLLOWED = (
     | {"jax.make_mesh", "jax.device_put_replicated", "jax.device_put_sharded"}
 )  # fmt: skip
 _LEAVES = {name.rpartition(".")[2] for name in FOLLOWED}
-_PARTS = [
+# The shortest occur most: most files with one of them are found by the first.
+_WORDS = [
     leaf.encode()
-    # The shortest occur most: most files with one of them are found by the first.
     for leaf in sorted(_LEAVES, key=lambda leaf: (len(leaf), leaf))
     if not any(other in leaf for other in _LEAVES - {leaf})
 ]  # fmt: skip
-_WORD = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_LEAVES))})(?!\w)".encode())
+_GETTERS = [word for word in _WORDS if word.startswith(b"get_")]
+_OTHERS = [word for word in _WORDS if word not in _GETTERS]
+_GETTER = re.compile(rb"get_(?:%b)\b" % b"|".join(word[4:] for word in _GETTERS))
 
 
 def is_followed(data: bytes) -> bool:
+    """Returns whether a file's bytes may name anything whose results are followed."""
+    return any(word in data for word in _WORDS)
+
+
+def has_followed(data: bytes) -> bool:
     """Returns whether a file's bytes name anything whose results are followed.
 
-    >>> is_followed(b"jax.pmap(f)"), is_followed(b"metrics = self.get_metrics_fn()")
+    A name with pmap in it is often a wrapper; one with ``get_metrics`` is another function.
+
+    >>> has_followed(b"my_pmap(f)"), has_followed(b"get_metrics_fn(f)")
     (True, False)
     """
-    # Parts of words are found many times faster than words, and most files have none.
-    return any(part in data for part in _PARTS)
+    return any(word in data for word in _OTHERS) or _GETTER.search(data) is not None
 
 
 def may_pass_on(data: bytes) -> bool:

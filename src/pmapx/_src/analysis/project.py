@@ -217,14 +217,17 @@ class Project:
 
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
-        # Most names lead outside, to JAX or NumPy.
-        package = name.partition(".")[0]
-        if not level and (package not in self._words or (package == "jax" and self._has_jax)):
+        if not level and self.is_outside(name):
             return None
         key = (os.path.dirname(importer), name, level)
         if key not in self._module_paths:
             self._module_paths[key] = self._find_module(importer, name, level)
         return self._module_paths[key]
+
+    def is_outside(self, name: str) -> bool:
+        """Returns whether a module is surely not one of the project: JAX's, for one."""
+        package = name.partition(".")[0]
+        return package not in self._words or (package == "jax" and self._has_jax)
 
     def _find_module(self, importer: str, name: str, level: int) -> str | None:
         if level:

@@ -170,6 +170,7 @@ def call_function(
         inner.returned = interpreter.evaluate(inner, function.node.body)
     else:
         interpreter.execute(inner, function.node.body)
+    env.is_finished = True
     inner.publish()
     if inner.yielded is not None:
         inner.returned = value(Elements(inner.yielded))
