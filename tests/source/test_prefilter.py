@@ -58,3 +58,9 @@ def test_jax_that_leads_to_no_finding_is_not_even_parsed(text):
 )
 def test_any_other_mention_counts(text):
     assert has_uses(text.encode())
+
+
+def test_a_longer_name_with_get_metrics_in_it_is_no_use():
+    text = b"from flax.training import common_utils as u\n"
+    assert has_uses(text + b"u.get_metrics(m)")
+    assert not has_uses(text + b"model.get_metrics_fn(m)")
