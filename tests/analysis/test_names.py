@@ -2,6 +2,7 @@
 
 import pytest
 
+from pmapx._src.lint.check import check
 from reading import findings, marked
 
 SPELLINGS = {
@@ -158,6 +159,34 @@ def test_callers_of_a_wrapper_are_read_even_without_the_names_jax_or_pmap(tmp_pa
         select=("PMX521",),
     )
     assert [(f.place.path.rpartition("/")[2], f.place.line) for f in found] == [("train.py", 5)]
+
+
+def test_callers_of_callers_of_a_wrapper_are_read_too(tmp_path):
+    found = findings(
+        tmp_path,
+        files={
+            "parallel.py": "import jax\ndef spread(f):\n    return jax.pmap(f)\n",
+            "steps.py": (
+                "from parallel import spread\ndef advance(x):\n    return spread(lambda x: x)(x)\n"
+            ),
+            "train.py": "from steps import advance\ndef run(x):\n    return advance(x)[0]\n",
+        },
+        select=("PMX521",),
+    )
+    assert [(f.place.path.rpartition("/")[2], f.place.line) for f in found] == [("train.py", 3)]
+
+
+def test_a_function_in_a_function_is_no_wrapper_that_another_file_can_name(tmp_path):
+    files = {
+        "steps.py": (
+            "import jax\ndef train(x):\n    def wrapper(x):\n"
+            "        return jax.pmap(lambda x: x)(x)\n    print(wrapper(x))\n"
+        ),
+        "other.py": "import steps\ndef wrapper(x):\n    return x\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    assert check([str(tmp_path)]).files_with_uses == 1
 
 
 VALUES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from pmapx._src.analysis import known_names
@@ -47,7 +48,12 @@ def call_named(frame: Frame, named: Named, arguments: Arguments, node: ast.expr)
     handler = _HANDLERS.get(named.name)
     if handler is not None:
         return handler(frame, named.name, arguments, node)
-    return value(Result(named.name))
+    return _result(named.name)
+
+
+@functools.cache
+def _result(name: str) -> Value:
+    return value(Result(name))
 
 
 def leaves(known: Value) -> Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 PMAP = frozenset({"jax.pmap", "jax.api.pmap", "jax._src.api.pmap"})
 # They map as jax.pmap does, and are left alone.
 OTHER_PMAPS = frozenset({"pmapx.pmap"})
@@ -52,16 +54,31 @@ FOLLOWED = (
     | {"jax.make_mesh", "jax.device_put_replicated", "jax.device_put_sharded"}
 )  # fmt: skip
 _LEAVES = {name.rpartition(".")[2] for name in FOLLOWED}
+# The shortest occur most: most files with one of them are found by the first.
 _WORDS = [
     leaf.encode()
-    for leaf in sorted(_LEAVES)
+    for leaf in sorted(_LEAVES, key=lambda leaf: (len(leaf), leaf))
     if not any(other in leaf for other in _LEAVES - {leaf})
 ]  # fmt: skip
+_GETTERS = [word for word in _WORDS if word.startswith(b"get_")]
+_OTHERS = [word for word in _WORDS if word not in _GETTERS]
+_GETTER = re.compile(rb"get_(?:%b)\b" % b"|".join(word[4:] for word in _GETTERS))
 
 
 def is_followed(data: bytes) -> bool:
-    """Returns whether a file's bytes name anything whose results are followed."""
+    """Returns whether a file's bytes may name anything whose results are followed."""
     return any(word in data for word in _WORDS)
+
+
+def has_followed(data: bytes) -> bool:
+    """Returns whether a file's bytes name anything whose results are followed.
+
+    A name with pmap in it is often a wrapper; one with ``get_metrics`` is another function.
+
+    >>> has_followed(b"my_pmap(f)"), has_followed(b"get_metrics_fn(f)")
+    (True, False)
+    """
+    return any(word in data for word in _OTHERS) or _GETTER.search(data) is not None
 
 
 def may_pass_on(data: bytes) -> bool:

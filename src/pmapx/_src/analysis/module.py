@@ -45,7 +45,7 @@ interpreter.use(
 READINGS = 2
 # What one module may cost, in statements read; beyond it calls are no longer followed.
 STATEMENTS = 60_000
-
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 # A function, what its parameters hold, the tree_map that applies it, and under what it runs.
 Key = tuple[Function, frozenset[tuple[str, Value]], tuple["Module", ast.expr] | None, bool, bool]
@@ -157,9 +157,11 @@ class Module:
             for name, held in self.env.names.items()
             if any(_leads_to_pmap(fact) for fact in self._passed_on(held))
         }
-        for key, held in self.results.items():
-            if any(isinstance(fact, (Mapped, Stacked)) for fact in held):
-                found.add(key[0].name)
+        for (function, *_), held in self.results.items():
+            # Other files cannot name what is defined in a function.
+            is_local = isinstance(function.around.function_scope.node, _FUNCTIONS)
+            if not is_local and any(isinstance(fact, (Mapped, Stacked)) for fact in held):
+                found.add(function.name)
         return {name for name in found if name.isidentifier()}
 
     def _passed_on(self, held: Value) -> Value:
@@ -229,7 +231,7 @@ class Module:
         around: list[ast.AST] = []
         parent = self.parent(node)
         while parent is not self.source.tree:
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            if isinstance(parent, _FUNCTIONS):
                 around.append(parent)
             parent = self._parents[parent]
         self._around[node] = around

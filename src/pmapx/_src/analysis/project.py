@@ -28,7 +28,7 @@ class Project:
         has_definitions: bool = False,
         relevant_names: frozenset[str] = frozenset(),
     ) -> None:
-        """Knows the files; reads none. ``is_partial`` trees have what can matter alone.
+        """Knows the files; reads none. Of an ``is_partial`` one, the rules alone ask for facts.
 
         So many ``others`` are read too that have no word of JAX in them, when a file imports them.
         With ``has_definitions`` every function is read, and the bindings that reach each name.
@@ -41,9 +41,6 @@ class Project:
         self.others_left = others
         # Files that are not read from the disk, by their path: they will be other than there.
         self.texts: dict[str, bytes] = {}
-        self._whole: set[str] = set()
-        # Modules that were read in part, and then again in full.
-        self.parts: list[Module] = []
         self.paths = {os.path.normpath(path): path for path in paths}
         self.modules: dict[str, Module | None] = {}
         self._passed_over: set[str] = set()
@@ -144,26 +141,13 @@ class Project:
             self.mapped[node] = site
 
     def _parse(self, path: str, data: bytes) -> Source | Unreadable:
-        """Returns a file's tree, with all of its parts if it has to be."""
+        """Returns a file's tree; trees of files that will not change are kept."""
         shown = self.paths.get(path, path)
-        if not self.is_partial or path in self._whole:
+        if not self.is_partial:
             return files.parse(shown, data)
         if path not in self._parsed:
-            self._parsed[path] = files.parse_in_part(shown, data, self._words)
+            self._parsed[path] = files.parse(shown, data)
         return self._parsed[path]
-
-    def _read_whole(self, path: str) -> Module | None:
-        """Reads a file again of which another needs a part that was left out."""
-        path = os.path.normpath(path)
-        self._whole.add(path)
-        data = files.read_bytes(self.paths[path])
-        if isinstance(data, Unreadable):
-            return self.modules[path]
-        # What was seen in the part, as by calls from elsewhere, counts too.
-        before = self.modules.pop(path)
-        if before is not None:
-            self.parts.append(before)
-        return self.module(path, data=data)
 
     @functools.cached_property
     def compares_pmap(self) -> bool:
@@ -199,8 +183,6 @@ class Project:
             if f".{stem}".endswith("." + known.rpartition(".")[0]):
                 return value(Named(known))
         module = self.module(path)
-        if module is not None and name in module.source.left_out:
-            module = self._read_whole(path)
         held = module.exported(name) if module is not None else UNKNOWN
         # ``from flax import jax_utils`` in Flax's own __init__ adds nothing.
         held -= {Exported(path, name)}
@@ -235,14 +217,17 @@ class Project:
 
     def module_path(self, importer: str, name: str, level: int) -> str | None:
         """Returns the file of a module as another names it, or None if it is not given."""
-        # Most names lead outside, to JAX or NumPy.
-        package = name.partition(".")[0]
-        if not level and (package not in self._words or (package == "jax" and self._has_jax)):
+        if not level and self.is_outside(name):
             return None
         key = (os.path.dirname(importer), name, level)
         if key not in self._module_paths:
             self._module_paths[key] = self._find_module(importer, name, level)
         return self._module_paths[key]
+
+    def is_outside(self, name: str) -> bool:
+        """Returns whether a module is surely not one of the project: JAX's, for one."""
+        package = name.partition(".")[0]
+        return package not in self._words or (package == "jax" and self._has_jax)
 
     def _find_module(self, importer: str, name: str, level: int) -> str | None:
         if level:

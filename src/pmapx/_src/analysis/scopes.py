@@ -36,6 +36,8 @@ class Environment:
         # Whether what runs here is seen to be traced by jit, or mapped by pmap.
         self.is_under_jit: bool = around is not None and around.is_under_jit
         self.is_under_map: bool = around is not None and around.is_under_map
+        # Whether the function was read to its end, and its names are all bound.
+        self.is_finished = False
 
     @property
     def state(self) -> State:

@@ -167,7 +167,8 @@ def _read_shares(
 ) -> Reading:
     """Reads files in several processes where that pays.
 
-    Each share is read on its own, in however many processes, so that the report is the same.
+    Each share is read on its own, in however many processes, so that the report is the same. One
+    that has all files goes on from what was read in the project before.
     """
     from pmapx._src.lint import worker
 
@@ -177,11 +178,11 @@ def _read_shares(
     shares = batches.shares(uses)
     # A copy of this process has the project; another has to be sent its files.
     is_sent = count > 1 and len(shares) > 1 and not parallel.can_fork()
-    read = (
-        functools.partial(worker.read_apart, list(project.paths.values()), is_followed)
-        if is_sent
-        else functools.partial(worker.read, project, is_followed)
+    read = functools.partial(
+        worker.read if len(shares) == 1 else worker.read_anew, project, is_followed
     )
+    if is_sent:
+        read = functools.partial(worker.read_apart, list(project.paths.values()), is_followed)
     whole = worker.Reading([], {}, set())
     for part in parallel.each(read, shares, count, advance):
         whole.add(part)

@@ -19,9 +19,9 @@ def has_uses(data: bytes) -> bool:
     if not any(package in data for package in PACKAGES):
         return False
     # The rules are imported when the first file asks for them.
-    from pmapx._src.analysis.known_names import is_followed
+    from pmapx._src.analysis.known_names import has_followed
 
-    return is_followed(data) or _search().is_in(data)
+    return has_followed(data) or _search().is_in(data)
 
 
 @functools.cache

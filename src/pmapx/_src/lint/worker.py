@@ -29,17 +29,14 @@ class Reading:
         self.wrappers |= other.wrappers
 
 
-def read(project: Project, is_followed: bool, todo: list[str]) -> Reading:
-    """Reads files of a project as if no other share had been read.
-
-    Calls are followed in files that name something to follow, or else in all.
-    """
-    return _read_into(project.anew(), is_followed, todo)
+def read_anew(project: Project, is_followed: bool, todo: list[str]) -> Reading:
+    """Reads files of a project as if no other share had been read."""
+    return read(project.anew(), is_followed, todo)
 
 
 def read_apart(given: Sequence[str], is_followed: bool, todo: list[str]) -> Reading:
     """What another process does: modules that its files use are read there too."""
-    return _read_into(project_of(given), is_followed, todo)
+    return read(project_of(given), is_followed, todo)
 
 
 def project_of(given: Sequence[str]) -> Project:
@@ -51,11 +48,15 @@ def read_text(name: str, data: bytes) -> Reading:
     """Reads the text of one file as if it were on disk."""
     project = project_of([name])
     project.texts[name] = data
-    return _read_into(project, False, [name])
+    return read(project, False, [name])
 
 
 @gc_paused.left_alone()
-def _read_into(project: Project, is_followed: bool, todo: list[str]) -> Reading:
+def read(project: Project, is_followed: bool, todo: list[str]) -> Reading:
+    """Reads files of a project, and what they use of others that it has not read.
+
+    Calls are followed in files that name something to follow, or else in all.
+    """
     for path in todo:
         data = project.texts.get(path) or files.read_code(path)
         if isinstance(data, Unreadable):
@@ -71,7 +72,7 @@ def _findings(project: Project) -> list[Finding]:
     """Runs every rule on every module that was read."""
     return [
         finding
-        for module in [*project.modules.values(), *project.parts]
+        for module in project.modules.values()
         if module is not None and module.is_read
         for finding in fixing.findings(module)
     ]

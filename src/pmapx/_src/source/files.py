@@ -14,7 +14,6 @@ import stat
 import sys
 import tokenize
 import warnings
-from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from pmapx._src.source.discovery import Unreadable
@@ -99,8 +98,6 @@ class Source:
     cells: tuple[notebooks.Cell, ...] = ()
     # Cells that do not parse: the number, the reason, and the text.
     problems: tuple[tuple[int, str, str], ...] = ()
-    # Names of definitions that the tree does not have.
-    left_out: frozenset[str] = frozenset()
     # The file as it was, if this is a text on the way, which is in nobody's style.
     before: Source | None = None
     _lines: list[str] | None = None
@@ -152,25 +149,6 @@ class Source:
         if self.text.isascii() or (text := self.line(line)).isascii():
             return column
         return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
-
-
-def parse_in_part(path: str, data: bytes, project: Container[str]) -> Source | Unreadable:
-    """Returns the tree of what can matter in a file, or one line on why it has none."""
-    if path.endswith(".ipynb"):
-        return parse(path, data)
-    # Most files are looked at as bytes alone, and need neither this nor the module for notebooks.
-    from pmapx._src.source import excerpts
-
-    part, left_out = excerpts.excerpt(data, project)
-    if left_out:
-        source = parse(path, part)
-        if isinstance(source, Source):
-            try:
-                text = _decode(data)
-            except (SyntaxError, UnicodeDecodeError, LookupError):
-                return parse(path, data)
-            return dataclasses.replace(source, text=text, left_out=left_out, _lines=None)
-    return parse(path, data)
 
 
 def parse(path: str, data: bytes) -> Source | Unreadable:

@@ -36,6 +36,7 @@ from pmapx._src.analysis.values import (
     value,
 )
 
+_NOT_A_TUPLE = value(NotATuple())
 _GUARDING_WORDS = ("hasattr", "__version__", "version_info", "JAX_VERSION", "jax_version")
 
 
@@ -112,6 +113,8 @@ def _constant(frame: Frame, node: ast.Constant) -> Value:
 
 def _unary(frame: Frame, node: ast.UnaryOp) -> Value:
     operand = evaluate(frame, node.operand)
+    if not operand:
+        return UNKNOWN
     literal = constant(operand)
     if isinstance(node.op, ast.USub) and type(literal) in (int, float):
         return value(Const(-literal))
@@ -120,6 +123,8 @@ def _unary(frame: Frame, node: ast.UnaryOp) -> Value:
 
 def _binary(frame: Frame, node: ast.BinOp) -> Value:
     left, right = evaluate(frame, node.left), evaluate(frame, node.right)
+    if not left and not right:
+        return _NOT_A_TUPLE
     mixed_devices.note(frame, node, left, right)
     if isinstance(node.op, ast.Mult):
         # [x] * n
@@ -136,7 +141,7 @@ def _binary(frame: Frame, node: ast.BinOp) -> Value:
         if pairs:
             return join(*pairs)
     gradients = frozenset(fact for fact in left | right if isinstance(fact, Gradient))
-    return gradients or value(NotATuple())
+    return gradients or _NOT_A_TUPLE
 
 
 def _items(frame: Frame, node: ast.Tuple | ast.List) -> Value:

@@ -57,7 +57,8 @@ class Frame:
     ) -> None:
         """Binds a name to what is known of its value."""
         self.env.bind(name, held)
-        self.define(name, node, source, steps)
+        if self.module.project.has_definitions:
+            self.define(name, node, source, steps)
 
     def define(
         self,

@@ -163,13 +163,15 @@ def call_function(
     env.parameters = frozenset(bound)
     caller = None if is_alone else frame
     inner = Frame(module, env, function, caller, frame.depth + 1, tree_call=tree_call)
-    for parameter in parameters(function.node):
-        inner.define(parameter.arg, parameter)
+    if module.project.has_definitions:
+        for parameter in parameters(function.node):
+            inner.define(parameter.arg, parameter)
     env.self_name = self_name(function)
     if isinstance(function.node, ast.Lambda):
         inner.returned = interpreter.evaluate(inner, function.node.body)
     else:
         interpreter.execute(inner, function.node.body)
+    env.is_finished = True
     inner.publish()
     if inner.yielded is not None:
         inner.returned = value(Elements(inner.yielded))

@@ -34,7 +34,7 @@ from pmapx._src.analysis.values import (
     value,
 )
 
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS = {name: value(Named(f"builtins.{name}")) for name in dir(builtins)}
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -77,7 +77,7 @@ def path_value(
 ) -> Value:
     """A name or a chain of attributes; the chain is one reference, not each part of it."""
     is_name = type(node) is ast.Name
-    path = dotted(node)
+    path = node.id if isinstance(node, ast.Name) else dotted(node)
     held = frame.env.find(path) if path is not None else None
     if held is None:
         held = (
@@ -114,7 +114,7 @@ def name_value(frame: Frame, name: str) -> Value:
         is_builtin = name in _BUILTINS and not any(isinstance(f, Exported) for f in held)
         if held and not is_builtin:
             return held
-    return value(Named(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
+    return _BUILTINS.get(name, UNKNOWN)
 
 
 def _evaluate_attribute(frame: Frame, node: ast.Attribute, is_quiet: bool) -> Value:
