@@ -1,5 +1,3 @@
-"""PMX561: pjit."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -61,7 +59,6 @@ class PjitUse(Rule):
     names = (_PJIT.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, _ in uses_of(module, self.names):
             # PMX519 reports what else was in the module.
             if reference.name not in (_PJIT.module, _PJIT.old):

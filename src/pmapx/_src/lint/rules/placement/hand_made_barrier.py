@@ -1,5 +1,3 @@
-"""PMX532: a barrier made of psum."""
-
 from __future__ import annotations
 
 import ast
@@ -56,7 +54,6 @@ class HandMadeBarrier(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each such call."""
         for node, call in module.facts.invocations.items():
             if (
                 isinstance(node, ast.Call)

@@ -1,5 +1,3 @@
-"""PMX517: xmap and its module."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -53,7 +51,6 @@ class ExperimentalMaps(Rule):
     names = _REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, entry in uses_of(module, _REPLACEMENTS):
             yield self.finding(
                 module.place(reference.node),

@@ -1,5 +1,3 @@
-"""PMX516: shard_map in its old module."""
-
 from __future__ import annotations
 
 import ast
@@ -58,7 +56,6 @@ class ExperimentalShardMap(Rule):
     names = (_SHARD_MAP.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, _ in uses_of(module, self.names):
             call = module.parent(reference.node)
             renamed = []

@@ -1,5 +1,3 @@
-"""PMX500: a file that could not be checked."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -44,7 +42,6 @@ class UnreadFile(Rule):
     names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the cells of a notebook that do not parse, and files that are read in part."""
         if place := module.facts.exhausted.get("statements"):
             yield self.finding(
                 place,
