@@ -15,8 +15,6 @@ import jax
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding
 
-from pmapx._src.audit import per_device
-from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.audit.topology import interconnect, remap_pmap, retrace_jit
 from pmapx._src.audit.topology.compile_for import CompiledForTopology, compile_for
@@ -25,10 +23,63 @@ from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.map.program_cache import unshared
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import array_shardings, whole_program
 from pmapx._src.spmd import nesting
 from pmapx._src.trees import names as describe
-from pmapx._src.trees.signature import Call, Reader
+from pmapx._src.trees.signature import Call, Reader, Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class PerDevice:
+    """A body, and how it takes the leaves of its arguments.
+
+    Attributes:
+      body: takes the dynamic arguments of one device, the last one a dict of keyword arguments.
+      axis: the mapped axis, as collectives in the body name it.
+      dimensions: the dimension of each leaf that is mapped or sharded; None: it is replicated.
+      is_stacked: whether that dimension has one entry for each device, and is gone in the body.
+    """
+
+    body: Callable[..., Any]
+    axis: Any
+    dimensions: Sequence[int | None]
+    is_stacked: bool
+
+
+def per_device_of_pmap(programs: ProgramBuilder, signature: Signature) -> PerDevice | str:
+    """Returns the body of a pmapped function, or why there is none."""
+    levels = programs.resolve(signature).levels
+    if len(levels) != 1 or programs.options.oversubscribe:
+        return "it is a pmap of a pmap, or runs several indices on each device"
+    call = programs.body(signature).call
+    axis = levels[0].mesh_axis if levels[0].name is None else levels[0].name
+    return PerDevice(
+        lambda *args: call(*args[:-1], **args[-1]), axis, levels[0].in_axes, is_stacked=True
+    )
+
+
+def per_device_of_shard_map(f: Any, jaxpr: ClosedJaxpr) -> PerDevice | str | None:
+    """Returns the body of ``jax.jit(jax.shard_map(body, ...))``; why not; None without one."""
+    if not any(True for _ in whole_program.shard_maps(jaxpr.jaxpr)):
+        return None
+    top = jaxpr.jaxpr
+    body = getattr(getattr(f, "__wrapped__", None), "__wrapped__", None)
+    eqn = top.eqns[0]
+    is_all = len(top.eqns) == 1 and eqn.primitive.name == "shard_map"
+    if body is None or not is_all or list(eqn.invars) != list(top.invars):
+        return (
+            "it has a shard_map in it, whose body sees only its shards: in_specs and the body would"
+            " have to change. pmapx migrate --to jit writes a step without one"
+        )
+    dimensions = []
+    for spec in eqn.params["in_specs"]:
+        sharded = [(k, axis) for k, entry in enumerate(spec) for axis in entry_axes(entry)]
+        if len(sharded) > 1:
+            return f"an in_spec shards over several axes: {spec}"
+        dimensions.append(sharded[0][0] if sharded else None)
+    (axis, *_) = eqn.params["mesh"].axis_names
+    return PerDevice(lambda *args: body(*args[:-1], **args[-1]), axis, dimensions, is_stacked=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +214,7 @@ def of_executable(
         compile_seconds=compile_seconds,
         varying=varying if program.as_shards else None,
         unused=_unused(executable.compiled),
-        per_device=per_device.of_pmap(programs, call.signature),
+        per_device=per_device_of_pmap(programs, call.signature),
     )  # fmt: skip
 
 
@@ -196,7 +247,7 @@ def of_topology(f: Any, args: tuple[Any, ...], topology: str, **options: Any) ->
     if (programs := remap_pmap.programs_of(target.mapped)) is not None:
         reader = Reader(programs.function, programs.parameters, programs.options.static_argnums)
         signature = reader.read(target.args, dict(target.kwargs)).signature
-        body = per_device.of_pmap(programs, signature)
+        body = per_device_of_pmap(programs, signature)
         subject = dataclasses.replace(subject, kind="pmapx.pmap", per_device=body)
     return dataclasses.replace(subject, grown=target.grown, exceeded=target.needed, again=again)
 
@@ -242,7 +293,7 @@ def _of_stages(
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
         unused=frozenset() if compiled is None else _unused(compiled),
-        per_device=per_device.of_shard_map(f, traced.jaxpr),
+        per_device=per_device_of_shard_map(f, traced.jaxpr),
     )
 
 

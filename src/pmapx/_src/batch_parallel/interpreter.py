@@ -11,15 +11,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import JaxprEqn, Literal, Var
 
 from pmapx._src.batch_parallel import (
     arithmetic,
     collectives,
-    contractions,
     indexing,
     loops,
-    random_keys,
     reductions,
     shapes,
     steps,
@@ -40,24 +38,18 @@ from pmapx._src.replication import jaxprs, known_primitives, shard_map_body, sou
 
 Path = tuple[int | str, ...]
 """Where an equation is: its index, after those of the equations that it is inside of."""
-Programs = tuple[Any, Any, Any]
+Programs = Sequence[Any]
 """A jaxpr of the body on n devices, on one device, and on one with the global batch."""
 
 RULES: dict[str, Rule] = {
     **arithmetic.RULES,
-    **random_keys.RULES,
     **shapes.RULES,
     **reductions.RULES,
-    **contractions.RULES,
     **indexing.RULES,
     **collectives.RULES,
 }
-_ZERO_STAYS = (
-    arithmetic.ZERO_STAYS
-    | shapes.ZERO_STAYS
-    | reductions.ZERO_STAYS
-    | contractions.ZERO_STAYS
-    | indexing.ZERO_STAYS
+_ZERO_STAYS = set[str]().union(
+    *(module.ZERO_STAYS for module in (arithmetic, shapes, reductions, indexing))
 )
 # What else an equation takes does not make its result other than zero.
 _ZERO_OPERANDS = {"select_n": slice(1, None), "dynamic_slice": slice(1)}
@@ -201,11 +193,11 @@ class Interpreter:
         if not known_primitives.is_jaxs_own(eqn.primitive, _TRUSTED):
             raise UnprovenError("is a primitive that JAX does not define")
         name = eqn.primitive.name
-        callees = [called(each) for each in eqns]
+        callees = [shard_map_body.callee(each) for each in eqns]
         self._callers.append(eqn)
         try:
             if all(each is not None for each in callees):
-                return self.jaxpr((callees[0], callees[1], callees[2]), values, at)
+                return self.jaxpr(callees, values, at)
             if name in loops.RULES:
                 return loops.RULES[name](self, eqns, values, at)
         finally:
@@ -231,8 +223,9 @@ class Interpreter:
                 others = [v for v in values if v.is_unknown and not v.columns]
                 found = None if others else RULES[name](step)
             if found is None:
-                if bad.kind.reason is not None and bad.kind.reason.operation == _CONSTANT:
-                    raise UnprovenError(f"takes a constant that {bad.kind.reason.why}")
+                reason = bad.kind.reason
+                if reason is not None and reason.operation == _CONSTANT:
+                    raise UnprovenError(f"takes a constant that {reason.why}")
                 return [Value(bad.kind)] * len(eqn.outvars)
             return self._finished(step, found)
         return self._finished(step, self._applied(step))
@@ -369,15 +362,6 @@ class Interpreter:
 def _evaluated(eqn: JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     results = eqn.primitive.bind(*map(jax.numpy.asarray, operands), **eqn.params)
     return [np.asarray(x) for x in (results if eqn.primitive.multiple_results else [results])]
-
-
-def called(eqn: JaxprEqn) -> Any:
-    """Returns the jaxpr that an equation calls, with its constants."""
-    found = shard_map_body.callee(eqn)
-    if found is None:
-        return None
-    several = (v for v in eqn.params.values() if isinstance(v, Jaxpr | ClosedJaxpr))
-    return next(each for each in several if jaxprs.opened(each) is found)
 
 
 def _listed(result: Any, count: int) -> list[Any]:

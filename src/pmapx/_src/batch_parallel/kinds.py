@@ -71,9 +71,19 @@ class Kind:
     reason: Reason | None = None
 
     @property
+    def is_scaled_value(self) -> bool:
+        """Whether a device's value is the global one, or its part of that, up to a factor."""
+        return self.relation in (Relation.SAME, Relation.SHARD)
+
+    @property
     def is_exact(self) -> bool:
         """Whether a device's value is the global one, or its part of that, without a factor."""
-        return self.relation in (Relation.SAME, Relation.SHARD) and self.scale == 0
+        return self.is_scaled_value and self.scale == 0
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a linear function of the value is of the same kind."""
+        return self.is_scaled_value or self.relation is Relation.SUM
 
     @property
     def is_pointwise(self) -> bool:
@@ -88,12 +98,7 @@ class Kind:
         return dataclasses.replace(self, axis=axis, segments=segments)
 
 
-SAME, SUM, MAX, MIN = (
-    Kind(Relation.SAME),
-    Kind(Relation.SUM),
-    Kind(Relation.MAX),
-    Kind(Relation.MIN),
-)
+SAME, SUM, MAX, MIN = map(Kind, (Relation.SAME, Relation.SUM, Relation.MAX, Relation.MIN))
 
 
 def shard(axis: int, scale: int = 0, segments: int = 1) -> Kind:
@@ -152,7 +157,7 @@ def common_kind(values: Iterable[Value]) -> Kind | None:
     shards = [k for k in (v.kind for v in values) if k.relation is Relation.SHARD]
     if not kinds:
         return next(iter(shards), values[0].kind)
-    if all(kind.relation in (Relation.SAME, Relation.SHARD) for kind in kinds):
+    if all(kind.is_scaled_value for kind in kinds):
         scales = {kind.scale for kind in kinds}
         places = {kind.axis for kind in shards}
         segments = {kind.segments for kind in shards} - {0}

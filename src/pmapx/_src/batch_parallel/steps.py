@@ -19,6 +19,8 @@ Rule = Callable[["Step"], Result]
 
 
 OTHER_SHAPE = "has a shape that depends on the number of devices, or unusually on the batch size"
+PAIRS = "pairs each example with the others on its device"
+_OTHER_ORDER = "pairs examples that are in a different order over the global batch"
 
 
 @dataclasses.dataclass
@@ -76,16 +78,19 @@ class Step:
         values = self.values if values is None else values
         kind = common_kind(values)
         if kind is None:
-            raise UnprovenError(explanation(values))
+            raise self.unproven(values)
         return kind
 
     def exact(self, values: Sequence[Value] | None = None) -> Kind:
         """Returns the common kind of operands of a function that is not linear."""
-        values = self.values if values is None else values
         kind = self.common(values)
         if not kind.is_exact:
-            raise UnprovenError(explanation(values))
+            raise self.unproven(values)
         return kind
+
+    def unproven(self, values: Sequence[Value] | None = None) -> UnprovenError:
+        """Explains why an operation on its operands has no version over the global batch."""
+        return UnprovenError(_explanation(self.values if values is None else values))
 
 
 def shape_of(atom: Any) -> tuple[int, ...]:
@@ -152,8 +157,15 @@ def description(value: Value) -> str:
     return kind.relation.value
 
 
-def explanation(values: Sequence[Value]) -> str:
-    """Says why an operation on several values has no version over the global batch."""
+def common_segments(*kinds: Kind) -> int:
+    """Returns how the sharded axes of operands that are paired are divided, if equally."""
+    segments = {kind.segments for kind in kinds} - {0}
+    if len(segments) > 1:
+        raise UnprovenError(_OTHER_ORDER)
+    return max(segments, default=0)
+
+
+def _explanation(values: Sequence[Value]) -> str:
     known = [value for value in values if not value.is_zero]
     kinds = {value.kind.relation for value in known}
     local = kinds & {Relation.SUM, Relation.MAX, Relation.MIN}
@@ -163,8 +175,8 @@ def explanation(values: Sequence[Value]) -> str:
     if worst is not None:
         return f"is not linear in {description(worst)}"
     if len({value.kind.axis for value in known if value.kind.relation is Relation.SHARD}) > 1:
-        return "pairs each example with the others on its device"
+        return PAIRS
     if len({v.kind.segments for v in known if v.kind.relation is Relation.SHARD} - {0}) > 1:
-        return "pairs examples that are in a different order over the global batch"
+        return _OTHER_ORDER
     scaled = next((value for value in known if value.kind.scale), known[0] if known else values[0])
     return f"takes {description(scaled)}"

@@ -254,7 +254,7 @@ def _by_place(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, 
     ]
     sizes = dict.fromkeys(map(source_locations.location_of, walk.size_uses.values()))
     return tuple(found) + tuple(
-        _at(place, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
+        Collective(*place, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
         for place in sizes
         if place not in averaged
     )
@@ -267,10 +267,10 @@ def _collective(
     if name == "axis_index":
         reason = next((each for each in blamed if each.operation == f"`{name}`"), None)
     if reason is not None:
-        return _at(place, name, Replacement.KEEP, (), str(reason))
+        return Collective(*place, name, Replacement.KEEP, (), str(reason))
     if name == "axis_index":
         meaning = "zero: positions are those in the global batch"
-        return _at(place, name, Replacement.ZERO, (), meaning)
+        return Collective(*place, name, Replacement.ZERO, (), meaning)
     powers = tuple(p - (name == "pmean") for record in records for p in record.powers)
     values = [value for record in records for value in record.values]
     replacement = Replacement.MIXED
@@ -280,14 +280,7 @@ def _collective(
             0: Replacement.IDENTITY, 1: Replacement.TIMES_N, -1: Replacement.OVER_N
         }[sign]  # fmt: skip
     meanings = dict.fromkeys(map(_meaning, [name] * len(values), values, powers))
-    return _at(place, name, replacement, powers, "; ".join(meanings))
-
-
-def _at(
-    place: _Place, name: str, becomes: Replacement, powers: tuple[int, ...], meaning: str
-) -> Collective:
-    file, line, column = place
-    return Collective(file, line, column, name, becomes, powers, meaning)
+    return Collective(*place, name, replacement, powers, "; ".join(meanings))
 
 
 def _meaning(name: str, value: Value, power: int) -> str:

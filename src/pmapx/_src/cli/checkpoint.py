@@ -134,13 +134,10 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     if options["trust_pickle"]:
         # As under python -m: the classes in a pickle are often in modules of the current folder.
         sys.path.append(os.getcwd())
+    from pmapx._src.checkpoint import conversion
     from pmapx._src.checkpoint.base import LeavesDifferError
 
-    convert: Any
-    if operation == "stack":
-        from pmapx._src.checkpoint.stack import stack as convert
-    else:
-        from pmapx._src.checkpoint.unstack import unstack as convert
+    convert = conversion.stack if operation == "stack" else conversion.unstack
     if os.path.isfile(old) and os.path.getsize(old) > _LARGE and sys.stderr.isatty():
         click.echo(f"Reading {old} ({in_bytes(os.path.getsize(old))})", err=True)
     try:

@@ -7,8 +7,8 @@
 - ``pmap_sharding_and_flags``: accepts ``PmapSharding`` and flags that no longer have an effect.
 - ``renamed_names``: the table of names that JAX removed or renamed; ``removed_functions``: the
   implementations of those without an equivalent today.
-- ``shard_indexing``: ``x[i]`` without communication; ``mixed_device_operators``: arithmetic between
-  pmap outputs and arrays on one device.
+- ``array_operators``: ``x[i]`` without communication, and arithmetic between pmap outputs and
+  arrays on one device.
 """
 
 from pmapx._src.legacy.installation import Installation, install, uninstall

@@ -9,11 +9,10 @@ from typing import Any
 
 from pmapx._src import fastpath
 from pmapx._src.legacy import (
-    mixed_device_operators,
+    array_operators,
     pmap_and_flax,
     pmap_sharding_and_flags,
     renamed_names,
-    shard_indexing,
 )
 from pmapx._src.legacy.import_hooks import AfterImport
 from pmapx._src.legacy.patches import Bindings
@@ -163,15 +162,15 @@ class Installation:
 
 def _patch_indexing(bindings: Bindings) -> None:
     array = fastpath.array_type()
-    getitem = shard_indexing.make_getitem(mixed_device_operators.make_operator(array.__getitem__))
+    getitem = array_operators.make_getitem(array_operators.make_operator(array.__getitem__))
     bindings.set(array, "__getitem__", getitem, "jax.Array.__getitem__")
-    iterate = shard_indexing.make_iter(array.__iter__)
+    iterate = array_operators.make_iter(array.__iter__)
     bindings.set(array, "__iter__", iterate, "jax.Array.__iter__")
 
 
 def _patch_operators(bindings: Bindings) -> None:
     array = fastpath.array_type()
-    for name in mixed_device_operators.NAMES:
-        operator = mixed_device_operators.make_operator(getattr(array, name))
+    for name in array_operators.NAMES:
+        operator = array_operators.make_operator(getattr(array, name))
         functools.update_wrapper(operator, getattr(array, name))
         bindings.set(array, name, operator, f"jax.Array.{name}")

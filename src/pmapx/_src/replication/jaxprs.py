@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from pmapx._src.mesh.partition_specs import spec_axes
 
+T = TypeVar("T")
 Axis = Hashable
 Scope = tuple[Axis, ...]
 """The manual mesh axes that a jaxpr runs under, outermost first."""
@@ -73,6 +74,25 @@ def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | 
     if not all(hasattr(aval, "shape") for pair in pairs for aval in pair):
         return None
     return sum(len(a.shape) != len(b.shape) for a, b in pairs)
+
+
+def interpret(
+    jaxpr: Jaxpr,
+    inputs: Sequence[T],
+    constant: Callable[[Any], T],
+    apply: Callable[[JaxprEqn, list[T]], Sequence[T]],
+) -> list[T]:
+    """Follows values through a jaxpr: ``apply`` takes those of an equation's operands."""
+    known: dict[Var, T] = {var: constant(var) for var in jaxpr.constvars}
+    known.update(zip(jaxpr.invars, inputs, strict=True))
+
+    def read(atom: Any) -> T:
+        return constant(atom) if isinstance(atom, Literal) else known[atom]
+
+    for eqn in jaxpr.eqns:
+        results = apply(eqn, [read(atom) for atom in eqn.invars])
+        known.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
 
 
 def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:

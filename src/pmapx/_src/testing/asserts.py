@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax import monitoring
 
 from pmapx._src.audit import donation, examine
 from pmapx._src.audit.report.audit_report import AuditedFunction
-from pmapx._src.testing import compiles, watched_calls
+from pmapx._src.testing import watched_calls
 from pmapx._src.trees import names
 from pmapx._src.trees.checked_leaves import is_key
+
+_EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+class Count:
+    """The programs that were compiled in a block."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+
+
+_open: list[Count] = []
+_lock = threading.Lock()
+
+
+@functools.cache
+def _listen() -> None:
+    """Counts for all blocks; JAX 0.8 has no public way to remove a listener."""
+
+    def note(event: str, duration_secs: float, **kwargs: Any) -> None:
+        if event == _EVENT:
+            with _lock:
+                for count in _open:
+                    count.programs += 1
+
+    monitoring.register_event_duration_secs_listener(note)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Count]:
+    """Counts the programs that are compiled in a block.
+
+    >>> import jax
+    >>> with counted() as count:
+    ...     _ = jax.jit(lambda x: x * 3 - 1)(2.0)
+    >>> count.programs
+    1
+    """
+    _listen()
+    count = Count()
+    _open.append(count)
+    try:
+        yield count
+    finally:
+        _open.remove(count)
 
 
 def assert_replicated(tree: Any) -> None:
@@ -86,7 +134,7 @@ def assert_compiles_once(f: Callable[..., Any], *args: Any, calls: int = 3, **kw
     for number in range(1, calls + 1):
         described = _described(f, arguments)
         given = _copied(arguments)
-        with compiles.counted() as count:
+        with counted() as count:
             result = jax.block_until_ready(f(*given[0], **given[1]))
         if number > 1 and count.programs:
             changed = [

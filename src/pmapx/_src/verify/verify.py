@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from pmapx._src.verify import runs
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.compare.tolerance import Tolerance
-from pmapx._src.verify.libraries import removed_name
 from pmapx._src.verify.limits import CALLS, TIMEOUT
 from pmapx._src.verify.runs import CannotRunError, Run
 from pmapx._src.verify.tree_copies import TreeCopy, copy_beside
@@ -171,3 +171,30 @@ def _redirected(text: str, old: Path, new: Path) -> str:
     if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
         return text
     return f"{name}{equals}{copy}"
+
+
+_FILE = re.compile(r'File "([^"]+)", line \d+')
+_REMOVED = re.compile(
+    r"(?:AttributeError|ImportError): .*?\b"
+    r"(device_put_replicated|device_put_sharded|PmapSharding|jax_pmap_\w+)\b"
+)
+
+
+def removed_name(output: str, root: Path) -> str:
+    """Returns the removed name of JAX that a library used, from the output of a failed run.
+
+    Empty if there is none, or if a file below ``root``, which is the program's own, used it.
+
+    >>> asked = 'File "/env/lib/site-packages/kfac/p.py", line 7, in f\\nAttributeError: jax.%s'
+    >>> removed_name(asked % "device_put_replicated is deprecated", Path("/home/me/lab"))
+    'device_put_replicated'
+    >>> removed_name(asked % "device_put_replicated is deprecated", Path("/env"))
+    ''
+    """
+    found = next(reversed(list(_REMOVED.finditer(output))), None)
+    if found is None:
+        return ""
+    files = [file for file in _FILE.findall(output, 0, found.start()) if "/jax/" not in file]
+    if not files or os.path.realpath(files[-1]).startswith(os.path.realpath(root) + os.sep):
+        return ""
+    return found[1]

@@ -14,11 +14,13 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from pmapx._src import fastpath
+from pmapx._src.legacy import install
 from pmapx._src.legacy.import_hooks import AfterImport
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
@@ -89,6 +91,11 @@ class Listener(abc.ABC):
 
     def end(self) -> None:  # noqa: B027
         """Receives that the program ends."""
+
+
+def install_legacy_mode(records: Path) -> None:
+    """Patches JAX before the program uses it; a hook, which writes no records."""
+    install()
 
 
 def attach(listener: Listener) -> None:

@@ -1,5 +1,7 @@
 """A jitted function traced again, with its mesh replaced by one of other devices.
 
+Its arguments and outputs keep the specs that ``in_shardings`` and ``out_shardings`` give them.
+
 The functions that reach a mesh are copied, with the other mesh in its place
 (``functions_on_mesh``).
 """
@@ -18,7 +20,6 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
 from pmapx._src.audit import donation
-from pmapx._src.audit.topology import jit_shardings
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
 from pmapx._src.audit.topology.retraced import (
@@ -55,7 +56,7 @@ def traced_on(
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
     dynamic = dynamic_positions(args, infos)
-    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    asked = shardings_asked_for(jitted, args, dynamic, kwargs)
     shardings = [*asked.arguments, *asked.outputs]
     old = mesh_of(here, (args, kwargs), function, shardings, (Mesh, AbstractMesh))
     mesh = grown(old, devices, function)
@@ -133,7 +134,7 @@ def has_mesh(
     if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
         return True
     dynamic = dynamic_positions(args, traced.args_info[0])
-    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    asked = shardings_asked_for(jitted, args, dynamic, kwargs)
     wanted = [*asked.arguments, *asked.outputs]
     return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
 
@@ -315,3 +316,49 @@ def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
             yield eqn.params["mesh"]
         for sub in subjaxprs(eqn.params):
             yield from _meshes(sub)
+
+
+class Asked(NamedTuple):
+    """The sharding of each argument and output; None if the options of ``jit`` give none."""
+
+    arguments: list[NamedSharding | None]
+    outputs: list[NamedSharding | None]
+
+
+def shardings_asked_for(
+    jitted: Any, args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any]
+) -> Asked:
+    """Reads ``in_shardings`` and ``out_shardings`` off a jitted function, leaf by leaf.
+
+    >>> import numpy as np
+    >>> from jax.sharding import Mesh, PartitionSpec as P
+    >>> sharded = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
+    >>> f = jax.jit(lambda x, y: (x, y), in_shardings=(sharded, None))
+    >>> asked = shardings_asked_for(f, (np.ones(8), np.ones(8)), (0, 1), {})
+    >>> asked.arguments[0].spec == P("i"), asked.arguments[1]
+    (True, None)
+    """
+
+    def call(values: Sequence[Any], named: dict[str, Any]) -> Any:
+        positional = list(args)
+        for position, value in zip(dynamic, values, strict=True):
+            positional[position] = value
+        return jitted(*positional, **named)
+
+    taken = [args[position] for position in dynamic]
+    closed = jax.make_jaxpr(call)(taken, kwargs)
+    count = len(jax.tree.leaves((taken, kwargs)))
+    # The equation that calls it gives all outputs of the jaxpr.
+    eqn = next((eqn for eqn in reversed(closed.jaxpr.eqns) if "in_shardings" in eqn.params), None)
+    if eqn is None or list(eqn.outvars) != list(closed.jaxpr.outvars):
+        return Asked([None] * count, [None] * len(closed.jaxpr.outvars))
+    # Constants come before the arguments in newer releases.
+    given = dict(zip(eqn.invars, eqn.params["in_shardings"], strict=True))
+    return Asked(
+        [_named(given.get(var)) for var in closed.jaxpr.invars[-count:] if count],
+        [_named(wanted) for wanted in eqn.params["out_shardings"]],
+    )
+
+
+def _named(sharding: Any) -> NamedSharding | None:
+    return sharding if isinstance(sharding, NamedSharding) else None

@@ -9,7 +9,6 @@ from pmapx._src.verify.compare import match_processes as processes
 from pmapx._src.verify.compare.compare_arrays import Grade
 from pmapx._src.verify.compare.compare_calls import Side, judge
 from pmapx._src.verify.compare.match_functions import match
-from pmapx._src.verify.compare.merge_results import merge
 from pmapx._src.verify.compare.result import (
     DIFFERENT,
     EQUAL,
@@ -19,6 +18,7 @@ from pmapx._src.verify.compare.result import (
     WITHIN,
     SiteResult,
     Verification,
+    merge,
 )
 from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records, Signature

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
-from pmapx._src.lint.moved_functions import MovedFunction
 from pmapx._src.lint.references import uses_of
+from pmapx._src.lint.renames import MovedFunction
 from pmapx._src.lint.rules import Rule
 
 _RENAMED = (("check_rep", "check_vma"), ("auto", "axis_names, the other axes"))
