@@ -3,7 +3,7 @@
 ``names`` parses the name of a topology, and ``devices`` finds its devices. ``compile_for`` compiles
 a function for them: pmapped functions are mapped again (``remap_pmap``), and ``retrace_jit`` traces
 jitted ones on another mesh (``functions_on_mesh``), with the shardings that its
-options have; both return a trace (``retraced``). Which arguments grow is decided in ``growing_arguments``,
-from the jaxpr (``dimension_exponents``). ``interconnect`` estimates the time of collectives, and
-``scaling`` compares several topologies.
+options have; both return a trace (``retraced``). Which arguments grow is decided in
+``growing_arguments``, from the jaxpr (``dimension_exponents``). ``interconnect`` estimates the
+time of collectives, and ``scaling`` compares several topologies.
 """
