@@ -56,6 +56,7 @@ _ZERO_OPERANDS = {"select_n": slice(1, None), "dynamic_slice": slice(1)}
 _TRUSTED = {*RULES, *shard_map_body.RULES}
 _FOLDED_AT_MOST = 2**16
 _CONSTANT = "a constant"
+_NOT_GIVEN = Value(unknown(Reason(_CONSTANT, None, "is not part of the trace")))
 NOT_UNDERSTOOD = "has parameters that are not understood"
 _NO_GLOBAL_RULE = "is not known to treat each example independently"
 
@@ -169,7 +170,7 @@ class Interpreter:
         values = list(zip(*several, strict=True))
         for k, (var, *others) in enumerate(names):
             known = len(several[0]) == len(opened[0].constvars)
-            env[var] = self._constant(list(values[k]), None) if known else _not_given()
+            env[var] = self._constant(list(values[k]), None) if known else _NOT_GIVEN
             if jax.numpy.issubdtype(steps.dtype_of(var), jax.dtypes.prng_key):
                 env[var] = dataclasses.replace(env[var], pair=None)
             twins[var] = tuple(others)
@@ -366,10 +367,6 @@ def _evaluated(eqn: JaxprEqn, operands: Sequence[Any]) -> list[Any]:
 
 def _listed(result: Any, count: int) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result] * count
-
-
-def _not_given() -> Value:
-    return Value(unknown(Reason(_CONSTANT, None, "is not part of the trace")))
 
 
 def _require_same_length(several: Sequence[Sequence[Any]], verb: str) -> None:

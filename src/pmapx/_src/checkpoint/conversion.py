@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from pmapx._src.checkpoint import device_axis, formats, leaf_paths, new_path, object_tree
+from pmapx._src.checkpoint import device_axis, new_path, object_tree
 from pmapx._src.checkpoint.base import (
     Checkpoint,
     CheckpointError,
@@ -18,6 +19,10 @@ from pmapx._src.checkpoint.base import (
     is_array,
     loaded,
 )
+from pmapx._src.checkpoint.flax_msgpack import FlaxMsgpack, is_msgpack
+from pmapx._src.checkpoint.npz_file import NpzFile, is_npz
+from pmapx._src.checkpoint.orbax_folder import OrbaxFolder, is_orbax
+from pmapx._src.checkpoint.pickle_file import PickleFile, is_pickle
 
 Leaves = Sequence[tuple[str, Any]]
 Progress = Callable[[int, int], None]
@@ -80,11 +85,11 @@ def unstack(
     new_path.check(old, new, force=force)
     # Otherwise JAX would load 64-bit arrays as 32-bit ones.
     with jax.enable_x64(True):
-        checkpoint = formats.opened(old, trust_pickle=trust_pickle)
+        checkpoint = opened(old, trust_pickle=trust_pickle)
         leaves = list(checkpoint.leaves())
         paths = [path for path, _ in leaves]
-        kept = leaf_paths.named(keep, paths, "--keep")
-        firsts = leaf_paths.named(first, paths, "--first")
+        kept = object_tree.named(keep, paths, "--keep")
+        firsts = object_tree.named(first, paths, "--first")
         n, stacked = _stacked(leaves, n, kept, firsts)
         step = _counter(leaves, 1 if dry_run else 2, progress)
         _compare(leaves, stacked - firsts, step)
@@ -122,9 +127,9 @@ def stack(
     """
     new_path.check(old, new, force=force)
     with jax.enable_x64(True):
-        checkpoint = formats.opened(old, trust_pickle=trust_pickle)
+        checkpoint = opened(old, trust_pickle=trust_pickle)
         leaves = list(checkpoint.leaves())
-        kept = leaf_paths.named(keep, [path for path, _ in leaves], "--keep")
+        kept = object_tree.named(keep, [path for path, _ in leaves], "--keep")
         _refuse_hidden_arrays(leaves, kept)
         changed = {path for path, leaf in leaves if is_array(leaf)} - kept
         if not changed:
@@ -251,3 +256,35 @@ def _report(
         sum(before.values()),
         sum(after),
     )
+
+
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"(\xb5": "zstandard"}
+_KNOWN = "a pickle, a Flax msgpack file, an .npz file or an Orbax checkpoint"
+
+
+def opened(path: str, *, trust_pickle: bool) -> Checkpoint:
+    if os.path.isdir(path):
+        if is_orbax(path):
+            return OrbaxFolder(path)
+        raise CheckpointError(
+            f"{path} is a folder without an Orbax checkpoint (no _METADATA below it); to convert a "
+            "file in it, name the file"
+        )
+    with open(path, "rb") as file:
+        head = file.read(2)
+    if not head:
+        raise CheckpointError(f"{path} is empty")
+    if head in _COMPRESSED:
+        raise CheckpointError(f"{path} is compressed with {_COMPRESSED[head]}: decompress it first")
+    if is_npz(path):
+        return NpzFile(path)
+    if is_pickle(path):
+        if not trust_pickle:
+            raise CheckpointError(
+                f"{path} is a pickle, which can run arbitrary code when loaded: add --trust-pickle "
+                "if you trust its source"
+            )
+        return PickleFile(path)
+    if is_msgpack(path):
+        return FlaxMsgpack(path)
+    raise CheckpointError(f"unknown format: {path} is not {_KNOWN}")

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pmapx._src.checkpoint import leaf_paths
+from pmapx._src.checkpoint import object_tree
 from pmapx._src.checkpoint.base import Change, CheckpointError, StoredArray
 
 _HEADERS = {
@@ -81,4 +81,4 @@ def _readable(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo) -> Iterator
 
 
 def _leaf_path(info: zipfile.ZipInfo) -> str:
-    return leaf_paths.item("", info.filename.removesuffix(".npy"))
+    return object_tree.item("", info.filename.removesuffix(".npy"))

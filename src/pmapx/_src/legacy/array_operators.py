@@ -101,8 +101,7 @@ def make_iter(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         sharding = self.sharding
         if type(sharding) is NamedSharding and _positions(self, sharding) is not None:
             return (self[i] for i in range(self.shape[0]))
-        rest: Iterator[Any] = original(self)
-        return rest
+        return original(self)
 
     return iterate
 

@@ -14,8 +14,7 @@ from pmapx._src.legacy import (
     pmap_sharding_and_flags,
     renamed_names,
 )
-from pmapx._src.legacy.import_hooks import AfterImport
-from pmapx._src.legacy.patches import Bindings
+from pmapx._src.legacy.patches import AfterImport, Bindings
 
 _LOCK = threading.RLock()
 _current: Installation | None = None

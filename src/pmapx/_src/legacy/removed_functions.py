@@ -73,8 +73,7 @@ def disable_x64() -> Any:
 
 def _index_operation(method: str) -> Callable[..., jax.Array]:
     def operation(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-        updated: jax.Array = getattr(jnp.asarray(x).at[idx], method)(y, **options)
-        return updated
+        return getattr(jnp.asarray(x).at[idx], method)(y, **options)
 
     operation.__doc__ = f"``x.at[idx].{method}(y)``."
     return operation

@@ -57,8 +57,7 @@ def trace_context() -> int:
 
 def watched_context() -> int:
     """Returns a number for what a trace depends on here, and watches for its end."""
-    number: int = _traced_anew.eval_shape().key.number
-    return number
+    return _traced_anew.eval_shape().key.number
 
 
 def is_checking_nans() -> bool:

@@ -9,7 +9,6 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pmapx._src.verify import runs
 from pmapx._src.verify.compare.result import Verification
@@ -93,17 +92,30 @@ def verify(
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude, changed)
-    options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
-    options |= {"below": below, "env": environment, "progress": progress}
     notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
         new = changed or {} if side == "after" else {}
         with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
             copy = _copied(roots[side], Path(kept, side), new)
-            done = _run(command, list(roots.values()), copy, side, folder, is_legacy, **options)
+            redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
+            paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
+            done = runs.run(
+                list(map(redirect, command)),
+                copy.path,
+                folder,
+                cwd=copy.path / below,
+                elsewhere=[each for each in roots.values() if not _overlap(each, copy.path)],
+                is_legacy=is_legacy,
+                devices=devices,
+                calls=calls,
+                timeout=timeout,
+                env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+                progress=None if progress is None else functools.partial(progress, side),
+            )
             notes.extend(WROTE.format(path=path) for path in copy.written())
-        return done
+        # The user knows the tree, not its copy.
+        return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), True)
@@ -122,37 +134,6 @@ def _copied(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise CannotRunError(f"cannot copy {root} to run it: {why}") from None
-
-
-def _run(
-    command: Sequence[str],
-    versions: Sequence[Path],
-    copy: TreeCopy,
-    side: str,
-    folder: Path,
-    is_legacy: bool,
-    *,
-    below: str,
-    env: Mapping[str, str],
-    progress: Progress | None,
-    **limits: Any,
-) -> Run:
-    """Runs the command in the copy of one side, ``before`` or ``after``."""
-    redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
-    paths = map(redirect, env.get("PYTHONPATH", "").split(os.pathsep))
-    done = runs.run(
-        list(map(redirect, command)),
-        copy.path,
-        folder,
-        cwd=copy.path / below,
-        elsewhere=[each for each in versions if not _overlap(each, copy.path)],
-        is_legacy=is_legacy,
-        env={**env, "PYTHONPATH": os.pathsep.join(paths)},
-        progress=None if progress is None else functools.partial(progress, side),
-        **limits,
-    )
-    # The user knows the tree, not its copy.
-    return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
 
 
 def _overlap(one: Path, other: Path) -> bool:

@@ -21,7 +21,7 @@ import jax
 
 from pmapx._src import fastpath
 from pmapx._src.legacy import install
-from pmapx._src.legacy.import_hooks import AfterImport
+from pmapx._src.legacy.patches import AfterImport
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
 

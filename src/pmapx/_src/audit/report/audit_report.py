@@ -413,8 +413,7 @@ class AuditReport:
         >>> AuditReport.from_dict(AuditReport(()).to_dict()) == AuditReport(())
         True
         """
-        built: Self = _built(cls, {k: v for k, v in content.items() if k != "format"})
-        return built
+        return _built(cls, {k: v for k, v in content.items() if k != "format"})
 
 
 def _built(kind: Any, value: Any) -> Any:

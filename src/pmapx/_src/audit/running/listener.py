@@ -26,7 +26,7 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.running.request import Request, progress
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import retrace_jit
-from pmapx._src.audit.topology.scaling import scaling
+from pmapx._src.audit.topology.compile_for import scaling
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 

@@ -88,21 +88,14 @@ def traced_on(
     fun = on_mesh(jitted.__wrapped__, mesh)
 
     def with_static(*dynamic_args: Any, **kwargs: Any) -> Any:
-        positional = list(args)
-        for position, value in zip(dynamic, dynamic_args, strict=True):
-            positional[position] = value
-        return fun(*positional, **kwargs)
+        return fun(*_with_dynamic(args, dynamic, dynamic_args), **kwargs)
 
     with_static.__name__ = with_static.__qualname__ = function
-    donated = [
-        index
-        for index, info in enumerate(infos)
-        if any(leaf.donated for leaf in jax.tree.leaves(info))
-    ]
+    donated = [any(leaf.donated for leaf in jax.tree.leaves(info)) for info in infos]
     out_tree = jax.tree.structure(here.out_info)
     again = jax.jit(
         with_static,
-        donate_argnums=tuple(donated),
+        donate_argnums=tuple(index for index, is_donated in enumerate(donated) if is_donated),
         out_shardings=jax.tree.unflatten(out_tree, placed.outputs) if any(placed.outputs) else None,
     )
     larger = grown_names(
@@ -118,10 +111,15 @@ def traced_on(
         if dict(found.shape) != dict(mesh.shape):
             problem = f"a shard_map in it is still over the mesh {dict(found.shape)}"
             raise errors.CannotRebuild(function, problem)
-    positional = list(args)
-    for position, value in zip(dynamic, dynamic_args, strict=True):
-        positional[position] = value
-    return Retraced(traced, mesh, tuple(positional), named, larger)
+    return Retraced(traced, mesh, _with_dynamic(args, dynamic, dynamic_args), named, larger)
+
+
+def _with_dynamic(
+    args: Sequence[Any], dynamic: Sequence[int], values: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Returns the arguments with other values at the positions that are not static."""
+    replaced = dict(zip(dynamic, values, strict=True))
+    return tuple(replaced.get(position, arg) for position, arg in enumerate(args))
 
 
 def has_mesh(
@@ -340,10 +338,7 @@ def shardings_asked_for(
     """
 
     def call(values: Sequence[Any], named: dict[str, Any]) -> Any:
-        positional = list(args)
-        for position, value in zip(dynamic, values, strict=True):
-            positional[position] = value
-        return jitted(*positional, **named)
+        return jitted(*_with_dynamic(args, dynamic, values), **named)
 
     taken = [args[position] for position in dynamic]
     closed = jax.make_jaxpr(call)(taken, kwargs)

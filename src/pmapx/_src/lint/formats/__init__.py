@@ -11,5 +11,4 @@ FORMATS = ("github", "json", "sarif", "text")
 
 def render(report: Report, layout: str) -> str:
     """Returns the report in one of the formats, of which none other is imported."""
-    rendered: str = importlib.import_module(f"{__name__}.as_{layout}").render(report)
-    return rendered
+    return importlib.import_module(f"{__name__}.as_{layout}").render(report)

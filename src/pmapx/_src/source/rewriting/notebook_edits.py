@@ -174,8 +174,10 @@ def _encoded(text: str, span: _Span, before: str, after: str) -> str:
         between = "," + opening[1:]
     if len(parts) > 1:
         between = text[parts[0].end : parts[1].start]
+    # A notebook has its lines with their ends.
     lines = [
-        written.get(line) or json.dumps(line, ensure_ascii=is_ascii) for line in _with_ends(whole)
+        written.get(line) or json.dumps(line, ensure_ascii=is_ascii)
+        for line in filter(None, re.split("(?<=\n)", whole))
     ]
     return opening + between.join(lines) + closing
 
@@ -188,9 +190,3 @@ def _merged(original: str, before: str, after: str) -> str:
         merged += kept[i:j] if tag == "equal" else new[k:end]
     ends = _LINE.search(original)
     return (ends.group() if ends else "\n").join(merged)
-
-
-def _with_ends(text: str) -> list[str]:
-    """Splits a text after each line end, as notebooks do."""
-    parts = re.split("(?<=\n)", text)
-    return [part for part in parts if part]

@@ -41,7 +41,8 @@ class Tolerance:
         if self.rtol is None and self.atol is None:
             finite = size[np.isfinite(size)]
             largest = float(finite.max()) if finite.size else 0.0
-            return np.full(size.shape, _BY_TYPE.get(dtype, _narrow(dtype)) * largest)
+            narrow = 0.25 if dtype.startswith("float8") else 0.0
+            return np.full(size.shape, _BY_TYPE.get(dtype, narrow) * largest)
         with np.errstate(invalid="ignore"):
             return np.asarray((self.atol or 0.0) + (self.rtol or 0.0) * size)
 
@@ -49,7 +50,3 @@ class Tolerance:
         if self.rtol is None and self.atol is None:
             return "1e-05 of the largest value for float32"
         return f"rtol {self.rtol or 0.0:g}, atol {self.atol or 0.0:g}"
-
-
-def _narrow(dtype: str) -> float:
-    return 0.25 if dtype.startswith("float8") else 0.0

@@ -116,7 +116,8 @@ class Recording(Listener):
         self._recorder = recorder
         self._root = os.path.realpath(root) + os.sep
         # The main file may have a relative name, and the program may change its directory.
-        self._real = functools.cache(functools.partial(_real_path, os.getcwd()))
+        start = os.getcwd()
+        self._real = functools.cache(lambda file: os.path.realpath(os.path.join(start, file)))
         self._most_calls = most_calls
         self._elsewhere = elsewhere or []
         self._local = threading.local()
@@ -155,12 +156,13 @@ class Recording(Listener):
         """Records a call if its values are concrete."""
         group: Group = call.function.state
         args, kwargs = call.args[group.takes_function :], call.kwargs
-        if self._active or _has_tracer(args, kwargs):
+        leaves = jax.tree.leaves((args, kwargs))
+        if self._active or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if group.has_map:
                 self._note_map(group)
             with self._inside(group, is_recorded=False):
                 return call.run()
-        if not group.has_map and not group.is_plain and _is_on_mesh(args, kwargs):
+        if not group.has_map and not group.is_plain and any(map(_is_on_mesh, leaves)):
             group.is_plain = True
             self._recorder.write("plain", function=group.number)
         inputs = None
@@ -278,10 +280,6 @@ class Recording(Listener):
             return group.calls - 1 if is_recorded else None
 
 
-def _real_path(start: str, file: str) -> str:
-    return os.path.realpath(os.path.join(start, file))
-
-
 def _is_below(file: str, folders: list[str]) -> bool:
     """Returns whether a file is one of another version, and not of an environment in there."""
     real = os.path.realpath(file)
@@ -316,14 +314,8 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
     return fun, is_map
 
 
-def _has_tracer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-
-
-def _is_on_mesh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Returns whether an argument is on several devices."""
-    arrays = (leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.Array))
-    return any(not leaf.is_deleted() and leaf.sharding.num_devices > 1 for leaf in arrays)
+def _is_on_mesh(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not x.is_deleted() and x.sharding.num_devices > 1
 
 
 def _several(given: Any) -> tuple[Any, ...]:
