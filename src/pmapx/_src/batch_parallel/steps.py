@@ -137,13 +137,13 @@ def _constants_differ(one: Any, other: Any) -> bool:
 
 def has_collectives(eqn: JaxprEqn, axis_name: Hashable) -> bool:
     """Whether an equation, or one inside of it, names the mapped axis."""
-    named = (
-        jaxprs.axis_names(value, (axis_name,)) for key, value in eqn.params.items() if "ax" in key
+    inner = (each for sub in jaxprs.subjaxprs(eqn.params) for each in jaxprs.equations(sub))
+    return any(
+        axis_name in jaxprs.axis_names(value, (axis_name,))
+        for each in (eqn, *inner)
+        for key, value in each.params.items()
+        if "ax" in key
     )
-    if any(axis_name in axes for axes in named):
-        return True
-    inner = jaxprs.subjaxprs(list(eqn.params.values()))
-    return any(has_collectives(each, axis_name) for jaxpr in inner for each in jaxpr.eqns)
 
 
 def description(value: Value) -> str:

@@ -218,14 +218,10 @@ def _output(name: str, line: str | None, value: Value) -> Output:
 
 def _blamed(local: Jaxpr, otherwise: Reason) -> Reason:
     """Returns the reason of a body whose traces differ: the first collective by device, if any."""
-    for eqn in local.eqns:
+    for eqn in jaxprs.equations(local):
         if collectives.RULES.get(eqn.primitive.name) in _BY_DEVICE:
             line = source_locations.line_of(eqn)
             return Reason(f"`{eqn.primitive.name}`", line, "depends on which device holds what")
-        for inner in jaxprs.subjaxprs(list(eqn.params.values())):
-            found = _blamed(inner, otherwise)
-            if found is not otherwise:
-                return found
     return otherwise
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from types import TracebackType
 from typing import Any
 
 from pmapx._src import fastpath
@@ -113,12 +112,7 @@ class Installation:
             self._entered += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Uninstalls after the outermost block, unless ``install`` was also called without one."""
         with _LOCK:
             self._entered -= 1

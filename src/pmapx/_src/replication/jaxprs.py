@@ -99,6 +99,14 @@ def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
 
 
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The equations of a jaxpr, each before those of the jaxprs inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in subjaxprs(eqn.params):
+            yield from equations(inner)
+
+
 def subjaxprs(value: Any) -> Iterator[Jaxpr]:
     """The jaxprs in the parameters of an equation, those in containers among them."""
     if isinstance(value, Jaxpr | ClosedJaxpr):

@@ -202,12 +202,8 @@ def with_equal(arguments: Sequence[Argument], equal: Collection[int]) -> list[Ar
 
 
 def shard_maps(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
-    """Yields every ``shard_map`` of a program, outer ones first."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "shard_map":
-            yield eqn
-        for inner in jaxprs.subjaxprs(eqn.params):
-            yield from shard_maps(inner)
+    """Returns every ``shard_map`` of a program, outer ones first."""
+    return (eqn for eqn in jaxprs.equations(jaxpr) if eqn.primitive.name == "shard_map")
 
 
 def _held(index: int, argument: Argument) -> Held:

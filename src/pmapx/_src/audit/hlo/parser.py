@@ -87,6 +87,10 @@ class Module:
         line = re.search(r"source_line=(\d+)", metadata)
         return f"{file[1]}:{line[1] if line else '?'}" if file else None
 
+    def inside(self, instruction: Instruction) -> list[Instruction]:
+        """Returns the instructions of the computations that it calls."""
+        return [i for name in instruction.called for i in self.computations.get(name, ())]
+
     def operation(self, instruction: Instruction) -> str | None:
         """Returns JAX's name for an instruction, as ``jit(f)/psum``."""
         name = re.search(r'op_name="([^"]*)"', instruction.attributes.get("metadata", ""))

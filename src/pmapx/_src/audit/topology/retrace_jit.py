@@ -31,6 +31,7 @@ from pmapx._src.audit.topology.retraced import (
 )
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
+from pmapx._src.replication.whole_program import shard_maps
 from pmapx._src.trees import names as describe
 
 
@@ -107,9 +108,10 @@ def traced_on(
         explained(function, len(devices), larger),
     ):
         traced = again.trace(*dynamic_args, **named)
-    for found in _meshes(traced.jaxpr.jaxpr):
-        if dict(found.shape) != dict(mesh.shape):
-            problem = f"a shard_map in it is still over the mesh {dict(found.shape)}"
+    for eqn in shard_maps(traced.jaxpr.jaxpr):
+        shape = dict(eqn.params["mesh"].shape)
+        if shape != dict(mesh.shape):
+            problem = f"a shard_map in it is still over the mesh {shape}"
             raise errors.CannotRebuild(function, problem)
     return Retraced(traced, mesh, _with_dynamic(args, dynamic, dynamic_args), named, larger)
 
@@ -129,7 +131,7 @@ def has_mesh(
     shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs))]
     if any(sharding is not None and sharding.num_devices > 1 for sharding in shardings):
         return True
-    if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
+    if any(True for _ in shard_maps(traced.jaxpr.jaxpr)):
         return True
     dynamic = dynamic_positions(args, traced.args_info[0])
     asked = shardings_asked_for(jitted, args, dynamic, kwargs)
@@ -187,7 +189,8 @@ def mesh_of(
     """Returns the mesh of a ``shard_map`` in a trace, of an argument, or of another sharding."""
     passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
     named = [s.mesh for s in [*passed, *more_shardings] if isinstance(s, NamedSharding)]
-    for mesh in [*_meshes(traced.jaxpr.jaxpr), *named]:
+    mapped = [eqn.params["mesh"] for eqn in shard_maps(traced.jaxpr.jaxpr)]
+    for mesh in [*mapped, *named]:
         if isinstance(mesh, kinds):
             return mesh
     raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
@@ -294,26 +297,12 @@ def specs_in_shard_maps(jaxpr: Jaxpr) -> list[PartitionSpec | None]:
         if eqn.primitive.name == "shard_map":
             specs: Sequence[PartitionSpec | None] = eqn.params["in_specs"]
         else:
-            specs = next(
-                (
-                    specs_in_shard_maps(sub)
-                    for sub in subjaxprs(eqn.params)
-                    if len(sub.invars) == len(eqn.invars)
-                ),
-                [],
-            )
+            called = [sub for sub in subjaxprs(eqn.params) if len(sub.invars) == len(eqn.invars)]
+            specs = specs_in_shard_maps(called[0]) if called else []
         for var, spec in zip(eqn.invars, specs, strict=False):
             if spec is not None and not isinstance(var, Literal):
                 found.setdefault(var, spec)
     return [found.get(var) for var in jaxpr.invars]
-
-
-def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "shard_map":
-            yield eqn.params["mesh"]
-        for sub in subjaxprs(eqn.params):
-            yield from _meshes(sub)
 
 
 class Asked(NamedTuple):
