@@ -1,7 +1,5 @@
 """Rules of collectives over the mapped axis: what each means over the global batch."""
 
-from __future__ import annotations
-
 from pmapx._src.batch_parallel.kinds import (
     MAX,
     MIN,

@@ -1,7 +1,5 @@
 """Rules of reductions, cumulative operations, windows, sorting, products and linear algebra."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

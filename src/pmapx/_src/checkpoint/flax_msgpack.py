@@ -1,7 +1,5 @@
 """Flax's msgpack files, as ``flax.serialization.to_bytes`` makes them, without Flax."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``.npz`` files, one array at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

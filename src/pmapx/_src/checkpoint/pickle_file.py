@@ -1,7 +1,5 @@
 """Pickles, of one object or several after one another. Loading one runs code that is in it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

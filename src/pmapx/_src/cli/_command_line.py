@@ -1,7 +1,5 @@
 """Options of commands that run the user's command, which follows ``--``."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar

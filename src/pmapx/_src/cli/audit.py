@@ -1,7 +1,5 @@
 """``pmapx audit``: replication, communication and memory of a program's pmapped functions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """``pmapx verify``: runs a program before and after migration, and compares the results."""
 
-from __future__ import annotations
-
 import collections
 import json
 import os

@@ -1,7 +1,5 @@
 """Mistakes in creating and reading arrays with a leading device axis, and in their shardings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pmapx._src.errors.base import PmapxError, shown

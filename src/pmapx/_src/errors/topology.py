@@ -1,7 +1,5 @@
 """Ahead-of-time compilation for a target topology, and other arguments of pmapx.audit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

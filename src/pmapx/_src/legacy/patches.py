@@ -1,7 +1,5 @@
 """Setting attributes of other modules, now or when they are imported, and undoing it."""
 
-from __future__ import annotations
-
 import functools
 import importlib.abc
 import importlib.machinery

@@ -3,8 +3,6 @@
 A ``MovedFunction`` was renamed and now takes its options by keyword.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

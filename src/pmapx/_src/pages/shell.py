@@ -1,7 +1,5 @@
 """Assembles a page: its styles, scripts and escaped data, under a content security policy."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Which files to read: those below the paths that the user gave, and nothing outside them."""
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import operator

@@ -4,8 +4,6 @@ Most of what a file costs is its tree. A definition at the top of a module can b
 it names nothing that leads to JAX and nothing that stays names it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import keyword

@@ -1,7 +1,5 @@
 """What the functions that a test calls do: the listener of an audit, for one block at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``verify``: runs a command on two versions of a program and compares their mapped functions."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -1,7 +1,5 @@
 """The user's command, run with hooks in every Python process that imports JAX."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

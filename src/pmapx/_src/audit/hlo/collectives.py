@@ -1,7 +1,5 @@
 """The collectives of a compiled program: their bytes, and the mesh axes that they run over."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

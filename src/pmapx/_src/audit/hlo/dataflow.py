@@ -1,7 +1,5 @@
 """The dataflow of a compiled program: from arguments to collectives, and between these."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

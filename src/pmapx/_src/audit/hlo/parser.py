@@ -5,8 +5,6 @@ opcode(operands), attribute=value, ...`` inside of computations. What does not f
 that unknown instructions do no harm.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

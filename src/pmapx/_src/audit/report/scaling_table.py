@@ -3,8 +3,6 @@
 Nothing here needs JAX, like the rest of a report.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ and no other traffic. It ignores congestion, overlap with computation, and how X
 to the physical topology, and the report states that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

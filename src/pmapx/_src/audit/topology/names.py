@@ -1,7 +1,5 @@
 """The names of target topologies; JAX is not needed for them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """How findings are printed; each file has a function ``render``."""
 
-from __future__ import annotations
-
 import importlib
 
 from pmapx._src.lint.check import Report

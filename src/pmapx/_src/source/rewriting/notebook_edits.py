@@ -1,7 +1,5 @@
 """Edits of a file's text, or of the text that a notebook's code cells make together."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import json

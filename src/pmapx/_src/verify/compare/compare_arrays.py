@@ -4,8 +4,6 @@ Shapes may differ if the migrated code holds the same values in another form: an
 shards may now be one replicated array, and the leading device axis may be merged into the next.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import itertools

@@ -1,7 +1,5 @@
 """The calls of one function in both versions, compared in order."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The result of a verification, for each site, in one process or several, and in total."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import os

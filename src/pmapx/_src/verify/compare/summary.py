@@ -1,7 +1,5 @@
 """The result of two runs: for each site, and for the runs themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

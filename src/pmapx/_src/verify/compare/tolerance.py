@@ -1,7 +1,5 @@
 """How much two values may differ and still count as equal."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

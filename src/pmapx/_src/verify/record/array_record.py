@@ -5,8 +5,6 @@ else a sample at fixed places and sums over blocks. If all shards along the lead
 as in a stacked train state, only one of them is kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools
