@@ -259,17 +259,16 @@ class Interpreter:
         forced = self._power_of_derivative(step)
         results, powers = [], []
         for k, value in enumerate(step.values):
-            one = dataclasses.replace(step, values=[value], powers=())
+            one = dataclasses.replace(step, values=[value])
             kind = value.kind
             try:
                 if self._loop_over_batch is not None:
                     raise UnprovenError(f"is inside of {self._loop_over_batch}")
                 if not value.is_unknown:
                     [kind] = _listed(RULES[step.name](one), 1)
-                    [power] = one.powers
                     if forced is not None:
-                        kind, power = kind.scaled(power - forced), forced
-                    powers.append(power)
+                        kind = kind.scaled(one.power - forced)
+                    powers.append(one.power if forced is None else forced)
                 found = Value(kind, depends_on_batch=value.depends_on_batch)
                 results.append(self._checked(step, found, k))
             except UnprovenError as error:

@@ -33,7 +33,7 @@ class Step:
       values: what is known of its operands.
       n: the number of devices.
       axis_name: of the mapped axis.
-      powers: set by the rule of a collective: by which power of n each result is multiplied over
+      power: set by the rule of a collective: by which power of n its result is multiplied over
         the global batch, where the collective is the identity.
     """
 
@@ -42,7 +42,7 @@ class Step:
     values: list[Value]
     n: int
     axis_name: Hashable
-    powers: tuple[int, ...] = ()
+    power: int = 0
 
     @property
     def kinds(self) -> list[Kind]:
