@@ -32,18 +32,14 @@ from pmapx._src.trees.signature import Call, Reader, Signature
 
 @dataclasses.dataclass(frozen=True)
 class PerDevice:
-    """A body, and how it takes the leaves of its arguments.
+    """A body, and how it takes the leaves of its arguments."""
 
-    Attributes:
-      body: takes the dynamic arguments of one device, the last one a dict of keyword arguments.
-      axis: the mapped axis, as collectives in the body name it.
-      dimensions: the dimension of each leaf that is mapped or sharded; None: it is replicated.
-      is_stacked: whether that dimension has one entry for each device, and is gone in the body.
-    """
-
+    # Takes the dynamic arguments of one device, the last one a dict of keyword arguments.
     body: Callable[..., Any]
-    axis: Any
+    axis: Any  # The mapped axis, as collectives in the body name it.
+    # The dimension of each leaf that is mapped or sharded; None: it is replicated.
     dimensions: Sequence[int | None]
+    # Whether that dimension has one entry for each device, and is gone in the body.
     is_stacked: bool
 
 
@@ -84,47 +80,33 @@ def per_device_of_shard_map(f: Any, jaxpr: ClosedJaxpr) -> PerDevice | str | Non
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A compiled function with its arguments.
-
-    Attributes:
-      kind: the transform, e.g. ``pmapx.pmap``.
-      place: where the function is defined.
-      values: the leaves that were passed, arrays or shapes.
-      arguments: the same as ``(args, kwargs)``.
-      in_paths: their names in the caller's terms, e.g. ``state['w']``.
-      in_names: their names in warnings, e.g. ``argument 0 'state' at ['w']``.
-      in_types: their shapes and dtypes, as the program takes them.
-      in_shardings: their shardings in the program; None if it gives none.
-      compile_seconds: how long XLA took; None if it was compiled before.
-      varying: the mesh axes that each argument varies over, if specs do not show that.
-      unused: the arguments that the program does not use.
-      grown: the arguments that are larger on the target topology than here.
-      exceeded: the compiler's message if the program does not fit; ``compiled`` is None then.
-      per_device: the body of a pmap or ``shard_map``, or why there is none that can be used alone.
-      again: compiles a jitted function with other shardings.
-    """
+    """A compiled function with its arguments."""
 
     name: str
-    kind: str
-    place: str | None
+    kind: str  # The transform, e.g. ``pmapx.pmap``.
+    place: str | None  # Where the function is defined.
     jaxpr: Any
     compiled: Any
     mesh: Any
-    values: Sequence[Any]
-    arguments: Any
-    in_paths: Sequence[str]
-    in_names: Sequence[str]
-    in_types: Sequence[Any]
-    in_shardings: Sequence[Any]
+    values: Sequence[Any]  # The leaves that were passed, arrays or shapes.
+    arguments: Any  # The same as ``(args, kwargs)``.
+    in_paths: Sequence[str]  # Their names in the caller's terms, e.g. ``state['w']``.
+    in_names: Sequence[str]  # Their names in warnings, e.g. ``argument 0 'state' at ['w']``.
+    in_types: Sequence[Any]  # Their shapes and dtypes, as the program takes them.
+    in_shardings: Sequence[Any]  # Their shardings in the program; None if it gives none.
     donated: Sequence[bool]
     out_types: Any
-    compile_seconds: float | None = None
+    compile_seconds: float | None = None  # How long XLA took; None if it was compiled before.
+    # The mesh axes that each argument varies over, if specs do not show that.
     varying: Sequence[frozenset[Any]] | None = None
     scaling: Scaling | None = None
-    unused: frozenset[int] = frozenset()
-    grown: tuple[str, ...] = ()
+    unused: frozenset[int] = frozenset()  # The arguments that the program does not use.
+    grown: tuple[str, ...] = ()  # The arguments that are larger on the target topology than here.
+    # The compiler's message if the program does not fit; ``compiled`` is None then.
     exceeded: str | None = None
+    # The body of a pmap or ``shard_map``, or why there is none that can be used alone.
     per_device: PerDevice | str | None = None
+    # Compiles a jitted function with other shardings.
     again: Callable[..., CompiledForTopology] | None = None
 
     @property

@@ -63,21 +63,13 @@ _NO_GLOBAL_RULE = "is not known to treat each example independently"
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A collective on the way.
-
-    Attributes:
-      eqn: its equation.
-      values: what is known of its operands.
-      powers: of n, by which each is multiplied over the global batch.
-      reason: why it has no meaning over the global batch, if so.
-      is_derivative: whether it is the transpose of one that the user wrote.
-    """
+    """A collective on the way."""
 
     eqn: JaxprEqn
-    values: tuple[Value, ...] = ()
-    powers: tuple[int, ...] = ()
-    reason: Reason | None = None
-    is_derivative: bool = False
+    values: tuple[Value, ...] = ()  # What is known of its operands.
+    powers: tuple[int, ...] = ()  # Of n, by which each is multiplied over the global batch.
+    reason: Reason | None = None  # Why it has no meaning over the global batch, if so.
+    is_derivative: bool = False  # Whether it is the transpose of one that the user wrote.
 
     @functools.cached_property
     def place(self) -> source_locations.Location:

@@ -33,17 +33,11 @@ class Relation(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Reason:
-    """Why a value has no version over the global batch.
+    """Why a value has no version over the global batch."""
 
-    Attributes:
-      operation: the primitive that makes it so, or an argument.
-      line: where it is in the user's code, as ``train.py:41``.
-      why: one sentence, that starts with a verb.
-    """
-
-    operation: str
-    line: str | None
-    why: str
+    operation: str  # The primitive that makes it so, or an argument.
+    line: str | None  # Where it is in the user's code, as ``train.py:41``.
+    why: str  # One sentence, that starts with a verb.
 
     def __str__(self) -> str:
         return f"{self.operation}{f' at {self.line}' if self.line else ''} {self.why}"
@@ -51,24 +45,18 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """An equation between the values on n devices and the global value.
-
-    Attributes:
-      relation: which.
-      scale: a power of n: SAME and SHARD are v = n**scale * V, SUM is sum(v) = n**scale * V; a mean
-        over a device's examples is a SUM of scale 1.
-      axis: of SHARD, the sharded one; of FLAT, that of the devices.
-      segments: of SHARD, how many parts of the axis are each sharded in order, as after a
-        concatenation along the batch; 0: the value is constant along the axis. Of SPLIT, 0 where
-        each microbatch has a sum over its examples.
-      reason: of UNKNOWN, why.
-    """
+    """An equation between the values on n devices and the global value."""
 
     relation: Relation
+    # A power of n: SAME and SHARD are v = n**scale * V, SUM is sum(v) = n**scale * V; a mean over a
+    # device's examples is a SUM of scale 1.
     scale: int = 0
-    axis: int = -1
+    axis: int = -1  # Of SHARD, the sharded one; of FLAT, that of the devices.
+    # Of SHARD, how many parts of the axis are each sharded in order, as after a concatenation along
+    # the batch; 0: the value is constant along the axis. Of SPLIT, 0 where each microbatch has a
+    # sum over its examples.
     segments: int = 1
-    reason: Reason | None = None
+    reason: Reason | None = None  # Of UNKNOWN, why.
 
     @property
     def is_scaled_value(self) -> bool:
@@ -115,22 +103,16 @@ Pair = tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is known of a value of the body.
-
-    Attributes:
-      kind: its kind.
-      pair: the constants that it is, if it is one and small.
-      is_zero: whether it is zero everywhere, which fits any scale and any sum.
-      depends_on_batch: whether it was computed from a sharded argument.
-      device_stride: the value is the device's index times this; over the global batch it is zero.
-      columns: of an array of indices, the parts that were concatenated along its last dimension.
-    """
+    """What is known of a value of the body."""
 
     kind: Kind
+    # The constants that it is, if it is one and small.
     pair: Pair | None = dataclasses.field(default=None, compare=False)
-    is_zero: bool = False
-    depends_on_batch: bool = False
+    is_zero: bool = False  # Whether it is zero everywhere, which fits any scale and any sum.
+    depends_on_batch: bool = False  # Whether it was computed from a sharded argument.
+    # The value is the device's index times this; over the global batch it is zero.
     device_stride: int | None = None
+    # Of an array of indices, the parts that were concatenated along its last dimension.
     columns: tuple[Value, ...] = ()
 
     @property

@@ -25,23 +25,15 @@ _OTHER_ORDER = "pairs examples that are in a different order over the global bat
 
 @dataclasses.dataclass
 class Step:
-    """An equation.
+    """An equation."""
 
-    Attributes:
-      eqn: as each device runs it.
-      twin: the same with the global batch.
-      values: what is known of its operands.
-      n: the number of devices.
-      axis_name: of the mapped axis.
-      power: set by the rule of a collective: by which power of n its result is multiplied over
-        the global batch, where the collective is the identity.
-    """
-
-    eqn: JaxprEqn
-    twin: JaxprEqn
-    values: list[Value]
-    n: int
-    axis_name: Hashable
+    eqn: JaxprEqn  # As each device runs it.
+    twin: JaxprEqn  # The same with the global batch.
+    values: list[Value]  # What is known of its operands.
+    n: int  # The number of devices.
+    axis_name: Hashable  # Of the mapped axis.
+    # Set by the rule of a collective: by which power of n its result is multiplied over the global
+    # batch, where the collective is the identity.
     power: int = 0
 
     @property

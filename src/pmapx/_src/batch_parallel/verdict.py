@@ -40,66 +40,47 @@ class Replacement(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """The collectives of one expression of the user's code.
+    """The collectives of one expression of the user's code."""
 
-    Attributes:
-      file: the path of the file; None: no line of the user's is known.
-      line: the number of the line.
-      column: where it starts in the line, if that is known.
-      name: of the primitive; ``pmean`` for a psum that is divided by n there; ``axis size``
-        for a use of the number of devices, as by ``psum(1)``, which is itself in no jaxpr.
-      replacement: what it becomes.
-      powers: for each operand, the power of n by which it is multiplied. Those of ``pmean`` include
-        the division; ``psum`` in its place has one more.
-      meaning: the same in words.
-      library: the file of a library that has it, as a batch norm with an axis name.
-    """
-
-    file: str | None
-    line: int | None
-    column: int | None
+    file: str | None  # The path of the file; None: no line of the user's is known.
+    line: int | None  # The number of the line.
+    column: int | None  # Where it starts in the line, if that is known.
+    # Of the primitive; ``pmean`` for a psum that is divided by n there; ``axis size`` for a use of
+    # the number of devices, as by ``psum(1)``, which is itself in no jaxpr.
     name: str
-    replacement: Replacement
+    replacement: Replacement  # What it becomes.
+    # For each operand, the power of n by which it is multiplied. Those of ``pmean`` include the
+    # division; ``psum`` in its place has one more.
     powers: tuple[int, ...]
-    meaning: str
+    meaning: str  # The same in words.
+    # The file of a library that has it, as a batch norm with an axis name.
     library: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """A leaf of what a body returns.
+    """A leaf of what a body returns."""
 
-    Attributes:
-      batch_axis: the axis along which it is sharded; None: it is equal on all devices.
-      is_global: equal on all devices and computed from the batch, not from replicated arguments.
-      reason: why it has no version over the global batch, if so.
-    """
-
+    # The axis along which it is sharded; None: it is equal on all devices.
     batch_axis: int | None = None
+    # Equal on all devices and computed from the batch, not from replicated arguments.
     is_global: bool = False
-    reason: Reason | None = None
+    reason: Reason | None = None  # Why it has no version over the global batch, if so.
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is known of a body.
+    """What is known of a body."""
 
-    Attributes:
-      outputs: for each leaf of what it returns.
-      collectives: those over the mapped axis, by their place in the source.
-      axis_name: of the mapped axis.
-      axis_size: the number of devices.
-      traces: the jaxprs; None where the body cannot be traced for the global batch.
-      powers: by path of a collective, the powers of n for its operands.
-      constants: by path and operand, the constants that come from the number of devices.
-    """
-
-    outputs: tuple[Output, ...]
-    collectives: tuple[Collective, ...]
-    axis_name: Hashable
-    axis_size: int
+    outputs: tuple[Output, ...]  # For each leaf of what it returns.
+    collectives: tuple[Collective, ...]  # Those over the mapped axis, by their place in the source.
+    axis_name: Hashable  # Of the mapped axis.
+    axis_size: int  # The number of devices.
+    # The jaxprs; None where the body cannot be traced for the global batch.
     traces: Traces | None = None
+    # By path of a collective, the powers of n for its operands.
     powers: dict[Path, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    # By path and operand, the constants that come from the number of devices.
     constants: dict[tuple[Path, int], Any] = dataclasses.field(default_factory=dict)
 
     @property

@@ -30,21 +30,13 @@ _OLD_SHARD_MAP = "jax.experimental.shard_map"
 
 @dataclasses.dataclass(eq=False)
 class MadeFunction:
-    """A function that the program made with a transform.
+    """A function that the program made with a transform."""
 
-    Attributes:
-      kind: the transform, e.g. ``pmap`` or ``jit``.
-      fun: the function that it was given.
-      made: what it returned.
-      options: its keyword arguments.
-      state: for the listener.
-    """
-
-    kind: str
-    fun: Callable[..., Any]
-    made: Any
-    options: Mapping[str, Any]
-    state: Any = None
+    kind: str  # The transform, e.g. ``pmap`` or ``jit``.
+    fun: Callable[..., Any]  # The function that it was given.
+    made: Any  # What it returned.
+    options: Mapping[str, Any]  # Its keyword arguments.
+    state: Any = None  # For the listener.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

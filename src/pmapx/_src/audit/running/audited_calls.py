@@ -22,25 +22,16 @@ Make = Callable[[Any, Any], Subject | None]
 
 @dataclasses.dataclass(eq=False)
 class AuditedCalls:
-    """The signatures that one function was called with.
-
-    Attributes:
-      name: its name.
-      record: what pmapx counts of it; None for a function of ``jax.jit``.
-      mapped_at: the line that made it.
-      static_argnums: the positions of its static arguments.
-      is_keyed_by_placement: whether a program is compiled for the placement of its inputs.
-      is_placed_here: whether the program is compiled for the devices that its inputs are on.
-      with_fsdp: whether the cost with FSDP is wanted.
-      skipped: why signatures could not be audited.
-    """
+    """The signatures that one function was called with."""
 
     name: str
-    record: CallStatistics | None
-    mapped_at: str
-    static_argnums: Sequence[int] = ()
+    record: CallStatistics | None  # What pmapx counts of it; None for a function of ``jax.jit``.
+    mapped_at: str  # The line that made it.
+    static_argnums: Sequence[int] = ()  # The positions of its static arguments.
+    # Whether the program is compiled for the devices that its inputs are on.
     is_placed_here: bool = True
-    with_fsdp: bool = False
+    with_fsdp: bool = False  # Whether the cost with FSDP is wanted.
+    # Why signatures could not be audited.
     skipped: list[str] = dataclasses.field(default_factory=list)
     _seen: dict[Any, _Signature | None] = dataclasses.field(default_factory=dict)
     _order: list[_Signature] = dataclasses.field(default_factory=list)

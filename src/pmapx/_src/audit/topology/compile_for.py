@@ -38,14 +38,7 @@ Build = Callable[[Sequence[jax.Device]], tuple[Any, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CompiledForTopology:
-    """A mapped function compiled for other devices, with the shapes of its arguments on them.
-
-    Attributes:
-      mapped: the function.
-      compiled: None if the program needs more memory than a device has.
-      needed: the compiler's message in that case.
-      grown: the arguments that are larger on them.
-    """
+    """A mapped function compiled for other devices, with the shapes of its arguments on them."""
 
     mapped: Any
     devices: tuple[jax.Device, ...]
@@ -54,10 +47,10 @@ class CompiledForTopology:
     mesh: Mesh
     traced: jax.stages.Traced
     lowered: jax.stages.Lowered
-    compiled: jax.stages.Compiled | None
+    compiled: jax.stages.Compiled | None  # None if the program needs more memory than a device has.
     compile_seconds: float
-    needed: str | None = None
-    grown: tuple[str, ...] = ()
+    needed: str | None = None  # The compiler's message in that case.
+    grown: tuple[str, ...] = ()  # The arguments that are larger on them.
 
     @property
     def axis_sizes(self) -> dict[str, int]:

@@ -47,19 +47,12 @@ _NAME = re.compile(r"(?:(\d+)\s*x\s+)?([a-z][a-z0-9]*):(\d+(?:x\d+)*)", re.IGNOR
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A topology by its parts.
+    """A topology by its parts."""
 
-    Attributes:
-      name: its canonical name.
-      family: a kind of TPU, ``cpu`` or ``gpu``.
-      shape: the shape of a slice in chips, or the machines and the GPUs of each.
-      slices: the number of slices, which are connected by DCN.
-    """
-
-    name: str
-    family: str
-    shape: tuple[int, ...]
-    slices: int = 1
+    name: str  # Its canonical name.
+    family: str  # A kind of TPU, ``cpu`` or ``gpu``.
+    shape: tuple[int, ...]  # The shape of a slice in chips, or the machines and the GPUs of each.
+    slices: int = 1  # The number of slices, which are connected by DCN.
 
 
 def parse(name: str) -> Topology:
