@@ -77,21 +77,14 @@ class Record:
 
 
 class Interpreter:
-    """One walk.
-
-    Attributes:
-      n: the number of devices.
-      axis_name: of the mapped axis.
-      records: the collectives by their path.
-      constants: by path and operand, the constants that replace those of one device: n for 1.
-      size_uses: the equations that use the number of devices.
-    """
+    """One walk, for ``n`` devices along the mapped axis."""
 
     def __init__(self, n: int, axis_name: Hashable) -> None:
         self.n, self.axis_name = n, axis_name
-        self.records: dict[Path, Record] = {}
+        self.records: dict[Path, Record] = {}  # The collectives.
+        # By path and operand, the constants that replace those of one device: n for 1.
         self.constants: dict[tuple[Path, int], Any] = {}
-        self.size_uses: dict[Path, JaxprEqn] = {}
+        self.size_uses: dict[Path, JaxprEqn] = {}  # What uses the number of devices.
         self._loop_over_batch: str | None = None
         self._callers: list[JaxprEqn] = []
 

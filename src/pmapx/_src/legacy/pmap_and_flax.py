@@ -14,11 +14,11 @@ import numpy as np
 from pmapx._src.arrays.device_put import (
     device_put_replicated,
     device_put_sharded,
+    prefetch,
     replicate,
     shard_batch,
 )
 from pmapx._src.arrays.local_shards import unreplicate
-from pmapx._src.arrays.prefetch import prefetch
 from pmapx._src.legacy.patches import Bindings, current
 from pmapx._src.map.pmap import pmap
 

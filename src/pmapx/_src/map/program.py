@@ -18,8 +18,8 @@ from pmapx._src.replication import shard_map_body
 from pmapx._src.spmd import axes
 from pmapx._src.spmd.axes import Axis, MappedAxis, Mapping
 from pmapx._src.spmd.partitioning import Partitioned
-from pmapx._src.trees import flat_arguments, names
-from pmapx._src.trees.signature import Signature
+from pmapx._src.trees import names
+from pmapx._src.trees.signature import Signature, program_tree
 
 
 class Program:
@@ -43,7 +43,7 @@ class Program:
         self.mapping = mapping
         self.jitted: Any = jitted
         self.tree = signature.tree
-        self._tree = flat_arguments.program_tree(signature)
+        self._tree = program_tree(signature)
 
     def arguments(self, leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the leaves of a call's arguments as ``jitted`` takes them."""

@@ -23,8 +23,7 @@ from pmapx._src.multihost import differentiable
 from pmapx._src.spmd import nesting
 from pmapx._src.spmd.axes import Mapping
 from pmapx._src.spmd.mapped_body import vmapped
-from pmapx._src.trees import flat_arguments
-from pmapx._src.trees.signature import Call
+from pmapx._src.trees.signature import Call, program_tree
 
 
 class Recorded(NamedTuple):
@@ -137,7 +136,7 @@ def _record_refused(
     outermost = mapping.outermost
     body = nesting.inside(nesting.Level(outermost.name), builder.body(call.signature))
     jitted = builder.jit(call.signature, vmapped(body, outermost))
-    args, kwargs = jax.tree.unflatten(flat_arguments.program_tree(call.signature), call.leaves)
+    args, kwargs = jax.tree.unflatten(program_tree(call.signature), call.leaves)
     return Recorded(jitted, args, kwargs, refused(jitted(*args, **kwargs), error))
 
 

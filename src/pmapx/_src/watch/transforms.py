@@ -53,17 +53,12 @@ class Call:
 
 
 class Listener(abc.ABC):
-    """Receives what a program does with JAX; each tool that watches programs has one.
+    """Receives what a program does with JAX; each tool that watches programs has one."""
 
-    Attributes:
-      transforms: the transforms whose functions it receives, beside ``pmap``.
-      has_stages: whether calls of what ``lower(...).compile()`` returns are calls of the function.
-      has_indexing: whether it receives ``x[i]``.
-    """
-
-    transforms: tuple[str, ...] = ()
+    transforms: tuple[str, ...] = ()  # Those whose functions it receives, beside ``pmap``.
+    # Whether calls of what ``lower(...).compile()`` returns are calls of the function.
     has_stages = False
-    has_indexing = False
+    has_indexing = False  # Whether it receives ``x[i]``.
 
     @abc.abstractmethod
     def made(self, function: MadeFunction) -> bool:
