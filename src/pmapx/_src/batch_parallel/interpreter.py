@@ -34,7 +34,7 @@ from pmapx._src.batch_parallel.kinds import (
     unknown,
 )
 from pmapx._src.batch_parallel.steps import Rule, Step, shape_of
-from pmapx._src.replication import jaxprs, known_primitives, shard_map_body, source_locations
+from pmapx._src.replication import jaxprs, shard_map_body, source_locations
 
 Path = tuple[int | str, ...]
 """Where an equation is: its index, after those of the equations that it is inside of."""
@@ -176,7 +176,7 @@ class Interpreter:
         self, eqns: tuple[JaxprEqn, JaxprEqn, JaxprEqn], values: list[Value], at: Path
     ) -> list[Value]:
         eqn, _, twin = eqns
-        if not known_primitives.is_jaxs_own(eqn.primitive, _TRUSTED):
+        if not jaxprs.is_jaxs_own(eqn.primitive, _TRUSTED):
             raise UnprovenError("is a primitive that JAX does not define")
         name = eqn.primitive.name
         callees = [shard_map_body.callee(each) for each in eqns]

@@ -9,6 +9,7 @@ import click
 from pmapx._src.cli._command_line import WithCommandLine, verify_options
 from pmapx._src.cli._terminal import Progress, color_option, echo, exclude_option, next_step
 from pmapx._src.source.command_error import CommandError
+from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.compare_calls import GIVEN
 from pmapx._src.verify.compare.result import (
     DIFFERENT,
@@ -17,7 +18,6 @@ from pmapx._src.verify.compare.result import (
     SiteResult,
     Verification,
 )
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.verify import verify
 
 # Shells complete directories for it.

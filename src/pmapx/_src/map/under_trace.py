@@ -18,7 +18,7 @@ from pmapx._src.map import multiprocess_call
 from pmapx._src.map.program import Program, may_lose_values, varying_outputs
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.mesh import context_mesh, device_mesh, enclosing_jit
-from pmapx._src.mesh.lowering_errors import refused
+from pmapx._src.mesh.enclosing_jit import refused
 from pmapx._src.multihost import differentiable
 from pmapx._src.spmd import nesting
 from pmapx._src.spmd.axes import Mapping

@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from pmapx._src.mesh.partition_specs import spec_axes
-from pmapx._src.replication import jaxprs, known_primitives, source_locations
+from pmapx._src.replication import jaxprs, source_locations
 from pmapx._src.replication.jaxprs import Axis, Scope
 
 Origins = Mapping[Axis, str]
@@ -173,7 +173,7 @@ def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Or
 
 
 def _rule(eqn: JaxprEqn) -> Rule:
-    if known_primitives.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
+    if jaxprs.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
         return RULES.get(eqn.primitive.name, _from_operands)
     return _varies_over_all
 

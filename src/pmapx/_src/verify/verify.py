@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pmapx._src.verify import runs
+from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.limits import CALLS, TIMEOUT
 from pmapx._src.verify.runs import CannotRunError, Run
 from pmapx._src.verify.tree_copies import TreeCopy, copy_beside

@@ -6,11 +6,11 @@ from typing import Any
 from pmapx._src.verify.compare.compare_arrays import (
     Grade,
     RecordedLeaf,
+    Tolerance,
     comparable,
     compare,
     times,
 )
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records
 
 GIVEN = "got different values"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.verify.compare import match_processes as processes
-from pmapx._src.verify.compare.compare_arrays import Grade
+from pmapx._src.verify.compare.compare_arrays import Grade, Tolerance
 from pmapx._src.verify.compare.compare_calls import Side, judge
 from pmapx._src.verify.compare.match_functions import match
 from pmapx._src.verify.compare.result import (
@@ -18,7 +18,6 @@ from pmapx._src.verify.compare.result import (
     Verification,
     merge,
 )
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records, Signature
 from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
