@@ -26,6 +26,8 @@ from pmapx._src.checkpoint.pickle_file import PickleFile, is_pickle
 
 Leaves = Sequence[tuple[str, Any]]
 Progress = Callable[[int, int], None]
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"(\xb5": "zstandard"}
+_KNOWN = "a pickle, a Flax msgpack file, an .npz file or an Orbax checkpoint"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,7 @@ def unstack(
     new_path.check(old, new, force=force)
     # Otherwise JAX would load 64-bit arrays as 32-bit ones.
     with jax.enable_x64(True):
-        checkpoint = opened(old, trust_pickle=trust_pickle)
+        checkpoint = _opened(old, trust_pickle=trust_pickle)
         leaves = list(checkpoint.leaves())
         paths = [path for path, _ in leaves]
         kept = object_tree.named(keep, paths, "--keep")
@@ -127,7 +129,7 @@ def stack(
     """
     new_path.check(old, new, force=force)
     with jax.enable_x64(True):
-        checkpoint = opened(old, trust_pickle=trust_pickle)
+        checkpoint = _opened(old, trust_pickle=trust_pickle)
         leaves = list(checkpoint.leaves())
         kept = object_tree.named(keep, [path for path, _ in leaves], "--keep")
         _refuse_hidden_arrays(leaves, kept)
@@ -258,11 +260,7 @@ def _report(
     )
 
 
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"(\xb5": "zstandard"}
-_KNOWN = "a pickle, a Flax msgpack file, an .npz file or an Orbax checkpoint"
-
-
-def opened(path: str, *, trust_pickle: bool) -> Checkpoint:
+def _opened(path: str, *, trust_pickle: bool) -> Checkpoint:
     if os.path.isdir(path):
         if is_orbax(path):
             return OrbaxFolder(path)

@@ -22,6 +22,9 @@ from pmapx._src.verify.verify import verify
 
 # Shells complete directories for it.
 DIRECTORY = click.Path(file_okay=False)
+# Lines of the output of a failed command.
+_SHOWN = 15
+_COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
 @click.command(
@@ -96,11 +99,6 @@ def command(
         echo(as_text(found, is_strict=strict), color)
         next_step(after_verification(found, is_strict=strict), color)
     ctx.exit(found.exit_code(is_strict=strict))
-
-
-# Lines of the output of a failed command.
-_SHOWN = 15
-_COLORS = {VERIFIED: "green", DIFFERENT: "red", UNVERIFIED: "yellow"}
 
 
 def as_text(found: Verification, *, is_strict: bool = False) -> str:

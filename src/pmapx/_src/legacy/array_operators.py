@@ -29,6 +29,7 @@ NAMES = (
 )
 """The binary operators of arrays; ``x += y`` uses the same ones."""
 _JAX_ERROR = "incompatible devices"
+_INTEGERS = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 
 
 def make_operator(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -73,9 +74,6 @@ def _is_sharded(x: jax.Array) -> bool:
         and sharding.num_devices > 1
         and sharding.is_fully_addressable
     )
-
-
-_INTEGERS = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 
 
 def make_getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -26,6 +26,11 @@ WROTE = (
     "and the next run saw it."
 )
 Progress = Callable[[str, float], None]
+_FILE = re.compile(r'File "([^"]+)", line \d+')
+_REMOVED = re.compile(
+    r"(?:AttributeError|ImportError): .*?\b"
+    r"(device_put_replicated|device_put_sharded|PmapSharding|jax_pmap_\w+)\b"
+)
 
 
 def verify(
@@ -150,13 +155,6 @@ def _redirected(text: str, old: Path, new: Path) -> str:
     if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
         return text
     return f"{name}{equals}{copy}"
-
-
-_FILE = re.compile(r'File "([^"]+)", line \d+')
-_REMOVED = re.compile(
-    r"(?:AttributeError|ImportError): .*?\b"
-    r"(device_put_replicated|device_put_sharded|PmapSharding|jax_pmap_\w+)\b"
-)
 
 
 def removed_name(output: str, root: Path) -> str:

@@ -12,6 +12,10 @@ from pmapx._src.source.notebooks import Cell
 from pmapx._src.source.rewriting import edits as spans
 from pmapx._src.source.rewriting.edits import Edit
 
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LINE = re.compile("\r\n|\r|\n")
+_DECODER = json.JSONDecoder(strict=False)
+
 
 def applied(source: Source, data: bytes, edits: Iterable[Edit]) -> bytes:
     """Returns a file with its edits; of a notebook only the code of its cells changes.
@@ -76,11 +80,6 @@ def _last_line(cell: Cell) -> int:
 
 def _moved(edit: Edit, lines: int) -> Edit:
     return dataclasses.replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-_LINE = re.compile("\r\n|\r|\n")
-_DECODER = json.JSONDecoder(strict=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
