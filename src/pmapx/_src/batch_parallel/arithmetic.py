@@ -8,15 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from pmapx._src.batch_parallel.kinds import (
-    MAX,
-    MIN,
-    SAME,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-)
+from pmapx._src.batch_parallel.kinds import MAX, MIN, SAME, Kind, Relation, UnprovenError, Value
 from pmapx._src.batch_parallel.steps import Result, Rule, Step, description
 
 _SHAPE = "draws values of the per-device batch's shape, the same on every device, from one key"

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from pmapx._src.batch_parallel.kinds import (
-    SAME,
-    SUM,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-    shard,
-)
+from pmapx._src.batch_parallel.kinds import SAME, SUM, Kind, Relation, UnprovenError, Value, shard
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, common_segments, description
 
 _BY_POSITION = "takes examples of a device by their position"

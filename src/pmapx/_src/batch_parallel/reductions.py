@@ -4,15 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pmapx._src.batch_parallel.kinds import (
-    MAX,
-    MIN,
-    SAME,
-    SUM,
-    Kind,
-    Relation,
-    UnprovenError,
-)
+from pmapx._src.batch_parallel.kinds import MAX, MIN, SAME, SUM, Kind, Relation, UnprovenError
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, common_segments
 
 _OVER_BATCH = {"reduce_max": MAX, "reduce_or": MAX, "reduce_min": MIN, "reduce_and": MIN}

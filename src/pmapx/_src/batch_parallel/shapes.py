@@ -8,21 +8,8 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn
 
-from pmapx._src.batch_parallel.kinds import (
-    SAME,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-    shard,
-)
-from pmapx._src.batch_parallel.steps import (
-    PAIRS,
-    Result,
-    Rule,
-    Step,
-    differing_axis,
-)
+from pmapx._src.batch_parallel.kinds import SAME, Kind, Relation, UnprovenError, Value, shard
+from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, differing_axis
 
 _ACROSS = "takes examples by their position on a device"
 

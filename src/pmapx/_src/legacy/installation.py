@@ -7,12 +7,7 @@ import threading
 from typing import Any
 
 from pmapx._src import fastpath
-from pmapx._src.legacy import (
-    array_operators,
-    pmap_and_flax,
-    pmap_sharding_and_flags,
-    renamed_names,
-)
+from pmapx._src.legacy import array_operators, pmap_and_flax, pmap_sharding_and_flags, renamed_names
 from pmapx._src.legacy.patches import AfterImport, Bindings
 
 _LOCK = threading.RLock()

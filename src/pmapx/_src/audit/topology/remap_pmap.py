@@ -13,13 +13,7 @@ from pmapx._src import errors, fastpath
 from pmapx._src.audit import donation
 from pmapx._src.audit.report.formatting import is_part
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
-from pmapx._src.audit.topology.retraced import (
-    Retraced,
-    divided,
-    explained,
-    grown_names,
-    grown_size,
-)
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.pmap import PmapImpl

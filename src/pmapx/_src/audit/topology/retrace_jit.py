@@ -22,13 +22,7 @@ from pmapx._src import errors
 from pmapx._src.audit import donation
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
-from pmapx._src.audit.topology.retraced import (
-    Retraced,
-    divided,
-    explained,
-    grown_names,
-    grown_size,
-)
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
 from pmapx._src.replication.whole_program import shard_maps
