@@ -172,11 +172,7 @@ def of_executable(
 ) -> Subject:
     """Returns a compiled program of a pmapped function as a subject."""
     program, mesh = executable.program, executable.mesh
-    levels = program.mapping.levels
-    varying = [
-        frozenset(level.mesh_axis for level in levels if level.in_axes[index] is not None)
-        for index in range(len(program.mapping.leaves))
-    ]
+    varying = [frozenset(axes) for axes in program.mapping.varying_axes()]
     return Subject(
         name=programs.function,
         kind="pmapx.pmap",

@@ -148,13 +148,8 @@ def varying_outputs(
     if not may_lose_values(mapping):
         return
     levels = mapping.levels
-    varying = [
-        [level.mesh_axis for level in levels if level.in_axes[index] is not None]
-        for index in range(len(mapping.leaves))
-    ]
-    variations = shard_map_body.shard_map_outputs(
-        traced.jaxpr, varying if as_shards else None, trust_unknown=True
-    )
+    varying = mapping.varying_axes() if as_shards else None
+    variations = shard_map_body.shard_map_outputs(traced.jaxpr, varying, trust_unknown=True)
     if variations is None:
         return
     out_tree, avals = fastpath.out_tree(traced), traced.jaxpr.out_avals

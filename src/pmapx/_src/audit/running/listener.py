@@ -55,7 +55,6 @@ class AuditListener(Listener):
         self._has_mapped = False
 
     def made(self, function: MadeFunction) -> bool:
-        """Audits every function."""
         if function.kind == "pmap":
             programs, statistics = function.made._pmapx, function.made._mapped.statistics
             static_argnums = programs.options.static_argnums
@@ -122,7 +121,6 @@ class AuditListener(Listener):
             record_files.write(self._records, "audit", self.report().to_dict())
 
     def report(self) -> AuditReport:
-        """Returns what is known."""
         audited = merge_reports.once_each(
             [each for function in self._functions for each in function.audited()],
             "the same function was mapped again",
