@@ -1120,6 +1120,52 @@ def main(params, opt_state, batches):
     assert long == [f"  n = jax.local_device_count(){comment}"]
 
 
+WRAPPED_MAP = """\
+import functools
+import jax
+import jax.numpy as jnp
+
+n = jax.local_device_count()
+pmap = functools.partial(jax.pmap, axis_name="i")
+maps = [pmap]
+
+
+def mean_of_all_the_observables(observables):
+    return jax.lax.pmean(observables, "i"), observables
+
+
+def main(observables_of_first, observables_of_second):
+    means, _ = {}
+    print(means[0])
+
+
+main(jnp.ones((n, 2)), jnp.ones((n, 2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            "pmap(mean_of_all_the_observables)(observables_of_first)",
+            "pmap(mean_of_all_the_observables, out_axes=(None, 0))(\n"
+            "        observables_of_first\n    )",
+        ),
+        (
+            "pmap(lambda x: mean_of_all_the_observables(x + observables_of_second))(\n"
+            "        observables_of_first\n    )",
+            "pmap(\n        lambda x: mean_of_all_the_observables(x + observables_of_second), "
+            "out_axes=(None, 0)\n    )(\n        observables_of_first\n    )",
+        ),
+        ("pmap(mean_of_all_the_observables)(x)", None),
+    ],
+)
+def test_axes_that_a_kept_call_is_given_do_not_make_its_line_too_long(tmp_path, call, expected):
+    (tmp_path / "train.py").write_text(WRAPPED_MAP.format(call))
+    after = migrate([str(tmp_path)]).files[0].after.decode()
+    assert (expected or "pmap(mean_of_all_the_observables, out_axes=(None, 0))(x)") in after
+
+
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [

@@ -345,9 +345,12 @@ def test_many_maps_of_a_file_share_a_function_that_converts(tmp_path):
     path.write_text(HEAD + MANY)
     (file,) = migrate([str(path)]).changed
     text = file.after.decode()
-    assert text.count(" = map_over_devices(") == 7
-    # The one with a static argument is written out.
-    assert text.count("jax.shard_map(") == 2
+    assert "map_over_devices" not in text
+    assert text.count(" = host_local_shard_map(") == 5
+    # Beside the one of that function: maps of one process, and one that is given a number.
+    assert text.count("jax.shard_map(") == 4
+    assert "        double(x),\n" in text
+    assert text.count("multihost_utils.host_local_array_to_global_array(x, mesh") == 1
 
 
 def test_few_maps_of_a_file_are_converted_where_they_are(tmp_path):
@@ -355,6 +358,32 @@ def test_few_maps_of_a_file_are_converted_where_they_are(tmp_path):
     path.write_text((HEAD + MANY).replace("lowest = jax.pmap", "lowest = jax.jit"))
     (file,) = migrate([str(path)]).changed
     assert "map_over_devices" not in file.after.decode()
+
+
+def test_two_maps_of_a_file_convert_without_a_function(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(
+        HEAD + CALLED.format("state = jax.pmap(abs, axis_name='b')(step(state, batch))")
+    )
+    (file,) = migrate([str(path)], style="stacked").changed
+    assert "host_local_shard_map" not in file.after.decode()
+
+
+def test_maps_of_several_files_convert_by_a_function_of_a_module_that_they_import(tmp_path):
+    shared = "import jax\n\n\ndef total(x):\n    return jax.pmap(sum, 'batch')(x)\n"
+    (tmp_path / "shared.py").write_text(shared)
+    program = HEAD + CALLED.format("return shared.total(step(state, batch))")
+    program = program.replace("import jax\n", "import jax\nimport shared\n", 1)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(program)
+    after = {Path(each.path).name: each.after.decode() for each in migrate([str(tmp_path)]).changed}
+    assert after["shared.py"].count("def host_local_shard_map(") == 1
+    assert "jax.experimental import multihost_utils\n" in after["shared.py"]
+    for name in ("one.py", "two.py"):
+        assert "step = shared.host_local_shard_map(" in after[name]
+        # Its calls stay as they are.
+        assert "return shared.total(step(state, batch))" in after[name]
+        assert "multihost_utils" not in after[name].replace(HEAD, "")
 
 
 def test_a_map_of_another_file_is_converted_on_a_mesh_with_its_own_axis(tmp_path):
@@ -409,8 +438,9 @@ def test_a_field_of_each_device_alone_keeps_its_axis_in_all_maps_of_a_state(tmp_
     assert text.count("state_specs = jax.tree.map(lambda _: jax.P(), state).replace(") == 2
     # Each of the three maps takes it so, and converts its arguments by the same specs; the step
     # its results, too.
+    assert text.count(" = host_local_shard_map(") == 3
     assert text.count("in_specs=(state_specs, jax.P(") == 3
-    assert text.count("mesh, (state_specs, jax.P(") == 4
+    assert text.count("out_specs=(state_specs, jax.P(") == 1
 
 
 def test_where_lines_are_filled_what_follows_a_call_stands_behind_it(tmp_path):

@@ -238,6 +238,16 @@ FIXED = {
         'import jax\nimport os\np = jax.core.Primitive("p")\n',
         'import jax\nimport jax.extend.core\nimport os\np = jax.extend.core.Primitive("p")\n',
     ),
+    "PMX519 a module of which all that is used has moved": (
+        "from jax import core, jit\n\n\ndef f(x: core.Jaxpr) -> core.Var:\n    pass\n",
+        "from jax import jit\nfrom jax.extend import core\n\n\n"
+        "def f(x: core.Jaxpr) -> core.Var:\n    pass\n",
+    ),
+    "PMX519 a module of which some has moved": (
+        "import jax\nfrom jax import core\n\n\ndef f(x: core.Jaxpr) -> core.Tracer:\n    pass\n",
+        "import jax\nfrom jax import core\nimport jax.extend.core\n\n\n"
+        "def f(x: jax.extend.core.Jaxpr) -> core.Tracer:\n    pass\n",
+    ),
     "PMX519 a module": (
         "import jax.experimental.optimizers\nfrom jax.experimental import stax\n"
         "o = jax.experimental.optimizers.sgd(1)\n",

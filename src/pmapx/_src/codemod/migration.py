@@ -96,7 +96,7 @@ def migrate(
         if helpers is not None and to != "pmapx":
             program.shared = shared_module(helpers, paths, has_meshes=mesh == "auto")
         # The jit form edits the meshes of each file.
-        program.has_common_mesh = to == "shard_map"
+        program.has_common_functions = to == "shard_map"
         return program
 
     with gc_paused.left_alone():

@@ -24,8 +24,8 @@ from pmapx._src.codemod.replicated.maps import SiteKey
 from pmapx._src.codemod.text import imports
 from pmapx._src.codemod.to_jit.conversion import Form
 from pmapx._src.codemod.unused_names import without_unused
-from pmapx._src.codemod.write import common_mesh
-from pmapx._src.codemod.write.common_mesh import CommonMesh
+from pmapx._src.codemod.write import common_functions
+from pmapx._src.codemod.write.common_functions import CommonFunctions
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.rewrite import NOT_WRITTEN, Outcome, Rewriting, plan, rewrite
 from pmapx._src.codemod.write.shared_module import SharedModule
@@ -74,8 +74,8 @@ class Program:
         self._shown: dict[str, Surroundings] = {}
         # The module of what files share, if the user names one.
         self.shared: SharedModule | None = None
-        # Whether a mesh of several files is made in a module that they import anyway.
-        self.has_common_mesh = False
+        # Whether files call functions of a module that they import anyway.
+        self.has_common_functions = False
         self._paths = paths
         self._texts: dict[str, bytes] = {}
         self._unreadable: list[Unreadable] = []
@@ -148,7 +148,7 @@ class Program:
             found.add(path, data)
         found.around, found._unreadable = self.around, self._unreadable
         found._arounds = self._arounds
-        found.shared, found.has_common_mesh = self.shared, self.has_common_mesh
+        found.shared, found.has_common_functions = self.shared, self.has_common_functions
         return found
 
     def _text(self, path: str) -> bytes:
@@ -222,13 +222,13 @@ class Program:
             self.shared.count_users()
             files = self._written()
             return self._written() if self.shared.share_meshes() else files
-        is_common = self.has_common_mesh
-        return common_mesh.written(self._modules(), self._written) if is_common else self._written()
+        is_common, modules = self.has_common_functions, self._modules()
+        return common_functions.written(modules, self._written) if is_common else self._written()
 
     def _written(
-        self, modules: Sequence[tuple[str, Module]] | None = None, common: CommonMesh | None = None
+        self, given: Sequence[tuple[str, Module]] = (), common: CommonFunctions | None = None
     ) -> list[Rewriting]:
-        ordered, shared = list(self._modules() if modules is None else modules), self.shared
+        ordered, shared = list(given or self._modules()), self.shared
         if shared is not None:
             # The names that the shared module uses itself are taken first.
             ordered.sort(key=lambda each: not shared.is_here(each[1]))
@@ -418,7 +418,7 @@ class Program:
             if module is not None and was is not None:
                 module.source.before = was.source
         changed.around, changed.shared, changed._arounds = self.around, self.shared, self._arounds
-        changed.has_common_mesh = self.has_common_mesh
+        changed.has_common_functions = self.has_common_functions
         changed._restyled, changed._before = restyled, self._texts
         if to != "pmapx" and not changed._merge():
             return None

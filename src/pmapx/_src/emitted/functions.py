@@ -28,11 +28,11 @@ class Manner(enum.StrEnum):
 
 
 # In the order in which their functions are written into a file.
-_FILES = ("placing", "shards", "nested_map", "device_map", "process_map", "leading_map",
-          "leading_process_map", "static_process_map")  # fmt: skip
+_FILES = ("placing", "shards", "host_local", "nested_map", "device_map", "process_map",
+          "leading_map", "leading_process_map", "static_process_map")  # fmt: skip
 # What the functions of a file use, before the plain ones.
 _BELOW = {Manner.STATIC_PROCESSES: (Manner.LEADING_PROCESSES,)}
-_OTHERS = ("placing", "shards", Manner.PLAIN, Manner.NESTED, Manner.STATIC_PROCESSES)
+_OTHERS = ("placing", "shards", "host_local", Manner.PLAIN, Manner.NESTED, Manner.STATIC_PROCESSES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def renamed(
     if isinstance(reference.node, ast.alias):
         edits = _imported(module, reference, {**names, **(imported or {})})
     else:
-        edits = spelled(module, reference, new)
+        edits = spelled(module, reference, new, names)
     return Fix(tuple(edits), is_safe) if edits else None
 
 
@@ -59,7 +59,9 @@ def new_name(name: str, names: Mapping[str, str]) -> str | None:
     return None
 
 
-def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None:
+def spelled(
+    module: Module, reference: Reference, new: str, names: Mapping[str, str] | None = None
+) -> list[Edit] | None:
     """Returns the edits that name something else in the place of an attribute."""
     node = reference.node
     written = lookup.dotted(node)
@@ -72,6 +74,9 @@ def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None
         return None
     edits: list[Edit] = []
     if new.startswith(_NEED_AN_IMPORT):
+        base = new.removesuffix("." + ".".join(attributes))
+        if moved := _moved_import(module, root, stands_for, base, names or {}):
+            return moved
         needed = ".".join(new.split(".")[:3])
         if not _is_imported(module, needed):
             edit = import_edits.added(module.source, f"import {needed}", node)
@@ -90,6 +95,35 @@ def spelled(module: Module, reference: Reference, new: str) -> list[Edit] | None
     if root == "jax" and ("jax" in module.bound_names or _imports_of(module, "jax") - {"jax"}):
         return None
     return [*edits, replacing(module.place(node), root + new[len(stands_for) :])]
+
+
+def _moved_import(
+    module: Module, root: str, old: str, new: str, names: Mapping[str, str]
+) -> list[Edit] | None:
+    """Returns the edits of ``from a import root`` if all that a file uses of it has moved to one
+    module: its uses stay.
+    """
+    references = module.facts.references
+    aliases = [
+        node
+        for node, reference in references.items()
+        if isinstance(node, ast.alias) and (node.asname or node.name) == root
+    ]
+    uses = [node for node in module.nodes if isinstance(node, ast.Name) and node.id == root]
+    parents = [references.get(module.parent(node)) for node in uses]
+    if (
+        new == old
+        or len(aliases) != 1
+        or not all(
+            each is not None and new_name(each.name, names) == new + each.name[len(old) :]
+            for each in parents
+        )
+    ):
+        return None
+    statement = module.parent(aliases[0])
+    if not isinstance(statement, ast.ImportFrom) or "." not in new:
+        return None
+    return import_edits.moved(module.source, statement, {aliases[0]: new})
 
 
 def _imported(module: Module, reference: Reference, names: Mapping[str, str]) -> list[Edit] | None:

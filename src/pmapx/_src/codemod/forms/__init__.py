@@ -12,8 +12,8 @@ stands if it is made again and again. A form is a module with
 
 Such as ``inner_map`` and ``shard_map_call``; ``pmap_options`` applies to every use that no other
 form takes. ``device_grid`` finds the maps in maps that are one over a mesh of two axes.
-``decorators`` writes several in the place of one, ``process_calls`` has what the calls of a
-multi-process program become, and ``placing`` the calls that put arrays on devices.
+``process_calls`` has what the calls of a multi-process program become, ``host_local`` the function
+that converts for all of them, and ``placing`` the calls that put arrays on devices.
 """
 
 from __future__ import annotations

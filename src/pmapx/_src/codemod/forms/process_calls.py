@@ -58,8 +58,8 @@ def is_at_site(use: Use) -> bool:
 
     Otherwise each call does.
     """
-    if not is_converted(use):
-        return False
+    if not is_converted(use) or use.conversion:
+        return bool(use.conversion)
     found = map_calls(use.module, use.site)
     if (
         use.takes_keywords
@@ -174,7 +174,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
-    names = _assigned(module, call, editor) if _is_wrapped(use) and "\n" in text else []
+    names = _assigned(module, call, editor) if results_are_local(use) and "\n" in text else []
     if names:
         args = functools.partial(_global_arguments, use, given, mesh, editor)
         spec = use.known_layout.out_specs(use.axis)
@@ -214,7 +214,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
     deeper = indent + editor.hang
     if use.takes_keywords or names is None or (layout.is_leading and not use.is_called_by_keyword):
         starred = {"*": "args", "**": "kwargs"} if use.takes_keywords else {"*": "args"}
-        inner = deeper if _is_wrapped(use) else indent
+        inner = deeper if results_are_local(use) else indent
         spec = f"jax.P({use.axis})"
         text = _call(
             "jitted",
@@ -227,7 +227,7 @@ def at_site(use: Use, editor: Editor, indent: str) -> tuple[str, str]:
             len(inner) + 1,
         )
         head = ", ".join(star + name for star, name in starred.items())
-        if _is_wrapped(use):
+        if results_are_local(use):
             text = _host_local(use, text, mesh, editor, indent, len(indent) + 1)
     else:
         head = ", ".join(names)
@@ -263,7 +263,7 @@ def _converted(
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
     args = functools.partial(_global_arguments, use, given, mesh, editor)
-    if not _is_wrapped(use):
+    if not results_are_local(use):
         return _call(function, args, editor, indent, used)
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
         # It is one step deeper than it was.
@@ -298,7 +298,7 @@ def _global_arguments(
     indent: str,
 ) -> list[str]:
     """Returns the arguments of a call, with those in a row that are sharded converted together."""
-    specs = [_spec(use, position) for _, _, position in given]
+    specs = [spec_of(use, position) for _, _, position in given]
     args: list[str] = []
     at = 0
     while at < len(given):
@@ -324,7 +324,7 @@ def _global_arguments(
     return args
 
 
-def _is_wrapped(use: Use) -> bool:
+def results_are_local(use: Use) -> bool:
     """Returns whether all results of a call are made host-local."""
     axes = _parts(use.known_layout.out_axes)
     is_state = _keeps_state(use) and axes == (None,) * len(axes)
@@ -401,7 +401,7 @@ def _parts(axes: object) -> tuple[object, ...]:
     return axes if isinstance(axes, tuple) else (axes,)
 
 
-def _spec(use: Use, position: int) -> str | None:
+def spec_of(use: Use, position: int) -> str | None:
     """Returns the text of a sharded argument's spec, None for one that is static or replicated."""
     layout = use.known_layout
     if position in layout.static:
@@ -411,7 +411,7 @@ def _spec(use: Use, position: int) -> str | None:
         # Replicated state is global already, unless it is placed on the local part of its devices.
         is_global = position in use.replicated or _is_given_global(use, position)
         is_here = is_global and not layout.devices
-        return None if is_here or _may_be_number(use, position) else "jax.P()"
+        return None if is_here or may_be_number(use, position) else "jax.P()"
     return _axis_spec(use, axis)
 
 
@@ -426,7 +426,7 @@ def _is_given_global(use: Use, position: int) -> bool:
     )
 
 
-def _may_be_number(use: Use, position: int) -> bool:
+def may_be_number(use: Use, position: int) -> bool:
     """Returns whether a call gives a number of Python's, which needs no conversion."""
     for module, call in map_calls(use.module, use.site):
         args = call.args[position - use.is_method :]

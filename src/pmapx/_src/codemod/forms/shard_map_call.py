@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Mapping
 
-from pmapx._src.codemod.forms import body_edits, process_calls, shard_body, top_level
+from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body, top_level
 from pmapx._src.codemod.forms.process_calls import fitting
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor
@@ -45,7 +45,7 @@ def is_plain_jit(use: Use) -> bool:
 
 def imports(use: Use) -> list[str]:
     """Returns the imports that its text needs."""
-    is_at_site = process_calls.is_at_site(use)
+    is_at_site = process_calls.is_at_site(use) and not use.conversion
     is_partial = is_at_site and use.site.kind != "decorator"
     is_argument = use.is_made_again and top_level.is_argument(use)
     if is_partial or (is_argument and _given_here(use) is None):
@@ -60,6 +60,14 @@ def write(use: Use, editor: Editor) -> None:
         replace_call(use, editor, _jitted(use, editor, indent, used))
         return
     deeper = indent + editor.hang
+    if use.conversion:
+        function, options = use.parts(editor)
+        body = mapped_body(use, function, editor, deeper)
+        args = [body, *host_local.options(use, editor, deeper)]
+        used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
+        args += spelled(options, FOR_JIT)
+        replace_call(use, editor, editor.folded_call(use.conversion, args, indent, used))
+        return
     head, body = process_calls.at_site(use, editor, deeper)
     jitted = _jitted(use, editor, deeper, len(deeper) + 1)
     args = [editor.function(f"jitted, {head}", body, deeper), jitted]
@@ -176,7 +184,8 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
     if use.takes_keywords:
         size = use.size(None) if use.is_sized else ""
         text = written(use, body, editor, indent, size)
-        return f"lambda *args{early}, **kwargs: {text}(args, kwargs)"
+        given = _given("args, kwargs", text, editor, indent)
+        return f"lambda *args{early}, **kwargs: {text}({given})"
     is_short = layout.is_leading and not use.is_called_by_keyword
     is_one = use.is_sized and use.site.kind != "wrapper" and len(names or ()) == 1
     if names is None or (is_short and not is_one):
@@ -195,13 +204,19 @@ def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "")
             if is_long and not use.is_called_by_keyword and layout.static == tuple(range(count)):
                 head, given = ", ".join([*names[:count], "*args"]), "*args"
     text = written(use, body, editor, indent, use.size(names) if use.is_sized else "")
-    if len(text.rpartition("\n")[2]) + len(f"({given}),") > editor.width and "\n" in text:
-        end = "" if editor.is_filled else f"\n{indent}"
-        given = f"\n{indent}{editor.hang}{given}{end}"
+    given = _given(given, text, editor, indent)
     if len(f"{indent}lambda {head}{early}: jax.shard_map(") > editor.width and not early:
         before, _, last = head.rpartition(", ")
         head = f"{before},\n{indent}{editor.hang}{last}" if before else head
     return f"lambda {head}{early}: {text}({given})"
+
+
+def _given(names: str, function: str, editor: Editor, indent: str) -> str:
+    """Returns the arguments of a function, on a line of their own if they do not fit behind it."""
+    last = function.rpartition("\n")[2]
+    if "\n" not in function or len(last) + len(f"({names}),") <= editor.width:
+        return names
+    return f"\n{indent}{editor.hang}{names}" + ("" if editor.is_filled else f"\n{indent}")
 
 
 def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") -> str:

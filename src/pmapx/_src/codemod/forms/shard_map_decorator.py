@@ -7,19 +7,23 @@ decorator, a lambda takes it.
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Sequence
 
-from pmapx._src.codemod.forms import body_edits, decorators, process_calls, shard_body
+from pmapx._src.codemod.forms import body_edits, process_calls, shard_body
 from pmapx._src.codemod.forms.shard_map_call import is_wrapped, shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.source.rewriting.edits import between
 
 PREFERENCE = 20
+_BEFORE = re.compile(r"\s*@[\s(]*")
 
 
 def obstacle(use: Use) -> str:
     if isinstance(use.layout, str):
         return use.layout
-    return decorators.obstacle(use) or shard_body.obstacle(use) or process_calls.obstacle(use)
+    return _obstacle_to_stack(use) or shard_body.obstacle(use) or process_calls.obstacle(use)
 
 
 def functions(use: Use) -> list[str]:
@@ -47,4 +51,26 @@ def write(use: Use, editor: Editor) -> None:
     if process_calls.is_at_site(use):
         head, body = process_calls.at_site(use, editor, indent)
         texts.insert(0, f"lambda jitted: lambda {head}: {body}")
-    decorators.stack(use, editor, texts, use.notes(editor))
+    _stack(use, editor, texts, use.notes(editor))
+
+
+def _obstacle_to_stack(use: Use) -> str:
+    """Returns why a site cannot become several decorators."""
+    if use.site.kind != "decorator":
+        return "it is not a decorator"
+    line = use.module.source.line(use.site.whole.line)
+    if not _BEFORE.fullmatch(line[: use.site.whole.column]):
+        return "its @ is on another line"
+    return "" if use.has_known_arguments else "its options are not all written at the site"
+
+
+def _stack(use: Use, editor: Editor, texts: Sequence[str], notes: Sequence[str]) -> None:
+    """Writes decorators one below another: the last has what is beside the one that was there."""
+    indent = editor.indent(use.site.whole.line)
+    *first, last = texts
+    above = [*notes, *(f"@{text}" for text in first)]
+    text = "".join(f"{each}\n{indent}" for each in above)
+    # In the place of the @: what is inserted before it stays before it.
+    at = (use.site.whole.line, len(indent))
+    editor.edits.append(between(at, (at[0], at[1] + 1), f"{text}@"))
+    editor.replace(use.site.whole, last)

@@ -48,6 +48,7 @@ class Use:
     # its results.
     replicated: frozenset[int] = frozenset()
     grid: Grid | None = None
+    conversion: str = ""  # The function that converts host-local arrays for it, if one does.
 
     @functools.cached_property
     def whole(self) -> ast.expr:
@@ -141,10 +142,8 @@ class Use:
         Across processes, pmap itself takes all devices.
         """
         site, around = self.site, self.around
-        if self.grid is not None:
-            return True
-        if around.in_processes:
-            return False
+        if self.grid is not None or around.in_processes:
+            return self.grid is not None
         if site.option("devices") is not None:
             return self.may_have_no_devices
         may_be_part = specs.has_size(site) or any(

@@ -20,6 +20,7 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import imports as pmapx_imports
+from pmapx._src.codemod.text import outer_calls
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
@@ -377,7 +378,10 @@ def _with_options(module: Module, call: ast.Call, texts: Mapping[str, str]) -> l
         last = [*call.args, *(keyword.value for keyword in call.keywords)][-1]
         end = _after_brackets(module, call, last)
         added = "".join(f", {name}={text}" for name, text in new.items())
-        found.append(between(end, end, added))
+        broken = outer_calls.broken(module, call, len(added))
+        found += [each for each in broken if (each.line, each.column) != end]
+        below = "".join(each.text for each in broken if (each.line, each.column) == end)
+        found.append(between(end, end, added + below))
     return found
 
 

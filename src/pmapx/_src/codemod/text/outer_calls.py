@@ -11,7 +11,7 @@ import ast
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.text.call_tokens import needs_parentheses, on_one_line
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.source.rewriting.edits import ends, starts
+from pmapx._src.source.rewriting.edits import Edit, between, ends, starts
 
 
 def lay_out(module: Module, editor: Editor) -> None:
@@ -35,6 +35,24 @@ def lay_out(module: Module, editor: Editor) -> None:
             now = _too_long(editor, editor.text(module.place(call)))
             if _too_long(editor, text) <= now:
                 editor.replace(module.place(call), text)
+
+
+def broken(module: Module, call: ast.Call, added: int) -> list[Edit]:
+    """Puts arguments on a line of their own if ``added`` columns more make theirs too long."""
+    editor, place, around = Editor(module.source), module.place(call), module.parent(call)
+    line = module.source.line(place.line)
+    if place.line != place.end_line or len(line) + added <= editor.width:
+        return []
+    # As formatters do: the last brackets of the line first.
+    is_called = isinstance(around, ast.Call) and around.func is call and around.args
+    if is_called and place.end_column + added < editor.width:
+        call, place = around, module.place(around)  # type: ignore[assignment]
+    start = line.find("(", module.place(call.func).end_column) + 1
+    if place.line != place.end_line or not start:
+        return []
+    end, indent = (place.line, place.end_column - 1), editor.indent(place.line)
+    found = [between((place.line, start), (place.line, start), f"\n{indent}{editor.hang}")]
+    return found if editor.is_filled else [*found, between(end, end, f"\n{indent}")]
 
 
 def _too_long(editor: Editor, text: str) -> int:

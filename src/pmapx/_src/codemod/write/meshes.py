@@ -4,7 +4,7 @@ A mesh is made once for each axis name: in the function that has all uses of it,
 of a file that is run, above the first use. In a file that others import, a mesh at the top level
 would start JAX's backend when it is imported, so that each function makes its own. With a module
 that files share (``shared_module``), a mesh that several of them need is made there; without, by a
-function of a module that they import anyway (``common_mesh``).
+function of a module that they import anyway (``common_functions``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pmapx._src.codemod.forms import process_calls, top_level
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.write.common_mesh import CommonMesh
+from pmapx._src.codemod.write.common_functions import CommonFunctions
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
 
@@ -50,7 +50,7 @@ class Meshes:
         module: Module,
         around: Surroundings,
         shared: SharedModule | None = None,
-        common: CommonMesh | None = None,
+        common: CommonFunctions | None = None,
     ) -> None:
         self.module = module
         self._common = common
@@ -253,7 +253,7 @@ class Meshes:
         """Returns the call that makes a mesh, if a function of a module that is imported does."""
         if self._common is None or axis in self._grids:
             return ""
-        return self._common.call(self.module, self._quoted(axis), self._in_processes)
+        return self._common.mesh(self.module, self._quoted(axis), self._in_processes)
 
     def _made(self, axis: str, line: int | None = None) -> list[str]:
         """Returns the function that makes a mesh, and its arguments, for a line of the file."""

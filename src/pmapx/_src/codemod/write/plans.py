@@ -11,13 +11,11 @@ from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod import forms
 from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.decide.leading_axes import maps_leading_axes
 from pmapx._src.codemod.decide.nested_pmaps import Nesting
 from pmapx._src.codemod.decide.process_model import ORDINARY, Surroundings
 from pmapx._src.codemod.forms import (
     Form,
     device_grid,
-    pmap_options,
     shard_body,
     shard_map_call,
     shard_map_decorator,
@@ -50,8 +48,6 @@ IS_COMPARED = (
     "passed on, and the program compares what it is given with jax.pmap: change both by hand"
 )
 CONSTRUCTED = "called without a function: jax.pmap is no decorator factory"
-# With more maps than these, a function that converts for all is shorter than conversions at each.
-MOST_CONVERTED = 6
 MISPLACED = "inside an f-string, in which this Python does not give its place: use Python 3.12"
 
 
@@ -126,25 +122,7 @@ def plan(
             # Without the grid; what was found with it is not kept.
             for use in (outer, inner):
                 planned[planned.index(use)] = next(each for each in others if each.site == use.site)
-    return _shared([_planned(use) for use in planned])
-
-
-def _shared(planned: list[Plan]) -> list[Plan]:
-    """Gives the many maps of a multi-process file one function, which converts for all of them."""
-    many = [
-        each
-        for each in planned
-        if each.form in (shard_map_call, shard_map_decorator)
-        and each.use.around.in_processes
-        and each.use.around.maps_all_devices
-        and not each.use.replicated
-        and each.use.grid is None
-        and maps_leading_axes(each.use.module, each.use.site, in_processes=True)
-    ]
-    is_other = any(each.form is pmap_options for each in planned)
-    if len(many) <= MOST_CONVERTED or is_other:
-        return planned
-    return [Plan(each.use, pmap_options) if each in many else each for each in planned]
+    return [_planned(use) for use in planned]
 
 
 def _planned(use: Use) -> Plan:

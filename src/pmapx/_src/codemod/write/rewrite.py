@@ -25,7 +25,7 @@ from pmapx._src.codemod.text.call_tokens import arguments, is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.codemod.write import file_head, plans
-from pmapx._src.codemod.write.common_mesh import CommonMesh
+from pmapx._src.codemod.write.common_functions import CommonFunctions
 from pmapx._src.codemod.write.meshes import Meshes
 from pmapx._src.codemod.write.plans import Plan
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule
@@ -113,13 +113,14 @@ def rewrite(
     around: Surroundings = ORDINARY,
     others: Mapping[Module, Sequence[Plan]] | None = None,
     shared: SharedModule | None = None,
-    common: CommonMesh | None = None,
+    common: CommonFunctions | None = None,
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
     ``nested`` are the pmaps of the whole program that are inside another; ``around`` is how that
     program is run; ``others`` are the plans of all its files, which call each other's maps;
-    ``shared`` is the module of what they share, ``common`` a mesh of one that they import anyway.
+    ``shared`` is the module of what they share, ``common`` has functions of one that they import
+    anyway.
 
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
@@ -131,7 +132,10 @@ def rewrite(
     placing = _placing_names(module)
     meshes = Meshes(module, around, shared, common)
     with_mesh = [plan.use for plan in planned if plan.form in _WITH_MESH]
-    meshes.assign([use for use in with_mesh if not shard_map_call.is_plain_jit(use)])
+    with_mesh = [use for use in with_mesh if not shard_map_call.is_plain_jit(use)]
+    meshes.assign(with_mesh)
+    if common is not None:
+        common.share_conversions(module, with_mesh)
     changes = [_site_change(plan) for plan in planned if plan.form is not None]
     changes += _around_inner_maps(module, planned)
     changes += [

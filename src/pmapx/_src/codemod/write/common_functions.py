@@ -1,9 +1,9 @@
-"""A mesh that is needed in several places, made by a function that all of them can call.
+"""Functions that several places call, in a module that all of them import already.
 
-A mesh of several files is made by a function of a module that they all import already, so that
-without ``--helpers`` no file gets a new import for it: ``mesh = utils.device_mesh("batch")`` where
-a file has ``utils`` from its package. A file of a multi-process program that would make its mesh in
-several places has such a function itself.
+Without ``--helpers``, no file gets a new import for them: ``mesh = utils.device_mesh("batch")``
+makes a mesh where a file has ``utils`` from its package, and ``utils.host_local_shard_map``
+maps over it and converts the arrays of a multi-process program. A file of such a program that would
+make its mesh, or convert, in several places has the function itself.
 """
 
 from __future__ import annotations
@@ -13,47 +13,72 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.values import Named
+from pmapx._src.codemod.forms import host_local
+from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.codemod.write import file_head
 from pmapx._src.codemod.write.shared_module import all_devices
+from pmapx._src.emitted import functions
 from pmapx._src.source import files
 from pmapx._src.source.rewriting.edits import Edit, applied, between
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.write.rewrite import Rewriting
 
-# With fewer files, each makes its own; with fewer meshes in a file, each place does.
+# With fewer files, each makes its own; with fewer meshes or conversions, each place does.
 FEWEST = 3
-NAME = "device_mesh"
+MESH = "device_mesh"
+CONVERSION = "host_local_shard_map"
 _MADE = re.compile(rb"jax\.(?:make_mesh|sharding\.Mesh)\(")
 
 
-class CommonMesh:
-    """Which files need a mesh, and the modules with a function that makes it for several."""
+class CommonFunctions:
+    """Which files need a mesh or convert arrays, and the modules with functions for several."""
 
     def __init__(self) -> None:
         # Of each file that needs a mesh: the modules that it imports, and its names for them.
         self._users: dict[str, dict[str, str]] = {}
         self._modules: dict[str, tuple[Module, bool]] = {}
-        # The module whose function makes the mesh of a file.
+        # How many maps of a file convert their arrays as a whole.
+        self._converted: dict[str, int] = {}
+        # The module whose function makes the mesh of a file, and the one that converts its arrays.
         self._homes: dict[str, str] = {}
+        self._converting: dict[str, str] = {}
 
-    def call(self, module: Module, axis: str, in_processes: bool) -> str:
+    def mesh(self, module: Module, axis: str, in_processes: bool) -> str:
         """Returns the call that makes a mesh in a file, empty if the file makes its own."""
+        path = self._added(module, in_processes)
+        name = self._called(path, self._homes.get(path), MESH)
+        return f"{name}({axis})" if name else ""
+
+    def share_conversions(self, module: Module, uses: Sequence[Use]) -> None:
+        """Lets one function convert for the maps of a file whose arrays are all host-local."""
+        uses = [use for use in uses if host_local.can_share(use)]
+        if uses:
+            path = self._added(module, in_processes=True)
+            self._converted[path] = len(uses)
+            for use in uses:
+                use.conversion = self._called(path, self._converting.get(path), CONVERSION)
+
+    def _added(self, module: Module, in_processes: bool) -> str:
         path = os.path.normpath(module.path)
         if path not in self._users and not module.source.cells:
             self._modules[path] = module, in_processes
             self._users[path] = _imported_modules(module)
-        home = self._homes.get(path)
+        return path
+
+    def _called(self, path: str, home: str | None, function: str) -> str:
+        """Returns how a file calls a function of a module."""
         if home is None:
             return ""
-        of = "" if home == path else f"{self._users[path][home]}."
-        return f"{of}{NAME}({axis})"
+        return function if home == path else f"{self._users[path][home]}.{function}"
 
     def choose(self, files: Sequence[Rewriting]) -> bool:
         """Chooses modules that many files import, of those that need a mesh themselves.
@@ -84,47 +109,78 @@ class CommonMesh:
             made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
             if module is not None and in_processes and made >= FEWEST and _can_have(module):
                 self._homes[path] = path
-        return bool(self._homes)
+        self._choose_converting()
+        return bool(self._homes or self._converting)
 
-    def home_of(self, path: str) -> str | None:
-        """Returns the module that a file has its mesh from, which may be the file itself."""
-        return self._homes.get(os.path.normpath(path))
+    def _choose_converting(self) -> None:
+        """Chooses the modules that convert arrays: those of the meshes, or the files themselves."""
+        together: collections.Counter[str] = collections.Counter()
+        for path, count in self._converted.items():
+            together[self._homes.get(path, path)] += count
+        for path in self._converted:
+            home = self._homes.get(path, path)
+            enough = together[home] >= FEWEST
+            if path in self._users and enough and _can_have(self._modules[home][0], CONVERSION):
+                self._converting[path] = home
 
-    def with_function(self, path: str, data: bytes) -> bytes:
-        """Returns the text of a file with the function that makes the mesh, if it is to have it."""
+    def homes_of(self, path: str) -> set[tuple[str, str]]:
+        """Returns the functions that a file may call, with their modules."""
         path = os.path.normpath(path)
-        if path not in self._homes.values():
+        found = {(MESH, self._homes.get(path)), (CONVERSION, self._converting.get(path))}
+        return {(name, home) for name, home in found if home is not None}
+
+    def with_functions(self, path: str, data: bytes, called: Set[tuple[str, str]]) -> bytes:
+        """Returns the text of a file with those functions that are called of it."""
+        path = os.path.normpath(path)
+        wanted = [name for name in (CONVERSION, MESH) if (name, path) in called]
+        module, in_processes = self._modules.get(path, (None, False))
+        if not wanted or module is None:
             return data
-        module, in_processes = self._modules[path]
+        if CONVERSION in wanted:
+            after = Project([module.path]).module(module.path, data=data)
+            assert after is not None
+            lines = functions.imports([CONVERSION])
+            data = applied(data, file_head.imports_added(after, lines))
+        for name in wanted:
+            text = functions.text(CONVERSION, Editor(module.source).step)
+            text = text if name == CONVERSION else self._mesh_function(module, in_processes)
+            source = files.parse(module.path, data)
+            assert isinstance(source, files.Source)
+            data = applied(data, [_above_functions(source, text)])
+        return data
+
+    def _mesh_function(self, module: Module, in_processes: bool) -> str:
         editor = Editor(module.source)
         step = editor.step
         function, *args = all_devices("axis_name", in_processes)
         made = editor.folded_call(function, args, step, len(f"{step}return "))
         order = "; those of a process are next to each other" if in_processes else ""
         docstring = f'"""Returns the mesh of all devices{order}."""'
-        text = f"def {NAME}(axis_name):\n{step}{docstring}\n{step}return {made}\n"
-        source = files.parse(module.path, data)
-        assert isinstance(source, files.Source)
-        return applied(data, [_above_functions(source, text)])
+        return f"def {MESH}(axis_name):\n{step}{docstring}\n{step}return {made}\n"
 
 
 def written(
     modules: Sequence[tuple[str, Module]],
-    write: Callable[[Sequence[tuple[str, Module]], CommonMesh], list[Rewriting]],
+    write: Callable[[Sequence[tuple[str, Module]], CommonFunctions], list[Rewriting]],
 ) -> list[Rewriting]:
-    """Returns files as ``write`` writes them, with a mesh of several of them in a module."""
-    common = CommonMesh()
+    """Returns files as ``write`` writes them, with functions for several of them in a module."""
+    common = CommonFunctions()
     found = write(modules, common)
     if not common.choose(found):
         return found
-    taking = [(path, module) for path, module in modules if common.home_of(module.path)]
+    taking = [(path, module) for path, module in modules if common.homes_of(module.path)]
     taken = write(taking, common)
     # Without many meshes, a form that needs none may be the better one.
-    called = {common.home_of(file.path) for file in taken if f"{NAME}(".encode() in file.after}
+    called = {
+        (name, home)
+        for file in taken
+        for name, home in common.homes_of(file.path)
+        if f"{name}(".encode() in file.after
+    }
     again = {
-        file.path: dataclasses.replace(file, after=common.with_function(file.path, file.after))
-        if os.path.normpath(file.path) in called
-        else file
+        file.path: dataclasses.replace(
+            file, after=common.with_functions(file.path, file.after, called)
+        )
         for file in taken
     }
     return [again.get(file.path, file) for file in found]
@@ -152,10 +208,10 @@ def _imported_modules(module: Module) -> dict[str, str]:
     return found
 
 
-def _can_have(module: Module) -> bool:
-    """Returns whether a module can have the function: its name is free, and jax is JAX."""
+def _can_have(module: Module, name: str = MESH) -> bool:
+    """Returns whether a module can have a function: its name is free, and jax is JAX."""
     uses = name_uses(module)
-    is_free = NAME not in uses.bound and NAME not in uses.names
+    is_free = name not in uses.bound and name not in uses.names
     return is_free and module.env.find("jax") == frozenset({Named("jax")})
 
 
