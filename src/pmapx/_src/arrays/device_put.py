@@ -1,7 +1,5 @@
 """Creating arrays with a leading device axis; each shard goes directly to its device."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import operator

@@ -1,7 +1,5 @@
 """An audit from top to bottom: the function is compiled, its program read, and findings drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

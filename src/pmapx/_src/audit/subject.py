@@ -1,7 +1,5 @@
 """The subject of an audit: a mapped function, traced, lowered and compiled, its leaves named."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -5,8 +5,6 @@ sees only shards; if it is batch-parallel, the function of the global batch that
 compiled in its place.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

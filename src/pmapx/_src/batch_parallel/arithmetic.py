@@ -3,8 +3,6 @@
 Drawn from equal keys these are equal, if their shape is.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 

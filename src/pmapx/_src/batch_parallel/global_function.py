@@ -1,7 +1,5 @@
 """The function over the global batch that a verdict claims to equal the mapped body."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

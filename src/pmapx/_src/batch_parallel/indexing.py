@@ -1,7 +1,5 @@
 """Rules of gather, scatter and dynamic slices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import jax.numpy as jnp

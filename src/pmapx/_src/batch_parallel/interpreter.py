@@ -1,7 +1,5 @@
 """Follows the kinds of values through the traces of a body."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Rules of operations that rearrange elements."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """One equation of a body in both of its traces, and what rules need to know of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any

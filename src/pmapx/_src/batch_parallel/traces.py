@@ -1,7 +1,5 @@
 """A mapped body, traced as each device runs it and as one device runs the global batch."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether a mapped body equals a plain jitted function over the global batch, and why not."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,5 @@
 """Removes the device axis from a checkpoint, or adds it."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 They are named as users write them, ``params['dense']['kernel']``.
 """
 
-from __future__ import annotations
-
 import collections
 import copy
 import dataclasses

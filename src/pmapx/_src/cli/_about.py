@@ -1,7 +1,5 @@
 """Versions, devices and what pmapx detects, for ``pmapx info`` and bug reports."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

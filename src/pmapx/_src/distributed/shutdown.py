@@ -6,8 +6,6 @@ this to its peers and to the launcher, runs its exit handlers, and ends without 
 Its peers report the process and its exception, and end too.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import dataclasses

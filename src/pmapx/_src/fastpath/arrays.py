@@ -1,7 +1,5 @@
 """Arrays made in one call into C++."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ leaves it takes three times as long. The public twin, ``multihost.host_local``, 
 in Python.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

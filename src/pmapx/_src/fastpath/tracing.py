@@ -1,7 +1,5 @@
 """Whether something is being traced, the structure of what was, and tracebacks."""
 
-from __future__ import annotations
-
 import os
 
 import jax

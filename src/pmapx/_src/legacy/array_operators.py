@@ -6,8 +6,6 @@ incompatible devices today. The patched operators retry on exactly that error; a
 is unaffected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

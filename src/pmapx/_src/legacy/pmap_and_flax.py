@@ -1,7 +1,5 @@
 """Replacing ``jax.pmap``, ``jax.device_put_*`` and functions of Flax with those of pmapx."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import types

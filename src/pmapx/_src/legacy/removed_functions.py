@@ -1,7 +1,5 @@
 """Functions and classes that JAX removed and that have no equivalent under another name."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any

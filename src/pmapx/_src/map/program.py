@@ -1,7 +1,5 @@
 """The program of one signature: traced and compiled once, wherever its inputs are placed."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

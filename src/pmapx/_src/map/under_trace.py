@@ -5,8 +5,6 @@ of the trace: on its own mesh, on the context mesh, or, inside another pmap or
 ``shard_map``, on the mesh axes that those leave free.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any, NamedTuple
 

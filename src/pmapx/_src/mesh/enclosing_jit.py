@@ -9,8 +9,6 @@ are can be traced. A trace cannot know whether its program will run, so the erro
 it: an identity on the results that cannot be lowered.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import weakref

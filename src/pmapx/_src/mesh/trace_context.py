@@ -6,8 +6,6 @@ function that puts a new object there is traced once for each key, and returns t
 the key is the same. ``jax.clear_caches()`` drops the object with the trace.
 """
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections.abc import Callable

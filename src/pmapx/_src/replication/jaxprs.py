@@ -1,7 +1,5 @@
 """Reads equations: the jaxprs inside them, the axis names in their parameters, their primitives."""
 
-from __future__ import annotations
-
 import functools
 import numbers
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence

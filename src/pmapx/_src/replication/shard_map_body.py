@@ -14,8 +14,6 @@ To add a primitive, write a function of type `Rule` and add it to `RULES` under 
 primitive has in a printed jaxpr.
 """
 
-from __future__ import annotations
-
 import contextvars
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

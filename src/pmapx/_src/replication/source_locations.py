@@ -1,7 +1,5 @@
 """Where in the user's code an equation comes from."""
 
-from __future__ import annotations
-
 import os
 import re
 import traceback

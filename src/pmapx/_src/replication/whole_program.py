@@ -11,8 +11,6 @@ body, and outside of both it is sharded over the axes of both. Whether its shard
 axis are equal is known where the inner body ends.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``in_axes`` and ``out_axes``, the size of the mapped axis, and the partition specs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Partitions a mapped body over a mesh: its own, or the context mesh of an enclosing trace."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence

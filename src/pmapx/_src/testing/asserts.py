@@ -1,7 +1,5 @@
 """Assertions about functions and arrays on several devices, for any test framework."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

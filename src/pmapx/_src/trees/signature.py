@@ -7,8 +7,6 @@ children, or whose flattening depends on them, does not survive that. So an argu
 objects are rebuilt once, of tracers, around the user's function.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable

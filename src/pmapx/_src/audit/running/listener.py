@@ -5,8 +5,6 @@ the indexing of sharded arrays are counted to the end. What is known is written 
 that a program that crashes leaves a report. Nothing here may stop the program.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import threading

@@ -8,8 +8,6 @@ If each device keeps its share of the work, what a device holds and sends should
 devices as on 4,096: ``scaling`` finds what grows.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import os

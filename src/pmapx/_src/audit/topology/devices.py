@@ -4,8 +4,6 @@ JAX's compilers need a description of the devices, not the devices themselves. T
 of JAX's ``tpu`` extra describes TPUs, the CUDA plugin GPUs, and CPU devices are virtual.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata

@@ -7,8 +7,6 @@ shrinks like 1/n. Operations relate them: elementwise operations need equal dime
 with 1 less to its body. What these relations do not decide is state or batch by its use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -4,8 +4,6 @@ The exponents that the jaxpr decides (``dimension_exponents``) come first; then 
 ``scale``, and how an argument is used.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence

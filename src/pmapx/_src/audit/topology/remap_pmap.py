@@ -1,7 +1,5 @@
 """A pmapped function mapped again, over other devices."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

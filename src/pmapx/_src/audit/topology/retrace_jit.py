@@ -6,8 +6,6 @@ The functions that reach a mesh are copied, with the other mesh in its place
 (``functions_on_mesh``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

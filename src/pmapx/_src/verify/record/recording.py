@@ -5,8 +5,6 @@ what is inside it. A ``jit`` around a ``shard_map``, as migrated code has it, is
 like a mapped function.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
