@@ -154,7 +154,7 @@ class Recording(Listener):
         """Records a call if its values are concrete."""
         group: Group = call.function.state
         args, kwargs = call.args[group.takes_function :], call.kwargs
-        leaves = jax.tree.leaves((args, kwargs))
+        leaves = [] if self._active else jax.tree.leaves((args, kwargs))
         if self._active or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if group.has_map:
                 self._note_map(group)
