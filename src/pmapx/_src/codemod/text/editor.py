@@ -62,8 +62,13 @@ class Editor:
         return "    "
 
     @functools.cached_property
+    def _original(self) -> Source:
+        """The file as it was before any pass, whose style counts."""
+        return self.source.before or self.source
+
+    @functools.cached_property
     def width(self) -> int:
-        lines = (self.source.before or self.source).lines
+        lines = self._original.lines
         lengths = sorted(len(FOR_TOOLS.split(line)[0].rstrip()) for line in lines)
         usual = lengths[int(0.99 * (len(lengths) - 1))]
         return next((width for width in WIDTHS if width >= usual), WIDTHS[-1])
@@ -106,7 +111,7 @@ class Editor:
 
     @functools.cached_property
     def _calls(self) -> list[ast.Call]:
-        return [node for node in syntax.walk(self.source.tree) if isinstance(node, ast.Call)]
+        return [node for node in syntax.walk(self._original.tree) if isinstance(node, ast.Call)]
 
     @functools.cached_property
     def is_filled(self) -> bool:
@@ -115,7 +120,7 @@ class Editor:
         With few calls of several lines, files that are indented by two spaces do.
         """
         ends = [
-            self.source.line(node.end_lineno).lstrip().startswith(")")
+            self._original.line(node.end_lineno).lstrip().startswith(")")
             for node in self._calls
             if node.end_lineno is not None and node.end_lineno > node.lineno
         ]
@@ -127,8 +132,13 @@ class Editor:
 
         As in most calls of the file; without any, twice a step of two spaces.
         """
+
+        def indentation(line: int) -> int:
+            text = self._original.line(line)
+            return len(text) - len(text.lstrip())
+
         found = collections.Counter(
-            len(self.indent(node.args[0].lineno)) - len(self.indent(node.lineno))
+            indentation(node.args[0].lineno) - indentation(node.lineno)
             for node in self._calls
             if node.args and node.args[0].lineno > node.lineno
         )
