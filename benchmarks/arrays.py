@@ -34,7 +34,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from turns import best_of_turns, described_machine, markdown, parser_of, run, shown
 
 import pmapx
-from pmapx._src.legacy.shard_indexing import make_getitem
+from pmapx._src.legacy.array_operators import make_getitem
 
 KB, MB = 1 << 10, 1 << 20
 REPLICATE = (  # bytes a leaf, leaves

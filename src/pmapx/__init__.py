@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pmapx._src.arrays.device_put import (
         device_put_replicated,
         device_put_sharded,
+        prefetch,
         replicate,
         shard_batch,
     )
     from pmapx._src.arrays.local_shards import local_slice, to_host, unreplicate
-    from pmapx._src.arrays.prefetch import prefetch
     from pmapx._src.arrays.stitch import stitch, unstitch
     from pmapx._src.audit import audit
     from pmapx._src.audit.report.audit_report import AuditReport
@@ -74,11 +74,11 @@ _MODULES = {
     "arrays.device_put": (
         "device_put_replicated",
         "device_put_sharded",
+        "prefetch",
         "replicate",
         "shard_batch",
     ),
     "arrays.local_shards": ("local_slice", "to_host", "unreplicate"),
-    "arrays.prefetch": ("prefetch",),
     "arrays.stitch": ("stitch", "unstitch"),
     "audit": ("audit",),
     "audit.report.audit_report": ("AuditReport",),

@@ -17,9 +17,8 @@ from test_audit_of_migrated_programs import FAST, check
 
 import pmapx
 from pmapx._src.audit.hlo.collectives import collectives
-from pmapx._src.audit.topology.compile_for import compile_for
+from pmapx._src.audit.topology.compile_for import compile_for, scaling
 from pmapx._src.audit.topology.names import several
-from pmapx._src.audit.topology.scaling import scaling
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,8 +9,8 @@ from jax import lax
 import pmapx
 from pmapx._src import fastpath
 from pmapx._src.audit.report.scaling_table import Growth, Point, Scaling, growth_of
+from pmapx._src.audit.topology.compile_for import scaling
 from pmapx._src.audit.topology.names import several
-from pmapx._src.audit.topology.scaling import scaling
 
 makes_devices = pytest.mark.skipif(
     fastpath.more_cpu_devices(1) is None, reason="public JAX makes its CPU devices once"

@@ -9,8 +9,7 @@ import pytest
 
 from pmapx._src.checkpoint import flax_msgpack
 from pmapx._src.checkpoint.base import CheckpointError
-from pmapx._src.checkpoint.stack import stack
-from pmapx._src.checkpoint.unstack import unstack
+from pmapx._src.checkpoint.conversion import stack, unstack
 
 N = 4
 

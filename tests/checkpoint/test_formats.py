@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from pmapx._src.checkpoint.base import CheckpointError, LeavesDifferError
-from pmapx._src.checkpoint.stack import stack
-from pmapx._src.checkpoint.unstack import unstack
+from pmapx._src.checkpoint.conversion import stack, unstack
 
 N = 4
 

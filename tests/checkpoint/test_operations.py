@@ -9,10 +9,9 @@ import pytest
 
 from pmapx._src.checkpoint import new_path
 from pmapx._src.checkpoint.base import CheckpointError, LeavesDifferError
+from pmapx._src.checkpoint.conversion import stack, unstack
 from pmapx._src.checkpoint.device_axis import difference
-from pmapx._src.checkpoint.leaf_paths import matches
-from pmapx._src.checkpoint.stack import stack
-from pmapx._src.checkpoint.unstack import unstack
+from pmapx._src.checkpoint.object_tree import matches
 
 N = 4
 

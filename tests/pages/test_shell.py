@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from pmapx._src.pages import escaping, shell
+from pmapx._src.pages import shell
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "]]>", "&lt;", "\u2028\u2029", "\ud800"]
 
 
 def test_data_in_a_page_has_no_character_that_html_knows():
-    written = escaping.as_json({"key<": HOSTILE})
+    written = shell.as_json({"key<": HOSTILE})
     assert written.isascii()
     assert not set("<>&\n") & set(written)
 
@@ -18,7 +18,7 @@ def test_data_in_a_page_has_no_character_that_html_knows():
 def test_data_comes_back_as_it_was():
     import json
 
-    assert json.loads(escaping.as_json({"key<": HOSTILE})) == {"key<": HOSTILE}
+    assert json.loads(shell.as_json({"key<": HOSTILE})) == {"key<": HOSTILE}
 
 
 def test_a_page_allows_its_own_script_and_style_and_nothing_else():

@@ -22,8 +22,7 @@ from flax.training import train_state
 
 import pmapx
 from pmapx._src.checkpoint.base import LeavesDifferError
-from pmapx._src.checkpoint.stack import stack
-from pmapx._src.checkpoint.unstack import unstack
+from pmapx._src.checkpoint.conversion import stack, unstack
 
 
 def make_state(dtype=jnp.float32):

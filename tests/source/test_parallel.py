@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from pmapx._src.source import batches, parallel
-from pmapx._src.source.batches import Load
+from pmapx._src.source import parallel, prefilter
+from pmapx._src.source.prefilter import Load
 
 USE = """
 import jax
@@ -22,11 +22,11 @@ WRAPPER = "import jax\nstep = jax.pmap(lambda x: x)\ndef first(x):\n    return x
 PROGRAM = """
 import json, sys
 from pmapx._src.lint import check as checking
-from pmapx._src.source import batches, parallel
+from pmapx._src.source import prefilter, parallel
 from pmapx._src.lint.check import check
 from pmapx._src.lint.settings import make
 if __name__ == "__main__":
-    batches.SHARE, batches.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
+    prefilter.SHARE, prefilter.MOST_CONNECTED, checking.SMALLEST_PART = 1, 600, 2
     if sys.argv[3] == "spawn":
         parallel.can_fork = lambda: False
     report = check([sys.argv[1]], make({"confidence": "low"}), processes=int(sys.argv[2]))
@@ -63,19 +63,19 @@ def test_the_report_is_the_same_in_any_number_of_processes(tmp_path):
 
 def test_files_that_import_one_another_are_read_together():
     files = {
-        "a/one.py": Load(batches.SHARE, frozenset({b"two"})),
-        "a/two.py": Load(batches.SHARE),
-        "b/one.py": Load(batches.SHARE),
+        "a/one.py": Load(prefilter.SHARE, frozenset({b"two"})),
+        "a/two.py": Load(prefilter.SHARE),
+        "b/one.py": Load(prefilter.SHARE),
     }
     # ``two`` may be either, and so may ``one``.
-    assert batches.shares(files) == [["a/one.py", "a/two.py"], ["b/one.py"]]
-    assert batches.shares({}) == []
+    assert prefilter.shares(files) == [["a/one.py", "a/two.py"], ["b/one.py"]]
+    assert prefilter.shares({}) == []
 
 
 def test_many_files_that_import_each_other_are_still_divided_into_batches():
-    size = batches.MOST_CONNECTED // 10
+    size = prefilter.MOST_CONNECTED // 10
     files = {f"m{n:02}.py": Load(size, frozenset({b"m00"})) for n in range(40)}
-    shares = batches.shares(files)
+    shares = prefilter.shares(files)
     assert [len(share) for share in shares] == [10, 10, 10, 10]
     assert sorted(path for share in shares for path in share) == sorted(files)
 

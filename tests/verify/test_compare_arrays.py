@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pmapx._src.verify import limits
-from pmapx._src.verify.compare.compare_arrays import Grade, RecordedLeaf, compare
-from pmapx._src.verify.compare.tolerance import Tolerance
+from pmapx._src.verify.compare.compare_arrays import Grade, RecordedLeaf, Tolerance, compare
 from pmapx._src.verify.record import writer
 from pmapx._src.verify.record.array_record import note, note_object
 from pmapx._src.verify.record.reader import Records

@@ -6,7 +6,7 @@ from pmapx._src.verify.compare.result import SiteResult, Verification
 
 click = pytest.importorskip("click", reason="needs pmapx[tools]")
 
-from pmapx._src.cli._verification import as_text  # noqa: E402
+from pmapx._src.cli.verify import as_text  # noqa: E402
 
 VERIFIED = SiteResult("a.py", 3, "f", "verified", "equal to the bit", calls=2)
 DIFFERENT = SiteResult("a.py", 9, "g", "different", detail="call 1: output: about 8 times", order=4)

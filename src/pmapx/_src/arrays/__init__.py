@@ -1,8 +1,7 @@
 """Arrays with a leading device axis, as pmapped functions take and return them.
 
 - ``device_put``: create them: ``replicate``, ``shard_batch``, ``device_put_replicated``,
-  ``device_put_sharded``.
-- ``prefetch``: place the batches of an iterator ahead of time.
+  ``device_put_sharded``; ``prefetch``, ahead of time from an iterator.
 - ``local_shards``: read one shard on its device: ``unreplicate``, ``local_slice``, ``to_host``.
 - ``stitch``: convert between host-local and global arrays.
 """

@@ -1,7 +1,5 @@
 """Reading one index of the leading device axis on the device that holds it, without transfers."""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

@@ -1,7 +1,5 @@
 """``stitch`` and ``unstitch``: host-local arrays to global ones, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

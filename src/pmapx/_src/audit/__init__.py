@@ -4,8 +4,7 @@
 own devices or ahead of time for a target topology (``topology``). ``hlo`` reads the compiled
 program, and ``donation`` pairs arguments with outputs. The result is a report (``report``), and
 ``findings`` point out what to fix in it. ``what_if`` compiles a step with its state sharded; of a
-pmap, from the function that each device runs (``per_device``). ``running`` audits a program while
-it runs.
+pmap, from the function that each device runs. ``running`` audits a program while it runs.
 """
 
 from __future__ import annotations

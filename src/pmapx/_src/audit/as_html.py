@@ -1,7 +1,5 @@
 """A report as one page with pictures."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Which donated arguments a program reuses, and which arguments are state."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

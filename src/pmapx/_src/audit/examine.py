@@ -1,7 +1,5 @@
 """An audit from top to bottom: the function is compiled, its program read, and findings drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -27,11 +25,10 @@ from pmapx._src.audit.report.audit_report import (
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.audit.topology.compile_for import Build, built
+from pmapx._src.audit.topology.compile_for import Build, built, memory_of
+from pmapx._src.audit.topology.compile_for import scaling as scaling_of
 from pmapx._src.audit.topology.growing_arguments import Scale, check_names
 from pmapx._src.audit.topology.names import several
-from pmapx._src.audit.topology.scaling import memory_of
-from pmapx._src.audit.topology.scaling import scaling as scaling_of
 from pmapx._src.map.cache_info import CacheInfo
 from pmapx._src.mesh import resharding
 from pmapx._src.replication import array_shardings, whole_program

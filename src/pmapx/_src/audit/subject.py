@@ -1,7 +1,5 @@
 """The subject of an audit: a mapped function, traced, lowered and compiled, its leaves named."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -15,8 +13,6 @@ import jax
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding
 
-from pmapx._src.audit import per_device
-from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.scaling_table import Scaling
 from pmapx._src.audit.topology import interconnect, remap_pmap, retrace_jit
 from pmapx._src.audit.topology.compile_for import CompiledForTopology, compile_for
@@ -25,55 +21,90 @@ from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.program import Executable
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.map.program_cache import unshared
+from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import array_shardings, whole_program
 from pmapx._src.spmd import nesting
 from pmapx._src.trees import names as describe
-from pmapx._src.trees.signature import Call, Reader
+from pmapx._src.trees.signature import Call, Reader, Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class PerDevice:
+    """A body, and how it takes the leaves of its arguments."""
+
+    # Takes the dynamic arguments of one device, the last one a dict of keyword arguments.
+    body: Callable[..., Any]
+    axis: Any  # The mapped axis, as collectives in the body name it.
+    # The dimension of each leaf that is mapped or sharded; None: it is replicated.
+    dimensions: Sequence[int | None]
+    # Whether that dimension has one entry for each device, and is gone in the body.
+    is_stacked: bool
+
+
+def per_device_of_pmap(programs: ProgramBuilder, signature: Signature) -> PerDevice | str:
+    """Returns the body of a pmapped function, or why there is none."""
+    levels = programs.resolve(signature).levels
+    if len(levels) != 1 or programs.options.oversubscribe:
+        return "it is a pmap of a pmap, or runs several indices on each device"
+    call = programs.body(signature).call
+    axis = levels[0].mesh_axis if levels[0].name is None else levels[0].name
+    return PerDevice(
+        lambda *args: call(*args[:-1], **args[-1]), axis, levels[0].in_axes, is_stacked=True
+    )
+
+
+def per_device_of_shard_map(f: Any, jaxpr: ClosedJaxpr) -> PerDevice | str | None:
+    """Returns the body of ``jax.jit(jax.shard_map(body, ...))``; why not; None without one."""
+    if not any(True for _ in whole_program.shard_maps(jaxpr.jaxpr)):
+        return None
+    top = jaxpr.jaxpr
+    body = getattr(getattr(f, "__wrapped__", None), "__wrapped__", None)
+    eqn = top.eqns[0]
+    is_all = len(top.eqns) == 1 and eqn.primitive.name == "shard_map"
+    if body is None or not is_all or list(eqn.invars) != list(top.invars):
+        return (
+            "it has a shard_map in it, whose body sees only its shards: in_specs and the body would"
+            " have to change. pmapx migrate --to jit writes a step without one"
+        )
+    dimensions = []
+    for spec in eqn.params["in_specs"]:
+        sharded = [(k, axis) for k, entry in enumerate(spec) for axis in entry_axes(entry)]
+        if len(sharded) > 1:
+            return f"an in_spec shards over several axes: {spec}"
+        dimensions.append(sharded[0][0] if sharded else None)
+    (axis, *_) = eqn.params["mesh"].axis_names
+    return PerDevice(lambda *args: body(*args[:-1], **args[-1]), axis, dimensions, is_stacked=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A compiled function with its arguments.
-
-    Attributes:
-      kind: the transform, e.g. ``pmapx.pmap``.
-      place: where the function is defined.
-      values: the leaves that were passed, arrays or shapes.
-      arguments: the same as ``(args, kwargs)``.
-      in_paths: their names in the caller's terms, e.g. ``state['w']``.
-      in_names: their names in warnings, e.g. ``argument 0 'state' at ['w']``.
-      in_types: their shapes and dtypes, as the program takes them.
-      in_shardings: their shardings in the program; None if it gives none.
-      compile_seconds: how long XLA took; None if it was compiled before.
-      varying: the mesh axes that each argument varies over, if specs do not show that.
-      unused: the arguments that the program does not use.
-      grown: the arguments that are larger on the target topology than here.
-      exceeded: the compiler's message if the program does not fit; ``compiled`` is None then.
-      per_device: the body of a pmap or ``shard_map``, or why there is none that can be used alone.
-      again: compiles a jitted function with other shardings.
-    """
+    """A compiled function with its arguments."""
 
     name: str
-    kind: str
-    place: str | None
+    kind: str  # The transform, e.g. ``pmapx.pmap``.
+    place: str | None  # Where the function is defined.
     jaxpr: Any
     compiled: Any
     mesh: Any
-    values: Sequence[Any]
-    arguments: Any
-    in_paths: Sequence[str]
-    in_names: Sequence[str]
-    in_types: Sequence[Any]
-    in_shardings: Sequence[Any]
+    values: Sequence[Any]  # The leaves that were passed, arrays or shapes.
+    arguments: Any  # The same as ``(args, kwargs)``.
+    in_paths: Sequence[str]  # Their names in the caller's terms, e.g. ``state['w']``.
+    in_names: Sequence[str]  # Their names in warnings, e.g. ``argument 0 'state' at ['w']``.
+    in_types: Sequence[Any]  # Their shapes and dtypes, as the program takes them.
+    in_shardings: Sequence[Any]  # Their shardings in the program; None if it gives none.
     donated: Sequence[bool]
     out_types: Any
-    compile_seconds: float | None = None
+    compile_seconds: float | None = None  # How long XLA took; None if it was compiled before.
+    # The mesh axes that each argument varies over, if specs do not show that.
     varying: Sequence[frozenset[Any]] | None = None
     scaling: Scaling | None = None
-    unused: frozenset[int] = frozenset()
-    grown: tuple[str, ...] = ()
+    unused: frozenset[int] = frozenset()  # The arguments that the program does not use.
+    grown: tuple[str, ...] = ()  # The arguments that are larger on the target topology than here.
+    # The compiler's message if the program does not fit; ``compiled`` is None then.
     exceeded: str | None = None
+    # The body of a pmap or ``shard_map``, or why there is none that can be used alone.
     per_device: PerDevice | str | None = None
+    # Compiles a jitted function with other shardings.
     again: Callable[..., CompiledForTopology] | None = None
 
     @property
@@ -139,11 +170,7 @@ def of_executable(
 ) -> Subject:
     """Returns a compiled program of a pmapped function as a subject."""
     program, mesh = executable.program, executable.mesh
-    levels = program.mapping.levels
-    varying = [
-        frozenset(level.mesh_axis for level in levels if level.in_axes[index] is not None)
-        for index in range(len(program.mapping.leaves))
-    ]
+    varying = [frozenset(axes) for axes in program.mapping.varying_axes()]
     return Subject(
         name=programs.function,
         kind="pmapx.pmap",
@@ -163,7 +190,7 @@ def of_executable(
         compile_seconds=compile_seconds,
         varying=varying if program.as_shards else None,
         unused=_unused(executable.compiled),
-        per_device=per_device.of_pmap(programs, call.signature),
+        per_device=per_device_of_pmap(programs, call.signature),
     )  # fmt: skip
 
 
@@ -196,7 +223,7 @@ def of_topology(f: Any, args: tuple[Any, ...], topology: str, **options: Any) ->
     if (programs := remap_pmap.programs_of(target.mapped)) is not None:
         reader = Reader(programs.function, programs.parameters, programs.options.static_argnums)
         signature = reader.read(target.args, dict(target.kwargs)).signature
-        body = per_device.of_pmap(programs, signature)
+        body = per_device_of_pmap(programs, signature)
         subject = dataclasses.replace(subject, kind="pmapx.pmap", per_device=body)
     return dataclasses.replace(subject, grown=target.grown, exceeded=target.needed, again=again)
 
@@ -242,7 +269,7 @@ def _of_stages(
         out_types=traced.out_info,
         compile_seconds=compile_seconds,
         unused=frozenset() if compiled is None else _unused(compiled),
-        per_device=per_device.of_shard_map(f, traced.jaxpr),
+        per_device=per_device_of_shard_map(f, traced.jaxpr),
     )
 
 

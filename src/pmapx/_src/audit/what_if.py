@@ -5,8 +5,6 @@ sees only shards; if it is batch-parallel, the function of the global batch that
 compiled in its place.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math
@@ -19,14 +17,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pmapx._src import errors
 from pmapx._src.audit import donation
 from pmapx._src.audit.hlo import collectives
-from pmapx._src.audit.per_device import PerDevice
 from pmapx._src.audit.report.audit_report import Leaf, Memory
 from pmapx._src.audit.report.what_if_table import Cost, WhatIf, groups_of
-from pmapx._src.audit.subject import Subject
+from pmapx._src.audit.subject import PerDevice, Subject
 from pmapx._src.audit.topology import interconnect
-from pmapx._src.audit.topology.compile_for import compiled_or_needed
+from pmapx._src.audit.topology.compile_for import compiled_or_needed, memory_of
 from pmapx._src.audit.topology.retrace_jit import Placed
-from pmapx._src.audit.topology.scaling import memory_of
 from pmapx._src.batch_parallel.global_function import global_function
 from pmapx._src.batch_parallel.traces import PER_DEVICE, BatchAxis
 from pmapx._src.batch_parallel.verdict import decide

@@ -2,7 +2,7 @@
 
 ``kinds`` describes how a device's value relates to the value over the global batch; ``traces``
 pairs the body's jaxpr with that of the global batch; ``steps`` pairs their equations. The rules, by
-primitive: ``arithmetic``, ``random_keys``, ``shapes``, ``reductions``, ``contractions``,
-``indexing``, ``collectives``. ``interpreter`` applies them, and ``loops`` those of control flow.
-``verdict`` is the result, ``global_function`` runs it.
+primitive: ``arithmetic``, ``shapes``, ``reductions``, ``indexing``, ``collectives``.
+``interpreter`` applies them, and ``loops`` those of control flow. ``verdict`` is the result,
+``global_function`` runs it.
 """

@@ -1,21 +1,15 @@
-"""Rules of operations on each element."""
+"""Rules of operations on each element, and of random numbers.
 
-from __future__ import annotations
+Drawn from equal keys these are equal, if their shape is.
+"""
 
 import jax.numpy as jnp
 import numpy as np
 
-from pmapx._src.batch_parallel.kinds import (
-    MAX,
-    MIN,
-    SAME,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-)
-from pmapx._src.batch_parallel.steps import Result, Rule, Step, description, explanation
+from pmapx._src.batch_parallel.kinds import MAX, MIN, SAME, Kind, Relation, UnprovenError, Value
+from pmapx._src.batch_parallel.steps import Result, Rule, Step, description
 
+_SHAPE = "draws values of the per-device batch's shape, the same on every device, from one key"
 _USES_TOTAL = "uses what a loop over the batch accumulates"
 
 
@@ -24,7 +18,7 @@ def not_linear(step: Step) -> Result:
     return step.exact()
 
 
-def homogeneous(step: Step) -> Result:
+def homogeneous(step: Step) -> Kind:
     """Scales as its operands do, by a positive factor: max, abs, clamp."""
     step.require_same_params()
     for relation, name in ((Relation.MAX, "max"), (Relation.MIN, "min")):
@@ -33,17 +27,14 @@ def homogeneous(step: Step) -> Result:
             if all(kind == SAME for kind in others):
                 return Kind(relation)
     kind = step.common()
-    if kind.relation not in (Relation.SAME, Relation.SHARD):
-        raise UnprovenError(explanation(step.values))
+    if not kind.is_scaled_value:
+        raise step.unproven()
     return kind
 
 
 def comparison(step: Step) -> Result:
     """Is the same for operands of any one scale."""
     kind = homogeneous(step)
-    assert isinstance(kind, Kind)
-    if kind.relation not in _EXACT:
-        raise UnprovenError(explanation(step.values))
     return kind.scaled(-kind.scale)
 
 
@@ -57,7 +48,7 @@ def addition(step: Step) -> Result:
         return step.common()
     other = second if extremes[0] == first.kind else first
     if other.kind != SAME:
-        raise UnprovenError(explanation(step.values))
+        raise step.unproven()
     is_subtracted = step.name == "sub" and extremes[0] == second.kind
     return _negated(extremes[0]) if is_subtracted else extremes[0]
 
@@ -107,10 +98,6 @@ def position_in_batch(step: Step) -> Result | None:
     return None
 
 
-def multiplication(step: Step) -> Result:
-    return product(step, *step.values)
-
-
 def product(step: Step, first: Value, second: Value) -> Kind:
     """Returns the kind of what is linear in each of two operands, element by element."""
     one, other = first.kind, second.kind
@@ -119,13 +106,9 @@ def product(step: Step, first: Value, second: Value) -> Kind:
     if other.relation is Relation.SAME and one.relation in (Relation.SHARD, Relation.SUM):
         return one.scaled(other.scale)
     unscaled = [Value(kind.scaled(-kind.scale)) for kind in (one, other)]
-    kind = step.exact(unscaled) if {one.relation, other.relation} <= _EXACT else None
-    if kind is None:
-        raise UnprovenError(explanation([first, second]))
-    return kind.scaled(one.scale + other.scale)
-
-
-_EXACT = {Relation.SAME, Relation.SHARD}
+    if not one.is_scaled_value or not other.is_scaled_value:
+        raise step.unproven([first, second])
+    return step.exact(unscaled).scaled(one.scale + other.scale)
 
 
 def division(step: Step) -> Result:
@@ -174,26 +157,26 @@ def power(step: Step) -> Result:
     """A power of each element, where the scale is raised too."""
     step.require_same_params("accuracy")
     kind = step.common()
-    if kind.scale == 0 or kind.relation not in _EXACT:
+    if kind.scale == 0 or not kind.is_scaled_value:
         return step.exact()
     doubled = {"sqrt": 1, "rsqrt": -1, "square": 4}.get(step.name)
     doubled = 2 * step.eqn.params["y"] if doubled is None else doubled
     if (kind.scale * doubled) % 2:
-        raise UnprovenError(explanation(step.values))
+        raise step.unproven()
     return kind.scaled(kind.scale * doubled // 2 - kind.scale)
 
 
 def selection(step: Step) -> Result:
     which, *cases = step.values
-    if which.kind.relation not in _EXACT or which.kind.scale:
+    if not which.kind.is_exact:
         raise UnprovenError(f"selects by {description(which)}")
     kind = step.common(cases)
     if kind.relation is Relation.SPLIT:
         raise UnprovenError("selects among microbatches")
     if which.kind == SAME:
         return kind
-    if kind.relation not in _EXACT:
-        raise UnprovenError(explanation([which, *cases]))
+    if not kind.is_scaled_value:
+        raise step.unproven([which, *cases])
     scale = kind.scale
     return step.exact([which, Value(kind.scaled(-scale))]).scaled(scale)
 
@@ -203,11 +186,33 @@ def linear(step: Step) -> Result:
     return step.values[0].kind
 
 
-def identity(step: Step) -> Result:
-    """Result k is operand k."""
-    return list(step.values)
+def drawn(step: Step) -> Result:
+    """A function of each key; what it draws comes after the dimensions of the keys."""
+    kind = step.exact()
+    try:
+        step.require_same_params()
+    except UnprovenError:
+        raise UnprovenError(_SHAPE) from None
+    return kind
 
 
+def drawn_from_one_state(step: Step) -> Result:
+    step.require_same_params()
+    if step.exact() != SAME:
+        raise UnprovenError("draws by the position of an example on its device")
+    return SAME
+
+
+def wrapped(step: Step) -> Result:
+    """Keys from their data, whose last dimension is no longer seen."""
+    step.require_same_params()
+    kind = step.exact()
+    if kind.relation is Relation.SHARD and kind.axis >= len(step.out_shapes()[0]):
+        raise UnprovenError("takes the batch for the data of a key")
+    return kind
+
+
+_COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "sign", "lt_to", "le_to", "eq_to"]
 _LINEAR = ["copy", "real", "imag", "reduce_precision", "stop_gradient", "name"]
 _NOT_LINEAR = """
 exp exp2 expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
@@ -220,17 +225,20 @@ shift_right_arithmetic population_count clz complex conj log2 one_minus_square p
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_NOT_LINEAR.split(), not_linear),
     **dict.fromkeys(["max", "min", "abs", "clamp"], homogeneous),
-    **dict.fromkeys(["eq", "ne", "lt", "le", "gt", "ge", "sign", "lt_to", "le_to"], comparison),
-    **dict.fromkeys(["eq_to"], comparison),
+    **dict.fromkeys(_COMPARISONS, comparison),
     **dict.fromkeys(["add", "sub", "add_any"], addition),
     **dict.fromkeys(["sqrt", "rsqrt", "square", "integer_pow"], power),
     **dict.fromkeys(_LINEAR, linear),
-    **dict.fromkeys(["optimization_barrier", "device_put", "pvary", "pcast"], identity),
-    "mul": multiplication,
+    "mul": lambda step: product(step, *step.values),
     "div": division,
     "neg": negation,
     "convert_element_type": conversion,
     "select_n": selection,
+    **dict.fromkeys(["random_bits", "random_split", "random_fold_in", "random_seed"], drawn),
+    **dict.fromkeys(["random_clone", "random_unwrap", "threefry2x32"], drawn),
+    # A gamma variate has a key by its position.
+    **dict.fromkeys(["rng_bit_generator", "random_gamma"], drawn_from_one_state),
+    "random_wrap": wrapped,
 }
 ZERO_STAYS = {"add", "sub", "add_any", "mul", "neg", "convert_element_type", "copy", "select_n"}
 """Results are zero where all operands are; of a selection, where all cases are."""

@@ -1,6 +1,7 @@
-"""Rules of collectives over the mapped axis: what each means over the global batch."""
+"""Rules of collectives over the mapped axis: what each means over the global batch.
 
-from __future__ import annotations
+A rule is applied to one operand at a time.
+"""
 
 from pmapx._src.batch_parallel.kinds import (
     MAX,
@@ -23,61 +24,43 @@ _BY_DEVICE = "depends on which device holds what"
 def reduction(step: Step) -> Result:
     """psum: of a sum over the device's examples it is the sum, of a mean n times the mean."""
     _require_whole_axis(step)
-    powers = [_power_of_sum(value) for value in step.values]
-    step.powers = tuple(powers)
-    return [SAME] * len(powers)
-
-
-def _power_of_sum(value: Value) -> int:
-    if value.kind.relation is Relation.SUM:
-        return value.kind.scale
-    if value.kind.relation is Relation.SAME:
-        return value.kind.scale + 1
+    [value] = step.values
     if value.kind.relation is Relation.SHARD:
         raise UnprovenError("adds examples of different devices that have the same position")
-    raise UnprovenError(f"adds {description(value)} of each device")
+    if value.kind.relation not in (Relation.SUM, Relation.SAME):
+        raise UnprovenError(f"adds {description(value)} of each device")
+    step.power = value.kind.scale + (value.kind.relation is Relation.SAME)
+    return SAME
 
 
 def extremum(step: Step) -> Result:
     _require_whole_axis(step)
-    wanted = MAX if step.name == "pmax" else MIN
-    kinds = []
-    for value in step.values:
-        if value.kind != wanted and value.kind.relation is not Relation.SAME:
-            raise UnprovenError(f"compares {description(value)} of each device")
-        kinds.append(SAME if value.kind == wanted else value.kind)
-    step.powers = (0,) * len(kinds)
-    return kinds
+    [value], wanted = step.values, MAX if step.name == "pmax" else MIN
+    if value.kind != wanted and value.kind.relation is not Relation.SAME:
+        raise UnprovenError(f"compares {description(value)} of each device")
+    return SAME if value.kind == wanted else value.kind
 
 
 def all_gather(step: Step) -> Result:
     _require_whole_axis(step)
-    powers, kinds = [], []
-    axis, is_tiled = step.eqn.params["all_gather_dimension"], step.eqn.params["tiled"]
-    for value in step.values:
-        kind = value.kind
-        if kind.relation is not Relation.SHARD or kind.axis != axis or kind.segments > 1:
-            raise UnprovenError(f"gathers {description(value)} by device")
-        kinds.append(SAME if is_tiled else Kind(Relation.FLAT, 0, axis))
-        powers.append(kind.scale)
-    step.powers = tuple(powers)
-    return kinds
+    [value], axis = step.values, step.eqn.params["all_gather_dimension"]
+    kind = value.kind
+    if kind.relation is not Relation.SHARD or kind.axis != axis or kind.segments > 1:
+        raise UnprovenError(f"gathers {description(value)} by device")
+    step.power = kind.scale
+    return SAME if step.eqn.params["tiled"] else Kind(Relation.FLAT, 0, axis)
 
 
 def reduce_scatter(step: Step) -> Result:
     """The derivative of all_gather: each device has its part of a sum."""
     _require_whole_axis(step)
     axis, is_tiled = step.eqn.params["scatter_dimension"], step.eqn.params["tiled"]
-    kinds = []
-    for value in step.values:
-        kind = value.kind
-        summed = Relation.SUM if is_tiled else Relation.FLAT_SUM
-        same = Relation.SAME if is_tiled else Relation.FLAT
-        if kind.relation not in (summed, same) or (not is_tiled and kind.axis != axis):
-            raise UnprovenError(f"scatters {description(value)} by device")
-        kinds.append(shard(axis, kind.scale + (kind.relation is same)))
-    step.powers = (0,) * len(kinds)
-    return kinds
+    [value], kind = step.values, step.kinds[0]
+    summed = Relation.SUM if is_tiled else Relation.FLAT_SUM
+    same = Relation.SAME if is_tiled else Relation.FLAT
+    if kind.relation not in (summed, same) or (not is_tiled and kind.axis != axis):
+        raise UnprovenError(f"scatters {description(value)} by device")
+    return shard(axis, kind.scale + (kind.relation is same))
 
 
 def axis_index(step: Step) -> Result:
@@ -106,7 +89,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["psum", "psum2", "psum_invariant"], reduction),
     **dict.fromkeys(["pmax", "pmin"], extremum),
     **dict.fromkeys(["all_gather", "all_gather_invariant"], all_gather),
-    **dict.fromkeys(["reduce_scatter"], reduce_scatter),
+    "reduce_scatter": reduce_scatter,
     "axis_index": axis_index,
     **dict.fromkeys(
         ["ppermute", "pshuffle", "all_to_all", "ragged_all_to_all", "pgather", "pbroadcast"],

@@ -1,7 +1,5 @@
 """The function over the global batch that a verdict claims to equal the mapped body."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +8,10 @@ import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from pmapx._src.batch_parallel import collectives
-from pmapx._src.batch_parallel.interpreter import Path, called
+from pmapx._src.batch_parallel.interpreter import Path
 from pmapx._src.batch_parallel.steps import dtype_of
 from pmapx._src.batch_parallel.verdict import Verdict
-from pmapx._src.replication import jaxprs
+from pmapx._src.replication import jaxprs, shard_map_body
 
 
 def global_function(verdict: Verdict) -> Callable[..., Any]:
@@ -69,7 +67,7 @@ class _Evaluation:
 
     def equation(self, eqn: JaxprEqn, operands: list[Any], at: Path) -> Sequence[Any]:
         name = eqn.primitive.name
-        program = called(eqn)
+        program = shard_map_body.callee(eqn)
         if name in collectives.RULES:
             return self.collective(eqn, operands, at)
         if program is not None:

@@ -1,22 +1,12 @@
 """Rules of gather, scatter and dynamic slices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
-from pmapx._src.batch_parallel.kinds import (
-    SAME,
-    SUM,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-    shard,
-)
-from pmapx._src.batch_parallel.steps import Result, Rule, Step, description, explanation
+from pmapx._src.batch_parallel.kinds import SAME, SUM, Kind, Relation, UnprovenError, Value, shard
+from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, common_segments, description
 
 _BY_POSITION = "takes examples of a device by their position"
 _PAIRS = "takes an example for another one on its device"
@@ -48,7 +38,8 @@ def gather(step: Step) -> Result:
         ):
             raise UnprovenError(_BY_POSITION)
         return shard(batch_dims[axis], kind.scale)
-    _require_exact_indices(indices)
+    if not indices.kind.is_exact:
+        raise UnprovenError(f"takes indices from {description(indices)}")
     if kind.scale or kind.relation is Relation.SUM:
         _require_neutral_fill(step)
     if kind.relation is not Relation.SHARD:
@@ -57,16 +48,16 @@ def gather(step: Step) -> Result:
         if indices.kind.relation is Relation.SAME:
             return kind
         if kind.relation is not Relation.SAME:
-            raise UnprovenError(explanation(step.values))
+            raise step.unproven()
         # An embedding: each example has its own indices into one table.
-        _require_in_batch_dims(step, indices, 1)
+        _require_in_batch_dims(step, indices)
         return indices.kind.along(batch_dims[indices.kind.axis]).scaled(kind.scale)
     if kind.axis in numbers.operand_batching_dims:
         k = list(numbers.operand_batching_dims).index(kind.axis)
         at = numbers.start_indices_batching_dims[k]
         if not _is_sharded(indices, at) or tuple(sizes) != tuple(whole_sizes):
             raise UnprovenError(_PAIRS)
-        segments = _common_segments(operand, indices)
+        segments = common_segments(operand.kind, indices.kind)
         return kind.along(batch_dims[indices.kind.axis], segments)
     (local, whole) = step.shapes()
     is_complete = (
@@ -76,7 +67,7 @@ def gather(step: Step) -> Result:
     if not is_complete or others[0] != others[1] or kind.axis not in offset_of:
         raise UnprovenError(_BY_POSITION)
     if indices.kind.relation is not Relation.SAME:
-        raise UnprovenError("pairs each example with the others on its device")
+        raise UnprovenError(PAIRS)
     return kind.along(numbers.offset_dims[offset_of.index(kind.axis)])
 
 
@@ -96,7 +87,8 @@ def scatter(step: Step) -> Result:
     where = _indexed_by_position(step, indices)
     if where is not None:
         return _scattered_by_position(step, operand, updates, *where, batch_dims)
-    _require_exact_indices(indices)
+    if not indices.kind.is_exact:
+        raise UnprovenError(f"takes indices from {description(indices)}")
     if indices.kind.relation is Relation.SAME and not any(
         v.kind.relation is Relation.SHARD for v in (operand, updates)
     ):
@@ -104,15 +96,15 @@ def scatter(step: Step) -> Result:
         if kind.relation is Relation.SUM and is_linear:
             return kind
         return step.exact([operand, updates])
-    scale = _common_scale(operand, updates)
+    scale = _common_scale(step, operand, updates)
     if scale and not is_linear:
-        raise UnprovenError(explanation(step.values))
+        raise step.unproven()
     for k, dim in enumerate(numbers.operand_batching_dims):
         at = numbers.scatter_indices_batching_dims[k]
         if operand.kind == shard(dim, operand.kind.scale, operand.kind.segments):
             if not _is_sharded(indices, at) or not _is_sharded(updates, batch_dims[at]):
                 raise UnprovenError(_PAIRS)
-            return shard(dim, scale, _common_segments(operand, indices, updates))
+            return shard(dim, scale, common_segments(*step.kinds))
     if operand.kind.relation is Relation.SHARD:
         if operand.kind.axis not in window_of:
             raise UnprovenError(_BY_POSITION)
@@ -126,13 +118,13 @@ def scatter(step: Step) -> Result:
             )
         ):
             raise UnprovenError(_BY_POSITION)
-        return shard(operand.kind.axis, scale, _common_segments(operand, updates))
+        return shard(operand.kind.axis, scale, common_segments(operand.kind, updates.kind))
     if not is_sum or indices.kind.relation is not Relation.SHARD:
         raise UnprovenError("writes examples of a device into one array")
-    _require_in_batch_dims(step, indices, 1)
+    _require_in_batch_dims(step, indices)
     if not _is_sharded(updates, batch_dims[indices.kind.axis]):
-        raise UnprovenError(explanation(step.values))
-    _common_segments(indices, updates)
+        raise step.unproven()
+    common_segments(indices.kind, updates.kind)
     return step.common([operand, Value(SUM.scaled(updates.kind.scale), is_zero=updates.is_zero)])
 
 
@@ -157,7 +149,7 @@ def _scattered_by_position(
     )
     if not fits or step.name not in ("scatter-add", "scatter"):
         raise UnprovenError(_BY_POSITION)
-    return shard(to, _common_scale(operand, updates))
+    return shard(to, _common_scale(step, operand, updates))
 
 
 def dynamic_slice(step: Step) -> Result:
@@ -170,7 +162,7 @@ def dynamic_slice(step: Step) -> Result:
         return kind
     step.require_same_params()
     if not kind.is_pointwise:
-        raise UnprovenError(explanation(step.values))
+        raise step.unproven()
     return kind
 
 
@@ -179,7 +171,7 @@ def dynamic_update_slice(step: Step) -> Result:
     _require_replicated(starts)
     kind = step.common([operand, update])
     if kind.relation is not Relation.SHARD and not kind.is_pointwise:
-        raise UnprovenError(explanation(step.values))
+        raise step.unproven()
     if kind.relation is Relation.SHARD and (
         step.shapes(0)[0][kind.axis] != step.shapes(1)[0][kind.axis]
         or step.shapes(0)[1][kind.axis] != step.shapes(1)[1][kind.axis]
@@ -227,11 +219,6 @@ def _counts(indices: np.ndarray, axis: int) -> bool:  # type: ignore[type-arg]
     return bool(np.array_equal(indices, np.broadcast_to(expected, indices.shape)))
 
 
-def _require_exact_indices(indices: Value) -> None:
-    if not indices.kind.is_exact:
-        raise UnprovenError(f"takes indices from {description(indices)}")
-
-
 def _require_neutral_fill(step: Step) -> None:
     """What is read out of bounds must scale and add up as all else does: zero or NaN."""
     fill, is_float = step.eqn.params.get("fill_value"), jnp.issubdtype(step.dtype(), jnp.inexact)
@@ -246,8 +233,8 @@ def _require_replicated(starts: Sequence[Value]) -> None:
             raise UnprovenError(f"starts at {description(start)}")
 
 
-def _require_in_batch_dims(step: Step, indices: Value, operand: int) -> None:
-    if indices.kind.axis == len(step.shapes(operand)[0]) - 1:
+def _require_in_batch_dims(step: Step, indices: Value) -> None:
+    if indices.kind.axis == len(step.shapes(1)[0]) - 1:
         raise UnprovenError("takes the batch for the coordinates of an index")
 
 
@@ -255,18 +242,11 @@ def _is_sharded(value: Value, axis: int) -> bool:
     return value.kind.relation is Relation.SHARD and value.kind.axis == axis
 
 
-def _common_scale(*values: Value) -> int:
+def _common_scale(step: Step, *values: Value) -> int:
     scales = {value.kind.scale for value in values if not value.is_zero}
     if len(scales) > 1:
-        raise UnprovenError(explanation(values))
+        raise step.unproven(values)
     return scales.pop() if scales else 0
-
-
-def _common_segments(*values: Value) -> int:
-    segments = {value.kind.segments for value in values} - {0}
-    if len(segments) > 1:
-        raise UnprovenError("pairs examples that are in a different order over the global batch")
-    return max(segments, default=0)
 
 
 _SCATTERS = ["scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub"]

@@ -1,7 +1,5 @@
 """Follows the kinds of values through the traces of a body."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -11,15 +9,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import JaxprEqn, Literal, Var
 
 from pmapx._src.batch_parallel import (
     arithmetic,
     collectives,
-    contractions,
     indexing,
     loops,
-    random_keys,
     reductions,
     shapes,
     steps,
@@ -36,55 +32,42 @@ from pmapx._src.batch_parallel.kinds import (
     unknown,
 )
 from pmapx._src.batch_parallel.steps import Rule, Step, shape_of
-from pmapx._src.replication import jaxprs, known_primitives, shard_map_body, source_locations
+from pmapx._src.replication import jaxprs, shard_map_body, source_locations
 
 Path = tuple[int | str, ...]
 """Where an equation is: its index, after those of the equations that it is inside of."""
-Programs = tuple[Any, Any, Any]
+Programs = Sequence[Any]
 """A jaxpr of the body on n devices, on one device, and on one with the global batch."""
 
 RULES: dict[str, Rule] = {
     **arithmetic.RULES,
-    **random_keys.RULES,
     **shapes.RULES,
     **reductions.RULES,
-    **contractions.RULES,
     **indexing.RULES,
     **collectives.RULES,
 }
-_ZERO_STAYS = (
-    arithmetic.ZERO_STAYS
-    | shapes.ZERO_STAYS
-    | reductions.ZERO_STAYS
-    | contractions.ZERO_STAYS
-    | indexing.ZERO_STAYS
+_ZERO_STAYS = set[str]().union(
+    *(module.ZERO_STAYS for module in (arithmetic, shapes, reductions, indexing))
 )
 # What else an equation takes does not make its result other than zero.
 _ZERO_OPERANDS = {"select_n": slice(1, None), "dynamic_slice": slice(1)}
 _TRUSTED = {*RULES, *shard_map_body.RULES}
 _FOLDED_AT_MOST = 2**16
 _CONSTANT = "a constant"
+_NOT_GIVEN = Value(unknown(Reason(_CONSTANT, None, "is not part of the trace")))
 NOT_UNDERSTOOD = "has parameters that are not understood"
 _NO_GLOBAL_RULE = "is not known to treat each example independently"
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A collective on the way.
-
-    Attributes:
-      eqn: its equation.
-      values: what is known of its operands.
-      powers: of n, by which each is multiplied over the global batch.
-      reason: why it has no meaning over the global batch, if so.
-      is_derivative: whether it is the transpose of one that the user wrote.
-    """
+    """A collective on the way."""
 
     eqn: JaxprEqn
-    values: tuple[Value, ...] = ()
-    powers: tuple[int, ...] = ()
-    reason: Reason | None = None
-    is_derivative: bool = False
+    values: tuple[Value, ...] = ()  # What is known of its operands.
+    powers: tuple[int, ...] = ()  # Of n, by which each is multiplied over the global batch.
+    reason: Reason | None = None  # Why it has no meaning over the global batch, if so.
+    is_derivative: bool = False  # Whether it is the transpose of one that the user wrote.
 
     @functools.cached_property
     def place(self) -> source_locations.Location:
@@ -92,21 +75,14 @@ class Record:
 
 
 class Interpreter:
-    """One walk.
-
-    Attributes:
-      n: the number of devices.
-      axis_name: of the mapped axis.
-      records: the collectives by their path.
-      constants: by path and operand, the constants that replace those of one device: n for 1.
-      size_uses: the equations that use the number of devices.
-    """
+    """One walk, for ``n`` devices along the mapped axis."""
 
     def __init__(self, n: int, axis_name: Hashable) -> None:
         self.n, self.axis_name = n, axis_name
-        self.records: dict[Path, Record] = {}
+        self.records: dict[Path, Record] = {}  # The collectives.
+        # By path and operand, the constants that replace those of one device: n for 1.
         self.constants: dict[tuple[Path, int], Any] = {}
-        self.size_uses: dict[Path, JaxprEqn] = {}
+        self.size_uses: dict[Path, JaxprEqn] = {}  # What uses the number of devices.
         self._loop_over_batch: str | None = None
         self._callers: list[JaxprEqn] = []
 
@@ -177,7 +153,7 @@ class Interpreter:
         values = list(zip(*several, strict=True))
         for k, (var, *others) in enumerate(names):
             known = len(several[0]) == len(opened[0].constvars)
-            env[var] = self._constant(list(values[k]), None) if known else _not_given()
+            env[var] = self._constant(list(values[k]), None) if known else _NOT_GIVEN
             if jax.numpy.issubdtype(steps.dtype_of(var), jax.dtypes.prng_key):
                 env[var] = dataclasses.replace(env[var], pair=None)
             twins[var] = tuple(others)
@@ -198,14 +174,14 @@ class Interpreter:
         self, eqns: tuple[JaxprEqn, JaxprEqn, JaxprEqn], values: list[Value], at: Path
     ) -> list[Value]:
         eqn, _, twin = eqns
-        if not known_primitives.is_jaxs_own(eqn.primitive, _TRUSTED):
+        if not jaxprs.is_jaxs_own(eqn.primitive, _TRUSTED):
             raise UnprovenError("is a primitive that JAX does not define")
         name = eqn.primitive.name
-        callees = [called(each) for each in eqns]
+        callees = [shard_map_body.callee(each) for each in eqns]
         self._callers.append(eqn)
         try:
             if all(each is not None for each in callees):
-                return self.jaxpr((callees[0], callees[1], callees[2]), values, at)
+                return self.jaxpr(callees, values, at)
             if name in loops.RULES:
                 return loops.RULES[name](self, eqns, values, at)
         finally:
@@ -231,8 +207,9 @@ class Interpreter:
                 others = [v for v in values if v.is_unknown and not v.columns]
                 found = None if others else RULES[name](step)
             if found is None:
-                if bad.kind.reason is not None and bad.kind.reason.operation == _CONSTANT:
-                    raise UnprovenError(f"takes a constant that {bad.kind.reason.why}")
+                reason = bad.kind.reason
+                if reason is not None and reason.operation == _CONSTANT:
+                    raise UnprovenError(f"takes a constant that {reason.why}")
                 return [Value(bad.kind)] * len(eqn.outvars)
             return self._finished(step, found)
         return self._finished(step, self._applied(step))
@@ -265,17 +242,16 @@ class Interpreter:
         forced = self._power_of_derivative(step)
         results, powers = [], []
         for k, value in enumerate(step.values):
-            one = dataclasses.replace(step, values=[value], powers=())
+            one = dataclasses.replace(step, values=[value])
             kind = value.kind
             try:
                 if self._loop_over_batch is not None:
                     raise UnprovenError(f"is inside of {self._loop_over_batch}")
                 if not value.is_unknown:
                     [kind] = _listed(RULES[step.name](one), 1)
-                    [power] = one.powers
                     if forced is not None:
-                        kind, power = kind.scaled(power - forced), forced
-                    powers.append(power)
+                        kind = kind.scaled(one.power - forced)
+                    powers.append(one.power if forced is None else forced)
                 found = Value(kind, depends_on_batch=value.depends_on_batch)
                 results.append(self._checked(step, found, k))
             except UnprovenError as error:
@@ -371,21 +347,8 @@ def _evaluated(eqn: JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     return [np.asarray(x) for x in (results if eqn.primitive.multiple_results else [results])]
 
 
-def called(eqn: JaxprEqn) -> Any:
-    """Returns the jaxpr that an equation calls, with its constants."""
-    found = shard_map_body.callee(eqn)
-    if found is None:
-        return None
-    several = (v for v in eqn.params.values() if isinstance(v, Jaxpr | ClosedJaxpr))
-    return next(each for each in several if jaxprs.opened(each) is found)
-
-
 def _listed(result: Any, count: int) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result] * count
-
-
-def _not_given() -> Value:
-    return Value(unknown(Reason(_CONSTANT, None, "is not part of the trace")))
 
 
 def _require_same_length(several: Sequence[Sequence[Any]], verb: str) -> None:

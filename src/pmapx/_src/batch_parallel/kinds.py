@@ -33,17 +33,11 @@ class Relation(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Reason:
-    """Why a value has no version over the global batch.
+    """Why a value has no version over the global batch."""
 
-    Attributes:
-      operation: the primitive that makes it so, or an argument.
-      line: where it is in the user's code, as ``train.py:41``.
-      why: one sentence, that starts with a verb.
-    """
-
-    operation: str
-    line: str | None
-    why: str
+    operation: str  # The primitive that makes it so, or an argument.
+    line: str | None  # Where it is in the user's code, as ``train.py:41``.
+    why: str  # One sentence, that starts with a verb.
 
     def __str__(self) -> str:
         return f"{self.operation}{f' at {self.line}' if self.line else ''} {self.why}"
@@ -51,29 +45,33 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """An equation between the values on n devices and the global value.
-
-    Attributes:
-      relation: which.
-      scale: a power of n: SAME and SHARD are v = n**scale * V, SUM is sum(v) = n**scale * V; a mean
-        over a device's examples is a SUM of scale 1.
-      axis: of SHARD, the sharded one; of FLAT, that of the devices.
-      segments: of SHARD, how many parts of the axis are each sharded in order, as after a
-        concatenation along the batch; 0: the value is constant along the axis. Of SPLIT, 0 where
-        each microbatch has a sum over its examples.
-      reason: of UNKNOWN, why.
-    """
+    """An equation between the values on n devices and the global value."""
 
     relation: Relation
+    # A power of n: SAME and SHARD are v = n**scale * V, SUM is sum(v) = n**scale * V; a mean over a
+    # device's examples is a SUM of scale 1.
     scale: int = 0
-    axis: int = -1
+    axis: int = -1  # Of SHARD, the sharded one; of FLAT, that of the devices.
+    # Of SHARD, how many parts of the axis are each sharded in order, as after a concatenation along
+    # the batch; 0: the value is constant along the axis. Of SPLIT, 0 where each microbatch has a
+    # sum over its examples.
     segments: int = 1
-    reason: Reason | None = None
+    reason: Reason | None = None  # Of UNKNOWN, why.
+
+    @property
+    def is_scaled_value(self) -> bool:
+        """Whether a device's value is the global one, or its part of that, up to a factor."""
+        return self.relation in (Relation.SAME, Relation.SHARD)
 
     @property
     def is_exact(self) -> bool:
         """Whether a device's value is the global one, or its part of that, without a factor."""
-        return self.relation in (Relation.SAME, Relation.SHARD) and self.scale == 0
+        return self.is_scaled_value and self.scale == 0
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a linear function of the value is of the same kind."""
+        return self.is_scaled_value or self.relation is Relation.SUM
 
     @property
     def is_pointwise(self) -> bool:
@@ -88,12 +86,7 @@ class Kind:
         return dataclasses.replace(self, axis=axis, segments=segments)
 
 
-SAME, SUM, MAX, MIN = (
-    Kind(Relation.SAME),
-    Kind(Relation.SUM),
-    Kind(Relation.MAX),
-    Kind(Relation.MIN),
-)
+SAME, SUM, MAX, MIN = map(Kind, (Relation.SAME, Relation.SUM, Relation.MAX, Relation.MIN))
 
 
 def shard(axis: int, scale: int = 0, segments: int = 1) -> Kind:
@@ -110,22 +103,16 @@ Pair = tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is known of a value of the body.
-
-    Attributes:
-      kind: its kind.
-      pair: the constants that it is, if it is one and small.
-      is_zero: whether it is zero everywhere, which fits any scale and any sum.
-      depends_on_batch: whether it was computed from a sharded argument.
-      device_stride: the value is the device's index times this; over the global batch it is zero.
-      columns: of an array of indices, the parts that were concatenated along its last dimension.
-    """
+    """What is known of a value of the body."""
 
     kind: Kind
+    # The constants that it is, if it is one and small.
     pair: Pair | None = dataclasses.field(default=None, compare=False)
-    is_zero: bool = False
-    depends_on_batch: bool = False
+    is_zero: bool = False  # Whether it is zero everywhere, which fits any scale and any sum.
+    depends_on_batch: bool = False  # Whether it was computed from a sharded argument.
+    # The value is the device's index times this; over the global batch it is zero.
     device_stride: int | None = None
+    # Of an array of indices, the parts that were concatenated along its last dimension.
     columns: tuple[Value, ...] = ()
 
     @property
@@ -152,7 +139,7 @@ def common_kind(values: Iterable[Value]) -> Kind | None:
     shards = [k for k in (v.kind for v in values) if k.relation is Relation.SHARD]
     if not kinds:
         return next(iter(shards), values[0].kind)
-    if all(kind.relation in (Relation.SAME, Relation.SHARD) for kind in kinds):
+    if all(kind.is_scaled_value for kind in kinds):
         scales = {kind.scale for kind in kinds}
         places = {kind.axis for kind in shards}
         segments = {kind.segments for kind in shards} - {0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.extend.core import JaxprEqn
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pmapx._src.batch_parallel.interpreter import Interpreter, Path
 
 Eqns = tuple[JaxprEqn, JaxprEqn, JaxprEqn]
+Run = Callable[[Sequence[Value]], list[Value]]
 LoopRule = Callable[["Interpreter", Eqns, list[Value], "Path"], list[Value]]
 
 EXAMPLES = "a loop over the examples of a device"
@@ -58,14 +59,14 @@ def while_loop(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> 
         raise UnprovenError("has a different body for the global batch")
     [(of_cond, of_body)] = counts
     cond_consts, body_consts = values[:of_cond], values[of_cond : of_cond + of_body]
-    bodies = tuple(eqn.params["body_jaxpr"] for eqn in eqns)
-    conds = tuple(eqn.params["cond_jaxpr"] for eqn in eqns)
+    bodies = [eqn.params["body_jaxpr"] for eqn in eqns]
+    conds = [eqn.params["cond_jaxpr"] for eqn in eqns]
 
     def step(carry: Sequence[Value]) -> list[Value]:
-        return walk.jaxpr(_three(bodies), [*body_consts, *carry], (*at, "body"))
+        return walk.jaxpr(bodies, [*body_consts, *carry], (*at, "body"))
 
     carry, _ = _fixpoint(eqns[0], step, values[of_cond + of_body :])
-    [goes_on] = walk.jaxpr(_three(conds), [*cond_consts, *carry], (*at, "cond"))
+    [goes_on] = walk.jaxpr(conds, [*cond_consts, *carry], (*at, "cond"))
     _require_replicated(goes_on, "has a number of iterations that depends on")
     return carry
 
@@ -78,7 +79,7 @@ def scan(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
     consts = values[:num_consts]
     start, xs = values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
     length, _, whole_length = (eqn.params["length"] for eqn in eqns)
-    bodies = _three(tuple(eqn.params["jaxpr"] for eqn in eqns))
+    bodies = [eqn.params["jaxpr"] for eqn in eqns]
 
     def run(inputs: Sequence[Value]) -> list[Value]:
         return walk.jaxpr(bodies, inputs, (*at, "body"))
@@ -97,11 +98,7 @@ def scan(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
 
 
 def _over_examples(
-    eqn: JaxprEqn,
-    run: Callable[[Sequence[Value]], list[Value]],
-    consts: Sequence[Value],
-    start: Sequence[Value],
-    xs: Sequence[Value],
+    eqn: JaxprEqn, run: Run, consts: Sequence[Value], start: Sequence[Value], xs: Sequence[Value]
 ) -> list[Value]:
     """Each iteration takes the same example, or the same group of them, in both traces."""
     segments = {x.kind.segments for x in xs} - {0}
@@ -109,43 +106,48 @@ def _over_examples(
     if not are_sharded or len(segments) > 1:
         raise UnprovenError("scans arrays that are sharded differently")
     items = [dataclasses.replace(x, kind=SAME.scaled(x.kind.scale), pair=None) for x in xs]
-    totals = [Value(Kind(Relation.TOTAL, 0, k, 0)) for k in range(len(start))]
-    found = run([*(_replicated(eqn, each) for each in consts), *totals, *items])
+
+    def stacked(y: Value) -> Value:
+        if y.kind.relation is not Relation.SAME:
+            return _not_known(eqn, y, "returns what it accumulates over the batch")
+        kind = shard(0, y.kind.scale, max(segments, default=0))
+        return Value(kind, is_zero=y.is_zero, depends_on_batch=True)
+
     # Each iteration adds the contribution of one example, not a part of a sum over all devices.
-    carry = [_total(eqn, *each, k, -1) for k, each in enumerate(zip(start, found, strict=False))]
-    ys = []
-    for y in found[len(start) :]:
-        if y.kind.relation is Relation.SAME:
-            kind = shard(0, y.kind.scale, max(segments, default=0))
-            ys.append(Value(kind, is_zero=y.is_zero, depends_on_batch=True))
-        else:
-            ys.append(_not_known(eqn, y, "returns what it accumulates over the batch"))
-    return [*carry, *ys]
+    return _over_batch(eqn, run, consts, start, items, -1, stacked)
 
 
 def _over_microbatches(
-    eqn: JaxprEqn,
-    run: Callable[[Sequence[Value]], list[Value]],
-    consts: Sequence[Value],
-    start: Sequence[Value],
-    xs: Sequence[Value],
+    eqn: JaxprEqn, run: Run, consts: Sequence[Value], start: Sequence[Value], xs: Sequence[Value]
 ) -> list[Value]:
     """Microbatches hold other examples when the batch is global: only sums over all are equal."""
     if not all(x.kind.relation is Relation.SPLIT and x.kind.segments for x in xs):
         raise UnprovenError("takes microbatches together with something for each of them")
     items = [dataclasses.replace(x, kind=shard(0, x.kind.scale), pair=None) for x in xs]
+
+    def stacked(y: Value) -> Value:
+        is_batch = y.kind.relation is Relation.SHARD and y.kind.axis == 0 and y.kind.segments <= 1
+        if not is_batch and y.kind.relation not in (Relation.SUM, Relation.SAME):
+            return _not_known(eqn, y, "returns what differs with the microbatches")
+        scale = y.kind.scale + (y.kind.relation is Relation.SAME)
+        return Value(Kind(Relation.SPLIT, scale, 0, int(is_batch)), depends_on_batch=True)
+
+    return _over_batch(eqn, run, consts, start, items, 0, stacked)
+
+
+def _over_batch(
+    eqn: JaxprEqn,
+    run: Run,
+    consts: Sequence[Value],
+    start: Sequence[Value],
+    items: Sequence[Value],
+    power: int,
+    stacked: Callable[[Value], Value],
+) -> list[Value]:
     totals = [Value(Kind(Relation.TOTAL, 0, k, 0)) for k in range(len(start))]
     found = run([*(_replicated(eqn, each) for each in consts), *totals, *items])
-    carry = [_total(eqn, *each, k, 0) for k, each in enumerate(zip(start, found, strict=False))]
-    ys = []
-    for y in found[len(start) :]:
-        is_batch = y.kind.relation is Relation.SHARD and y.kind.axis == 0 and y.kind.segments <= 1
-        if y.kind.relation in (Relation.SUM, Relation.SAME) or is_batch:
-            scale = y.kind.scale + (y.kind.relation is Relation.SAME)
-            ys.append(Value(Kind(Relation.SPLIT, scale, 0, int(is_batch)), depends_on_batch=True))
-        else:
-            ys.append(_not_known(eqn, y, "returns what differs with the microbatches"))
-    return [*carry, *ys]
+    carry = [_total(eqn, *each, k, power) for k, each in enumerate(zip(start, found, strict=False))]
+    return [*carry, *map(stacked, found[len(start) :])]
 
 
 def _total(eqn: JaxprEqn, start: Value, end: Value, index: int, power: int) -> Value:
@@ -227,11 +229,6 @@ def _require_replicated(value: Value, verb: str) -> None:
         raise UnprovenError(f"{verb} values of the device: {value.kind.reason}")
     if value.kind != SAME:
         raise UnprovenError(f"{verb} {description(value)}")
-
-
-def _three(programs: Sequence[Any]) -> tuple[Any, Any, Any]:
-    local, alone, whole = programs
-    return local, alone, whole
 
 
 RULES: dict[str, LoopRule] = {"cond": cond, "while": while_loop, "scan": scan}

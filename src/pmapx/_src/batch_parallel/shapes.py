@@ -1,27 +1,13 @@
 """Rules of operations that rearrange elements."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from typing import Any
 
 from jax.extend.core import JaxprEqn
 
-from pmapx._src.batch_parallel.kinds import (
-    SAME,
-    Kind,
-    Relation,
-    UnprovenError,
-    Value,
-    shard,
-)
-from pmapx._src.batch_parallel.steps import (
-    Result,
-    Rule,
-    Step,
-    differing_axis,
-    explanation,
-)
+from pmapx._src.batch_parallel.kinds import SAME, Kind, Relation, UnprovenError, Value, shard
+from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, differing_axis
 
 _ACROSS = "takes examples by their position on a device"
 
@@ -72,10 +58,7 @@ def _gathered_axis(local: tuple[int, ...], whole: tuple[int, ...], n: int) -> in
 
 def transpose(step: Step) -> Result:
     step.require_same_params()
-    [kind] = step.kinds
-    if kind.relation is Relation.SHARD:
-        return kind.along(tuple(step.eqn.params["permutation"]).index(kind.axis))
-    return _pointwise(kind)
+    return _moved(step.kinds[0], tuple(step.eqn.params["permutation"]).index)
 
 
 def broadcast(step: Step) -> Result:
@@ -87,39 +70,35 @@ def broadcast(step: Step) -> Result:
     if kind.relation is Relation.SHARD:
         to = int(dimensions[kind.axis])
         if axis != to or step.out_shapes()[0][to] != step.shapes()[0][kind.axis]:
-            raise UnprovenError("pairs each example with the others on its device")
+            raise UnprovenError(PAIRS)
         return kind.along(to)
     if axis is None:
-        return _pointwise(kind)
+        return _moved(kind)
     if kind.relation is not Relation.SAME:
-        raise UnprovenError(explanation([Value(kind), Value(shard(axis))]))
+        raise step.unproven([Value(kind), Value(shard(axis))])
     return shard(axis, kind.scale, 0)
 
 
 def squeeze(step: Step) -> Result:
     step.require_same_params()
-    [kind] = step.kinds
     dropped = {d % len(step.shapes()[0]) for d in step.eqn.params["dimensions"]}
-    if kind.relation is Relation.SHARD:
-        return kind.along(kind.axis - sum(d < kind.axis for d in dropped))
-    return _pointwise(kind)
+    return _moved(step.kinds[0], lambda axis: axis - sum(d < axis for d in dropped))
 
 
 def reversal(step: Step) -> Result:
     step.require_same_params()
     [kind] = step.kinds
-    if kind.relation is Relation.SHARD:
-        if kind.axis in step.eqn.params["dimensions"] and kind.segments:
-            raise UnprovenError(_ACROSS)
-        return kind
-    return _pointwise(kind)
+    is_sharded = kind.relation is Relation.SHARD
+    if is_sharded and kind.axis in step.eqn.params["dimensions"] and kind.segments:
+        raise UnprovenError(_ACROSS)
+    return _moved(kind)
 
 
 def slicing(step: Step) -> Result:
     [kind] = step.kinds
     if kind.relation is not Relation.SHARD:
         step.require_same_params()
-        return _pointwise(kind)
+        return _moved(kind)
     (local, whole), axis = step.shapes(), kind.axis
     (first, last, stride), others = _bounds(step.eqn, axis)
     (whole_first, whole_last, _), whole_others = _bounds(step.twin, axis)
@@ -149,7 +128,7 @@ def splitting(step: Step) -> Result:
     [kind] = step.kinds
     if kind.relation is not Relation.SHARD:
         step.require_same_params()
-        return _pointwise(kind)
+        return _moved(kind)
     axis = step.eqn.params["axis"]
     if axis != kind.axis:
         step.require_same_params()
@@ -165,10 +144,8 @@ def concatenation(step: Step) -> Result:
     step.require_same_params()
     dimension = step.eqn.params["dimension"]
     kind = step.common()
-    if kind.relation is not Relation.SHARD:
-        return _pointwise(kind)
-    if kind.axis != dimension:
-        return kind
+    if kind.relation is not Relation.SHARD or kind.axis != dimension:
+        return _moved(kind)
     lengths = {
         step.shapes(k)[0][dimension] // max(value.kind.segments, 1)
         for k, value in enumerate(step.values)
@@ -180,20 +157,16 @@ def concatenation(step: Step) -> Result:
 
 def stacking(step: Step) -> Result:
     step.require_same_params()
-    kind, axis = step.common(), step.eqn.params["axis"]
-    if kind.relation is Relation.SHARD:
-        return kind.along(kind.axis + (axis <= kind.axis))
-    return _pointwise(kind)
+    new = step.eqn.params["axis"]
+    return _moved(step.common(), lambda axis: axis + (new <= axis))
 
 
 def unstacking(step: Step) -> Result:
     step.require_same_params()
-    [kind], axis = step.kinds, step.eqn.params["axis"]
-    if kind.relation is Relation.SHARD:
-        if kind.axis == axis:
-            raise UnprovenError(_ACROSS)
-        return kind.along(kind.axis - (axis < kind.axis))
-    return _pointwise(kind)
+    [kind], gone = step.kinds, step.eqn.params["axis"]
+    if kind.relation is Relation.SHARD and kind.axis == gone:
+        raise UnprovenError(_ACROSS)
+    return _moved(kind, lambda axis: axis - (gone < axis))
 
 
 def columns(step: Step) -> Result | None:
@@ -218,8 +191,7 @@ def padding(step: Step) -> Result:
             raise UnprovenError("pads the batch of each device")
         if operand.kind.relation is not Relation.SHARD or fill.kind.relation is Relation.SHARD:
             raise UnprovenError(_ACROSS)
-        return kind
-    return _pointwise(kind)
+    return _moved(kind)
 
 
 def tile(step: Step) -> Result:
@@ -233,11 +205,9 @@ def tile(step: Step) -> Result:
             raise UnprovenError("depends on the per-device batch size in its `reps`")
         return shard(axis, kind.scale, int(local[axis] != 1))
     step.require_same_params()
-    if kind.relation is Relation.SHARD:
-        if step.eqn.params["reps"][kind.axis] != 1:
-            raise UnprovenError("repeats the batch of each device")
-        return kind
-    return _pointwise(kind)
+    if kind.relation is Relation.SHARD and step.eqn.params["reps"][kind.axis] != 1:
+        raise UnprovenError("repeats the batch of each device")
+    return _moved(kind)
 
 
 def iota(step: Step) -> Result:
@@ -264,7 +234,10 @@ def bitcast(step: Step) -> Result:
     return kind
 
 
-def _pointwise(kind: Kind) -> Kind:
+def _moved(kind: Kind, to: Callable[[int], int] = lambda axis: axis) -> Kind:
+    """Returns the kind of a result whose sharded axis, if it has one, is elsewhere."""
+    if kind.relation is Relation.SHARD:
+        return kind.along(to(kind.axis))
     if not kind.is_pointwise:
         raise UnprovenError(_ACROSS)
     return kind

@@ -1,7 +1,5 @@
 """One equation of a body in both of its traces, and what rules need to know of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -19,28 +17,22 @@ Rule = Callable[["Step"], Result]
 
 
 OTHER_SHAPE = "has a shape that depends on the number of devices, or unusually on the batch size"
+PAIRS = "pairs each example with the others on its device"
+_OTHER_ORDER = "pairs examples that are in a different order over the global batch"
 
 
 @dataclasses.dataclass
 class Step:
-    """An equation.
+    """An equation."""
 
-    Attributes:
-      eqn: as each device runs it.
-      twin: the same with the global batch.
-      values: what is known of its operands.
-      n: the number of devices.
-      axis_name: of the mapped axis.
-      powers: set by the rule of a collective: by which power of n each result is multiplied over
-        the global batch, where the collective is the identity.
-    """
-
-    eqn: JaxprEqn
-    twin: JaxprEqn
-    values: list[Value]
-    n: int
-    axis_name: Hashable
-    powers: tuple[int, ...] = ()
+    eqn: JaxprEqn  # As each device runs it.
+    twin: JaxprEqn  # The same with the global batch.
+    values: list[Value]  # What is known of its operands.
+    n: int  # The number of devices.
+    axis_name: Hashable  # Of the mapped axis.
+    # Set by the rule of a collective: by which power of n its result is multiplied over the global
+    # batch, where the collective is the identity.
+    power: int = 0
 
     @property
     def kinds(self) -> list[Kind]:
@@ -76,16 +68,19 @@ class Step:
         values = self.values if values is None else values
         kind = common_kind(values)
         if kind is None:
-            raise UnprovenError(explanation(values))
+            raise self.unproven(values)
         return kind
 
     def exact(self, values: Sequence[Value] | None = None) -> Kind:
         """Returns the common kind of operands of a function that is not linear."""
-        values = self.values if values is None else values
         kind = self.common(values)
         if not kind.is_exact:
-            raise UnprovenError(explanation(values))
+            raise self.unproven(values)
         return kind
+
+    def unproven(self, values: Sequence[Value] | None = None) -> UnprovenError:
+        """Explains why an operation on its operands has no version over the global batch."""
+        return UnprovenError(_explanation(self.values if values is None else values))
 
 
 def shape_of(atom: Any) -> tuple[int, ...]:
@@ -132,13 +127,13 @@ def _constants_differ(one: Any, other: Any) -> bool:
 
 def has_collectives(eqn: JaxprEqn, axis_name: Hashable) -> bool:
     """Whether an equation, or one inside of it, names the mapped axis."""
-    named = (
-        jaxprs.axis_names(value, (axis_name,)) for key, value in eqn.params.items() if "ax" in key
+    inner = (each for sub in jaxprs.subjaxprs(eqn.params) for each in jaxprs.equations(sub))
+    return any(
+        axis_name in jaxprs.axis_names(value, (axis_name,))
+        for each in (eqn, *inner)
+        for key, value in each.params.items()
+        if "ax" in key
     )
-    if any(axis_name in axes for axes in named):
-        return True
-    inner = jaxprs.subjaxprs(list(eqn.params.values()))
-    return any(has_collectives(each, axis_name) for jaxpr in inner for each in jaxpr.eqns)
 
 
 def description(value: Value) -> str:
@@ -152,8 +147,15 @@ def description(value: Value) -> str:
     return kind.relation.value
 
 
-def explanation(values: Sequence[Value]) -> str:
-    """Says why an operation on several values has no version over the global batch."""
+def common_segments(*kinds: Kind) -> int:
+    """Returns how the sharded axes of operands that are paired are divided, if equally."""
+    segments = {kind.segments for kind in kinds} - {0}
+    if len(segments) > 1:
+        raise UnprovenError(_OTHER_ORDER)
+    return max(segments, default=0)
+
+
+def _explanation(values: Sequence[Value]) -> str:
     known = [value for value in values if not value.is_zero]
     kinds = {value.kind.relation for value in known}
     local = kinds & {Relation.SUM, Relation.MAX, Relation.MIN}
@@ -163,8 +165,8 @@ def explanation(values: Sequence[Value]) -> str:
     if worst is not None:
         return f"is not linear in {description(worst)}"
     if len({value.kind.axis for value in known if value.kind.relation is Relation.SHARD}) > 1:
-        return "pairs each example with the others on its device"
+        return PAIRS
     if len({v.kind.segments for v in known if v.kind.relation is Relation.SHARD} - {0}) > 1:
-        return "pairs examples that are in a different order over the global batch"
+        return _OTHER_ORDER
     scaled = next((value for value in known if value.kind.scale), known[0] if known else values[0])
     return f"takes {description(scaled)}"

@@ -1,7 +1,5 @@
 """A mapped body, traced as each device runs it and as one device runs the global batch."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -30,23 +28,14 @@ class OtherTraceError(UnprovenError):
 
 @dataclasses.dataclass(frozen=True)
 class Traces:
-    """The jaxprs of a body.
+    """The jaxprs of a body."""
 
-    Attributes:
-      local: as each of n devices runs it.
-      alone: the same on a mesh of one device, to tell constants that come from n.
-      whole: on a mesh of one device with the global batch.
-      batch_axes: the batch axis of each leaf of the arguments.
-      names: the names of these leaves.
-      out_tree: the structure of what the body returns.
-    """
-
-    local: ClosedJaxpr
-    alone: ClosedJaxpr
-    whole: ClosedJaxpr
-    batch_axes: tuple[BatchAxis, ...]
-    names: tuple[str, ...]
-    out_tree: Any
+    local: ClosedJaxpr  # As each of n devices runs it.
+    alone: ClosedJaxpr  # The same on a mesh of one device, to tell constants that come from n.
+    whole: ClosedJaxpr  # On a mesh of one device with the global batch.
+    batch_axes: tuple[BatchAxis, ...]  # The batch axis of each leaf of the arguments.
+    names: tuple[str, ...]  # The names of these leaves.
+    out_tree: Any  # The structure of what the body returns.
 
 
 def trace(

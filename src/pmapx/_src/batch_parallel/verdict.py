@@ -1,7 +1,5 @@
 """Whether a mapped body equals a plain jitted function over the global batch, and why not."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Callable, Hashable, Sequence
@@ -40,66 +38,47 @@ class Replacement(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """The collectives of one expression of the user's code.
+    """The collectives of one expression of the user's code."""
 
-    Attributes:
-      file: the path of the file; None: no line of the user's is known.
-      line: the number of the line.
-      column: where it starts in the line, if that is known.
-      name: of the primitive; ``pmean`` for a psum that is divided by n there; ``axis size``
-        for a use of the number of devices, as by ``psum(1)``, which is itself in no jaxpr.
-      replacement: what it becomes.
-      powers: for each operand, the power of n by which it is multiplied. Those of ``pmean`` include
-        the division; ``psum`` in its place has one more.
-      meaning: the same in words.
-      library: the file of a library that has it, as a batch norm with an axis name.
-    """
-
-    file: str | None
-    line: int | None
-    column: int | None
+    file: str | None  # The path of the file; None: no line of the user's is known.
+    line: int | None  # The number of the line.
+    column: int | None  # Where it starts in the line, if that is known.
+    # Of the primitive; ``pmean`` for a psum that is divided by n there; ``axis size`` for a use of
+    # the number of devices, as by ``psum(1)``, which is itself in no jaxpr.
     name: str
-    replacement: Replacement
+    replacement: Replacement  # What it becomes.
+    # For each operand, the power of n by which it is multiplied. Those of ``pmean`` include the
+    # division; ``psum`` in its place has one more.
     powers: tuple[int, ...]
-    meaning: str
+    meaning: str  # The same in words.
+    # The file of a library that has it, as a batch norm with an axis name.
     library: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """A leaf of what a body returns.
+    """A leaf of what a body returns."""
 
-    Attributes:
-      batch_axis: the axis along which it is sharded; None: it is equal on all devices.
-      is_global: equal on all devices and computed from the batch, not from replicated arguments.
-      reason: why it has no version over the global batch, if so.
-    """
-
+    # The axis along which it is sharded; None: it is equal on all devices.
     batch_axis: int | None = None
+    # Equal on all devices and computed from the batch, not from replicated arguments.
     is_global: bool = False
-    reason: Reason | None = None
+    reason: Reason | None = None  # Why it has no version over the global batch, if so.
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is known of a body.
+    """What is known of a body."""
 
-    Attributes:
-      outputs: for each leaf of what it returns.
-      collectives: those over the mapped axis, by their place in the source.
-      axis_name: of the mapped axis.
-      axis_size: the number of devices.
-      traces: the jaxprs; None where the body cannot be traced for the global batch.
-      powers: by path of a collective, the powers of n for its operands.
-      constants: by path and operand, the constants that come from the number of devices.
-    """
-
-    outputs: tuple[Output, ...]
-    collectives: tuple[Collective, ...]
-    axis_name: Hashable
-    axis_size: int
+    outputs: tuple[Output, ...]  # For each leaf of what it returns.
+    collectives: tuple[Collective, ...]  # Those over the mapped axis, by their place in the source.
+    axis_name: Hashable  # Of the mapped axis.
+    axis_size: int  # The number of devices.
+    # The jaxprs; None where the body cannot be traced for the global batch.
     traces: Traces | None = None
+    # By path of a collective, the powers of n for its operands.
     powers: dict[Path, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    # By path and operand, the constants that come from the number of devices.
     constants: dict[tuple[Path, int], Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -218,14 +197,10 @@ def _output(name: str, line: str | None, value: Value) -> Output:
 
 def _blamed(local: Jaxpr, otherwise: Reason) -> Reason:
     """Returns the reason of a body whose traces differ: the first collective by device, if any."""
-    for eqn in local.eqns:
+    for eqn in jaxprs.equations(local):
         if collectives.RULES.get(eqn.primitive.name) in _BY_DEVICE:
             line = source_locations.line_of(eqn)
             return Reason(f"`{eqn.primitive.name}`", line, "depends on which device holds what")
-        for inner in jaxprs.subjaxprs(list(eqn.params.values())):
-            found = _blamed(inner, otherwise)
-            if found is not otherwise:
-                return found
     return otherwise
 
 
@@ -254,7 +229,7 @@ def _by_place(walk: Interpreter, blamed: Sequence[Reason]) -> tuple[Collective, 
     ]
     sizes = dict.fromkeys(map(source_locations.location_of, walk.size_uses.values()))
     return tuple(found) + tuple(
-        _at(place, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
+        Collective(*place, "axis size", Replacement.CONSTANT_N, (), "the number of devices")
         for place in sizes
         if place not in averaged
     )
@@ -267,10 +242,10 @@ def _collective(
     if name == "axis_index":
         reason = next((each for each in blamed if each.operation == f"`{name}`"), None)
     if reason is not None:
-        return _at(place, name, Replacement.KEEP, (), str(reason))
+        return Collective(*place, name, Replacement.KEEP, (), str(reason))
     if name == "axis_index":
         meaning = "zero: positions are those in the global batch"
-        return _at(place, name, Replacement.ZERO, (), meaning)
+        return Collective(*place, name, Replacement.ZERO, (), meaning)
     powers = tuple(p - (name == "pmean") for record in records for p in record.powers)
     values = [value for record in records for value in record.values]
     replacement = Replacement.MIXED
@@ -280,14 +255,7 @@ def _collective(
             0: Replacement.IDENTITY, 1: Replacement.TIMES_N, -1: Replacement.OVER_N
         }[sign]  # fmt: skip
     meanings = dict.fromkeys(map(_meaning, [name] * len(values), values, powers))
-    return _at(place, name, replacement, powers, "; ".join(meanings))
-
-
-def _at(
-    place: _Place, name: str, becomes: Replacement, powers: tuple[int, ...], meaning: str
-) -> Collective:
-    file, line, column = place
-    return Collective(file, line, column, name, becomes, powers, meaning)
+    return Collective(*place, name, replacement, powers, "; ".join(meanings))
 
 
 def _meaning(name: str, value: Value, power: int) -> str:

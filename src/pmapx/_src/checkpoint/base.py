@@ -1,7 +1,5 @@
 """What an open checkpoint offers, its leaves, and the errors that end a conversion."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

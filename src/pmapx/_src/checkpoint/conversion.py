@@ -1,18 +1,31 @@
-"""The way from an old checkpoint to a new one, and what was done."""
-
-from __future__ import annotations
+"""Removes the device axis from a checkpoint, or adds it."""
 
 import dataclasses
+import functools
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from pmapx._src.checkpoint import new_path, object_tree
-from pmapx._src.checkpoint.base import Checkpoint, LeavesDifferError, is_array, loaded
+from pmapx._src.checkpoint import device_axis, new_path, object_tree
+from pmapx._src.checkpoint.base import (
+    Checkpoint,
+    CheckpointError,
+    LeavesDifferError,
+    is_array,
+    loaded,
+)
+from pmapx._src.checkpoint.flax_msgpack import FlaxMsgpack, is_msgpack
+from pmapx._src.checkpoint.npz_file import NpzFile, is_npz
+from pmapx._src.checkpoint.orbax_folder import OrbaxFolder, is_orbax
+from pmapx._src.checkpoint.pickle_file import PickleFile, is_pickle
 
 Leaves = Sequence[tuple[str, Any]]
 Progress = Callable[[int, int], None]
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"(\xb5": "zstandard"}
+_KNOWN = "a pickle, a Flax msgpack file, an .npz file or an Orbax checkpoint"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +41,125 @@ class Conversion:
     bytes_after: int
 
 
-def refuse_hidden_arrays(leaves: Leaves, kept: Collection[str]) -> None:
+def unstack(
+    old: str,
+    new: str,
+    *,
+    n: int | None = None,
+    keep: Sequence[str] = (),
+    first: Sequence[str] = (),
+    trust_pickle: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Writes ``old`` to ``new`` without the leading device axis of its replicated leaves.
+
+    Args:
+      old: a pickle, a Flax msgpack file, an ``.npz`` file or an Orbax checkpoint folder.
+      new: where to write; in the format of ``old``, complete or not at all.
+      n: the number of devices: arrays with this leading size are unstacked. Without it, all arrays
+        but scalars and those in ``keep`` must have one leading size, which is taken.
+      keep: patterns of paths to keep stacked, such as ``"rng"`` or ``"*.count"``.
+      first: patterns of paths of which device 0's copy is taken, whatever the others are.
+      trust_pickle: load a pickle, which runs code that is in it.
+      force: overwrite ``new``.
+      dry_run: compare the copies, and write nothing.
+      progress: called with the bytes that are done and their total.
+
+    Raises:
+      LeavesDifferError: copies are not equal, or an object hides arrays; nothing is written.
+      CheckpointError: anything else that is wrong with the files or the arguments.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> old, new = (os.path.join(folder, name) for name in ("old.npz", "new.npz"))
+    >>> np.savez(old, kernel=np.ones((8, 3, 2)), step=7)
+    >>> done = unstack(old, new)
+    >>> done.n, done.changed, done.left
+    (8, ('kernel',), (('step', 'int64[]'),))
+    >>> np.load(new)["kernel"].shape
+    (3, 2)
+    """
+    new_path.check(old, new, force=force)
+    # Otherwise JAX would load 64-bit arrays as 32-bit ones.
+    with jax.enable_x64(True):
+        checkpoint = _opened(old, trust_pickle=trust_pickle)
+        leaves = list(checkpoint.leaves())
+        paths = [path for path, _ in leaves]
+        kept = object_tree.named(keep, paths, "--keep")
+        firsts = object_tree.named(first, paths, "--first")
+        n, stacked = _stacked(leaves, n, kept, firsts)
+        step = _counter(leaves, 1 if dry_run else 2, progress)
+        _compare(leaves, stacked - firsts, step)
+        if not dry_run:
+            with new_path.written(old, new) as path:
+                _save(checkpoint, path, stacked, device_axis.first_copy, step)
+    return _report(checkpoint, n, leaves, stacked, kept, 1 / n)
+
+
+def stack(
+    old: str,
+    new: str,
+    *,
+    n: int,
+    keep: Sequence[str] = (),
+    trust_pickle: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Writes ``old`` to ``new`` with a leading axis of ``n`` copies on every array.
+
+    Python's and numpy's scalars stay as they are, and so does what ``keep`` names; the other
+    arguments are those of ``unstack``.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> old, new = (os.path.join(folder, name) for name in ("old.npz", "new.npz"))
+    >>> np.savez(old, kernel=np.ones((3, 2)), step=7)
+    >>> stack(old, new, n=8, keep=["step"]).kept
+    ('step',)
+    >>> np.load(new)["kernel"].shape
+    (8, 3, 2)
+    """
+    new_path.check(old, new, force=force)
+    with jax.enable_x64(True):
+        checkpoint = _opened(old, trust_pickle=trust_pickle)
+        leaves = list(checkpoint.leaves())
+        kept = object_tree.named(keep, [path for path, _ in leaves], "--keep")
+        _refuse_hidden_arrays(leaves, kept)
+        changed = {path for path, leaf in leaves if is_array(leaf)} - kept
+        if not changed:
+            raise CheckpointError("there is no array to stack")
+        if not dry_run:
+            copies = functools.partial(device_axis.copies, n=n)
+            with new_path.written(old, new) as path:
+                _save(checkpoint, path, changed, copies, _counter(leaves, 1, progress))
+    return _report(checkpoint, n, leaves, changed, kept, n)
+
+
+def _stacked(
+    leaves: Leaves, n: int | None, kept: set[str], firsts: set[str]
+) -> tuple[int, set[str]]:
+    """Returns the number of devices, and the paths of the arrays to unstack."""
+    if kept & firsts:
+        raise CheckpointError(f"--keep and --first both match {min(kept & firsts)}")
+    _refuse_hidden_arrays(leaves, kept)
+    shapes = {path: leaf.shape for path, leaf in leaves if is_array(leaf) and leaf.shape}
+    if n is None:
+        n = device_axis.common_size({p: shape for p, shape in shapes.items() if p not in kept})
+    stacked = {path for path, shape in shapes.items() if shape[0] == n} - kept
+    if not stacked:
+        raise CheckpointError(f"no array has a leading axis of size {n}")
+    if firsts - stacked:
+        raise CheckpointError(f"--first matches {min(firsts - stacked)}, which has no device axis")
+    return n, stacked
+
+
+def _refuse_hidden_arrays(leaves: Leaves, kept: Collection[str]) -> None:
     """Refuses objects that hold arrays and cannot be walked, unless the user keeps them."""
     plain = (str, bytes, bool, int, float, complex, np.generic)
     hidden = [
@@ -47,7 +178,58 @@ def refuse_hidden_arrays(leaves: Leaves, kept: Collection[str]) -> None:
         )
 
 
-def report(
+def _compare(leaves: Leaves, compared: set[str], step: Callable[[Any], None]) -> None:
+    differing = []
+    for path, leaf in leaves:
+        step(leaf)
+        if path in compared:
+            found = device_axis.difference(loaded(leaf))
+            if found is not None:
+                differing.append((path, found))
+    if not differing:
+        return
+    path = differing[0][0]
+    advice = f'Keep one stacked with --keep "{path}", or take device 0\'s with --first "{path}"'
+    if len(differing) == len(compared):
+        advice = f"All leaves differ: the checkpoint may not be stacked. {advice}"
+    raise LeavesDifferError(
+        f"{len(differing)} of {len(compared)} leaves are not equal on all devices",
+        [f"{path}: {found}" for path, found in differing],
+        advice,
+    )
+
+
+def _save(
+    checkpoint: Checkpoint,
+    path: str,
+    changed: Collection[str],
+    change: Callable[[Any], Any],
+    step: Callable[[Any], None],
+) -> None:
+    """Writes a checkpoint with ``change(array)`` in place of the ``changed`` leaves."""
+
+    def written(place: str, leaf: Any) -> Any:
+        step(leaf)
+        return change(loaded(leaf)) if place in changed else leaf
+
+    checkpoint.save(path, written)
+
+
+def _counter(leaves: Leaves, passes: int, progress: Progress | None) -> Callable[[Any], None]:
+    """Returns a function to call with each leaf in each pass; it reports to ``progress``."""
+    total = passes * sum(leaf.nbytes for _, leaf in leaves if is_array(leaf))
+    done = 0
+
+    def step(leaf: Any) -> None:
+        nonlocal done
+        if progress is not None and is_array(leaf):
+            done += leaf.nbytes
+            progress(done, total)
+
+    return step
+
+
+def _report(
     checkpoint: Checkpoint,
     n: int,
     leaves: Leaves,
@@ -76,33 +258,29 @@ def report(
     )
 
 
-def save(
-    checkpoint: Checkpoint,
-    old: str,
-    new: str,
-    changed: Collection[str],
-    change: Callable[[Any], Any],
-    step: Callable[[Any], None],
-) -> None:
-    """Writes the new checkpoint, with ``change(array)`` in place of the ``changed`` leaves."""
-
-    def written(path: str, leaf: Any) -> Any:
-        step(leaf)
-        return change(loaded(leaf)) if path in changed else leaf
-
-    with new_path.written(old, new) as path:
-        checkpoint.save(path, written)
-
-
-def counter(leaves: Leaves, passes: int, progress: Progress | None) -> Callable[[Any], None]:
-    """Returns a function to call with each leaf in each pass; it reports to ``progress``."""
-    total = passes * sum(leaf.nbytes for _, leaf in leaves if is_array(leaf))
-    done = 0
-
-    def step(leaf: Any) -> None:
-        nonlocal done
-        if progress is not None and is_array(leaf):
-            done += leaf.nbytes
-            progress(done, total)
-
-    return step
+def _opened(path: str, *, trust_pickle: bool) -> Checkpoint:
+    if os.path.isdir(path):
+        if is_orbax(path):
+            return OrbaxFolder(path)
+        raise CheckpointError(
+            f"{path} is a folder without an Orbax checkpoint (no _METADATA below it); to convert a "
+            "file in it, name the file"
+        )
+    with open(path, "rb") as file:
+        head = file.read(2)
+    if not head:
+        raise CheckpointError(f"{path} is empty")
+    if head in _COMPRESSED:
+        raise CheckpointError(f"{path} is compressed with {_COMPRESSED[head]}: decompress it first")
+    if is_npz(path):
+        return NpzFile(path)
+    if is_pickle(path):
+        if not trust_pickle:
+            raise CheckpointError(
+                f"{path} is a pickle, which can run arbitrary code when loaded: add --trust-pickle "
+                "if you trust its source"
+            )
+        return PickleFile(path)
+    if is_msgpack(path):
+        return FlaxMsgpack(path)
+    raise CheckpointError(f"unknown format: {path} is not {_KNOWN}")

@@ -1,7 +1,5 @@
 """The leading device axis of an array: its size, whether its copies are equal, how to add it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Flax's msgpack files, as ``flax.serialization.to_bytes`` makes them, without Flax."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 
-from pmapx._src.checkpoint import leaf_paths, object_tree
+from pmapx._src.checkpoint import object_tree
 from pmapx._src.checkpoint.base import Change, CheckpointError, is_array
 
 # Flax's extension types.
@@ -64,13 +62,13 @@ class FlaxMsgpack:
             file.write(packer.pack_map_header(len(tree)))
             for key, value in tree.items():
                 file.write(packer.pack(key))
-                self._write(file, packer, value, leaf_paths.item(path, key), change)
+                self._write(file, packer, value, object_tree.item(path, key), change)
         elif type(tree) is list:
             file.write(packer.pack_array_header(len(tree)))
             for index, value in enumerate(tree):
-                self._write(file, packer, value, leaf_paths.item(path, index), change)
+                self._write(file, packer, value, object_tree.item(path, index), change)
         else:
-            file.write(packer.pack(_chunked(change(path or leaf_paths.ROOT, tree))))
+            file.write(packer.pack(_chunked(change(path or object_tree.ROOT, tree))))
 
     def _decode(self, code: int, data: bytes) -> Any:
         if code == _COMPLEX:

@@ -1,7 +1,5 @@
 """A new file or folder that appears complete or not at all."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """``.npz`` files, one array at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -11,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pmapx._src.checkpoint import leaf_paths
+from pmapx._src.checkpoint import object_tree
 from pmapx._src.checkpoint.base import Change, CheckpointError, StoredArray
 
 _HEADERS = {
@@ -81,4 +79,4 @@ def _readable(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo) -> Iterator
 
 
 def _leaf_path(info: zipfile.ZipInfo) -> str:
-    return leaf_paths.item("", info.filename.removesuffix(".npy"))
+    return object_tree.item("", info.filename.removesuffix(".npy"))

@@ -1,20 +1,76 @@
-"""The leaves of Python objects: containers, registered pytrees, namedtuples and dataclasses."""
+"""The leaves of Python objects: containers, registered pytrees, namedtuples and dataclasses.
 
-from __future__ import annotations
+They are named as users write them, ``params['dense']['kernel']``.
+"""
 
 import collections
 import copy
 import dataclasses
+import difflib
 import gc
+import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from pmapx._src.checkpoint import leaf_paths
 from pmapx._src.checkpoint.base import Change, CheckpointError
+
+# The name of the only leaf of a checkpoint that is an array.
+ROOT = "array"
+
+
+def item(parent: str, key: Any) -> str:
+    """Returns the path of ``parent[key]``; a name at the top stands alone.
+
+    >>> item(item("", "params"), "dense"), item("", 0), item("", "params/dense")
+    ("params['dense']", '[0]', "['params/dense']")
+    """
+    is_name = isinstance(key, str) and key.isidentifier()
+    if is_name and (not parent or parent.endswith("/")):
+        return f"{parent}{key}"
+    return f"{parent}[{key!r}]"
+
+
+def attribute(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent and not parent.endswith("/") else f"{parent}{name}"
+
+
+def child(parent: str, key: Any) -> str:
+    """Returns the path of a child that JAX names with an entry of a key path."""
+    if isinstance(key, jax.tree_util.GetAttrKey):
+        return attribute(parent, key.name)
+    if isinstance(key, jax.tree_util.SequenceKey):
+        return item(parent, key.idx)
+    return item(parent, getattr(key, "key", key))
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Returns whether a pattern names a leaf or something that the leaf is in; ``*`` is any text.
+
+    >>> matches("params", "params['dense']"), matches("*.rng", "state.rng")
+    (True, True)
+    >>> matches("par", "params")
+    False
+    """
+    any_text = ".*".join(map(re.escape, pattern.replace('"', "'").split("*")))
+    return re.fullmatch(rf"{any_text}([.\[/].*)?", path, re.DOTALL) is not None
+
+
+def named(patterns: Sequence[str], paths: Iterable[str], option: str) -> set[str]:
+    """Returns the paths that one of the patterns names; each pattern must name one."""
+    paths = list(paths)
+    found: set[str] = set()
+    for pattern in patterns:
+        here = {path for path in paths if matches(pattern, path)}
+        if not here:
+            closest = difflib.get_close_matches(pattern, paths, 1, 0.3) or paths[:1]
+            hint = f"; the closest is {closest[0]}" if closest else ""
+            raise CheckpointError(f"{option} {pattern!r} matches no leaf{hint}")
+        found |= here
+    return found
 
 
 def map_leaves(change: Change, tree: Any, path: str = "") -> Any:
@@ -60,8 +116,8 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
     if id(tree) in inside:
         raise CheckpointError(f"{path} refers to an object that contains it")
     inside = (*inside, id(tree))
-    go = lambda key, value: _map(change, value, leaf_paths.item(path, key), inside)
-    at = lambda name: _map(change, getattr(tree, name), leaf_paths.attribute(path, name), inside)
+    go = lambda key, value: _map(change, value, item(path, key), inside)
+    at = lambda name: _map(change, getattr(tree, name), attribute(path, name), inside)
     new: Any
     # Not through JAX, which sorts the keys of dictionaries, and refuses some.
     if type(tree) in (dict, collections.OrderedDict, collections.defaultdict):
@@ -71,12 +127,12 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*map(at, tree._fields))
     if tree is None or isinstance(tree, np.ndarray | jax.Array):
-        return change(path or leaf_paths.ROOT, tree)
+        return change(path or ROOT, tree)
     # Before dataclasses: a registered one has static fields.
     structure: Any
     keyed, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
     if not jax.tree_util.treedef_is_leaf(structure):
-        children = ((leaf_paths.child(path, *key), value) for key, value in keyed)
+        children = ((child(path, *key), value) for key, value in keyed)
         return structure.unflatten([_map(change, value, at, inside) for at, value in children])
     if isinstance(tree, dict):
         return _with_items(tree, go)
@@ -86,7 +142,7 @@ def _map(change: Change, tree: Any, path: str, inside: tuple[int, ...]) -> Any:
             if hasattr(tree, field.name):
                 object.__setattr__(new, field.name, at(field.name))
         return new
-    return change(path or leaf_paths.ROOT, tree)
+    return change(path or ROOT, tree)
 
 
 def _with_items(tree: dict[Any, Any], go: Callable[[Any, Any], Any]) -> dict[Any, Any]:

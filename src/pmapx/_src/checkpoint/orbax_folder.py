@@ -1,7 +1,5 @@
 """Orbax checkpoints: one pytree, a step of a ``CheckpointManager``, or all its steps."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Pickles, of one object or several after one another. Loading one runs code that is in it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle
@@ -9,7 +7,7 @@ import pickletools
 from collections.abc import Iterator
 from typing import Any
 
-from pmapx._src.checkpoint import leaf_paths, object_tree
+from pmapx._src.checkpoint import object_tree
 from pmapx._src.checkpoint.base import Change, CheckpointError
 
 # The opcode that begins a pickle of protocol 2 or later, and the one that ends any.
@@ -64,7 +62,7 @@ class PickleFile:
     def _roots(self) -> Iterator[tuple[str, Any]]:
         """A single object has no name of its own, several have their place."""
         for index, tree in enumerate(self._objects):
-            yield (leaf_paths.item("", index) if len(self._objects) > 1 else ""), tree
+            yield (object_tree.item("", index) if len(self._objects) > 1 else ""), tree
 
 
 def _load(file: Any, path: str) -> Any:

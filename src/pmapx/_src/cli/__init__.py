@@ -2,7 +2,7 @@
 
 ``_group`` finds commands and reports errors in one line; ``_terminal`` has colors and progress;
 ``_command_line`` the options of commands that run a program; ``_migration`` what ``migrate`` does
-before it rewrites; ``_verification`` and ``_about`` the text of ``verify`` and ``info``.
+before it rewrites; ``_about`` the text of ``info``.
 """
 
 import sys

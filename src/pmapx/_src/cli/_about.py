@@ -1,7 +1,5 @@
 """Versions, devices and what pmapx detects, for ``pmapx info`` and bug reports."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -152,8 +150,7 @@ def _query_in_subprocess(timeout: float) -> dict[str, Any]:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         return unknown | {"devices": {"error": last[0]}}
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _query() -> dict[str, Any]:

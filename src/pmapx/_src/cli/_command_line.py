@@ -1,7 +1,5 @@
 """Options of commands that run the user's command, which follows ``--``."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -61,20 +59,26 @@ def _as_command_error() -> Iterator[None]:
         raise CommandError(message) from None
 
 
-def verify_options(function: F) -> F:
-    """Adds the options for running and comparing two versions of a program."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+def options(*several: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Returns a decorator that adds several options to a command."""
+
+    def add(function: F) -> F:
+        for option in reversed(several):
+            function = option(function)
+        return function
+
+    return add
 
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--devices",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Virtual CPU devices; by default 8 if there is no accelerator.",
-    ),
+devices_option = click.option(
+    "--devices",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Virtual CPU devices; by default 8 if there is no accelerator.",
+)
+# For running and comparing two versions of a program.
+verify_options = options(
+    devices_option,
     click.option(
         "--rtol",
         type=click.FloatRange(0),

@@ -1,7 +1,5 @@
 """The click group that finds a command by the name of its file, and reports errors in one line."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pkgutil

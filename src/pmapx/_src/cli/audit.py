@@ -1,7 +1,5 @@
 """``pmapx audit``: replication, communication and memory of a program's pmapped functions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -18,7 +16,7 @@ from pmapx._src.audit.report.formatting import counted, is_part, place
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.request import Request
 from pmapx._src.audit.topology import names
-from pmapx._src.cli._command_line import checked_topologies, checked_topology
+from pmapx._src.cli._command_line import checked_topologies, checked_topology, devices_option
 from pmapx._src.cli._terminal import next_step
 from pmapx._src.lint.formats.as_github import annotation
 from pmapx._src.source.command_error import CommandError
@@ -39,12 +37,7 @@ def _topologies(ctx: click.Context, param: click.Parameter, text: str) -> list[C
     short_help="Report a program's replication, communication and memory.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option(
-    "--devices",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Virtual CPU devices; by default 8 if there is no accelerator.",
-)
+@devices_option
 @click.option(
     "--topology",
     metavar="T",

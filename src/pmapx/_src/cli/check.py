@@ -154,7 +154,7 @@ def command(
     known = _baseline(wanted)
     if known is not None:
         report = known.without_known(report, wanted.codes)
-        is_wanted = functools.partial(_is_new, wanted, known)
+        is_wanted = lambda finding: wanted.reports(finding) and not known.has(finding)
     fixed: list[FixedFile] = []
     if is_fixed:
         from pmapx._src.lint import fixing
@@ -205,10 +205,6 @@ def _refuse(
 def _checked(paths: tuple[str, ...], wanted: settings.Settings, jobs: int | None) -> Report:
     with Progress("Checking") as progress:
         return check(paths, wanted, processes=jobs, progress=progress.advance)
-
-
-def _is_new(wanted: settings.Settings, known: Baseline, finding: Finding) -> bool:
-    return wanted.reports(finding) and not known.has(finding)
 
 
 def _baseline(wanted: settings.Settings) -> Baseline | None:

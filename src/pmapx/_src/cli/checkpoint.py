@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pmapx._src.audit.report.formatting import in_bytes
+from pmapx._src.cli._command_line import options
 from pmapx._src.cli._terminal import Progress, next_step
 from pmapx._src.source.command_error import CommandError
 
 if TYPE_CHECKING:
     from pmapx._src.checkpoint.conversion import Conversion
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # More leaves than this are counted.
 _SHOWN = 8
@@ -39,13 +37,9 @@ def command() -> None:
     """
 
 
-def _shared_options(function: F) -> F:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+_paths_and_options = options(
+    click.argument("old", type=click.Path()),
+    click.argument("new", type=click.Path()),
     click.option(
         "--keep",
         multiple=True,
@@ -62,8 +56,6 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 @command.command("unstack")
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
 @click.option(
     "-n",
     type=click.IntRange(1),
@@ -76,7 +68,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     metavar="PATTERN",
     help="Take device 0's copy of these leaves, even where the others differ.",
 )
-@_shared_options
+@_paths_and_options
 @click.pass_context
 def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options: Any) -> None:
     """Write OLD to NEW without the leading device axis.
@@ -103,12 +95,10 @@ def unstack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options:
 
 
 @command.command("stack", short_help="Write OLD to NEW with N copies of every array.")
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
 @click.option(
     "-n", required=True, type=click.IntRange(1), metavar="N", help="The number of devices."
 )
-@_shared_options
+@_paths_and_options
 @click.pass_context
 def stack(ctx: click.Context, /, old: str, new: str, dry_run: bool, **options: Any) -> None:
     """Write OLD to NEW with N copies of every array along a leading device axis.
@@ -134,13 +124,10 @@ def _convert(ctx: click.Context, operation: str, old: str, new: str, **options: 
     if options["trust_pickle"]:
         # As under python -m: the classes in a pickle are often in modules of the current folder.
         sys.path.append(os.getcwd())
+    from pmapx._src.checkpoint import conversion
     from pmapx._src.checkpoint.base import LeavesDifferError
 
-    convert: Any
-    if operation == "stack":
-        from pmapx._src.checkpoint.stack import stack as convert
-    else:
-        from pmapx._src.checkpoint.unstack import unstack as convert
+    convert = conversion.stack if operation == "stack" else conversion.unstack
     if os.path.isfile(old) and os.path.getsize(old) > _LARGE and sys.stderr.isatty():
         click.echo(f"Reading {old} ({in_bytes(os.path.getsize(old))})", err=True)
     try:

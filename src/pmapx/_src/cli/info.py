@@ -1,7 +1,5 @@
 """``pmapx info``: the environment, for bug reports."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -236,9 +236,9 @@ def _verify(
     color: bool | None,
 ) -> tuple[dict[tuple[str, int], Verdict], int]:
     """Compares runs of the command; returns the verdicts for the report, and the exit code."""
-    from pmapx._src.cli._verification import as_text
+    from pmapx._src.cli.verify import as_text
     from pmapx._src.codemod.verified import verify_migration
-    from pmapx._src.verify.compare.tolerance import Tolerance
+    from pmapx._src.verify.compare.compare_arrays import Tolerance
 
     options["tolerance"] = Tolerance(*tolerance)
     with Progress("Running the program ({})") as progress:

@@ -1,7 +1,5 @@
 """Network addresses: ``host:port``, with brackets around an IPv6 host."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

@@ -3,8 +3,6 @@
 Does not import JAX, since the launcher uses it too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

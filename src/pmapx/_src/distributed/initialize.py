@@ -1,7 +1,5 @@
 """``initialize`` and ``barrier``: connecting to the other processes, and waiting for them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import logging

@@ -4,8 +4,6 @@ Process 0 runs the service. If JAX does not expose the client, or the processes 
 ``is_available`` is False and nothing else here may be called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

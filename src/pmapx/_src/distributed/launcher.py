@@ -6,8 +6,6 @@ index of its process. When one fails, the others are stopped and its traceback i
 process outlives the launcher, however that ends.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import ctypes

@@ -6,8 +6,6 @@ this to its peers and to the launcher, runs its exit handlers, and ends without 
 Its peers report the process and its exception, and end too.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import dataclasses
@@ -100,7 +98,7 @@ def end_after(error: BaseException, trace: TracebackType | None) -> None:
 def follow(first: Failure) -> None:
     """Ends this process after a peer failed, unless its program ends by itself first."""
     with _lock:
-        if _first or _is_recoverable():
+        if _first or getattr(jax.config, "jax_enable_recoverability", False):
             return
         _first.append(first)
     _name(first)
@@ -296,7 +294,3 @@ def _has_peers() -> bool:
 def _rank() -> int:
     joined = fastpath.joined_as()
     return joined[0] if joined else int(os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
-
-
-def _is_recoverable() -> bool:
-    return bool(getattr(jax.config, "jax_enable_recoverability", False))

@@ -4,8 +4,6 @@ If a process runs another program or shape than the others, or is suspended, the
 collective. The thread also follows failed and lost peers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -2,7 +2,7 @@
 
 ``base`` has ``PmapxError``, ``PmapxWarning`` and the registry of codes. Every other module holds
 the classes of one concern, in the order of a call: ``options``, ``arguments``, ``devices``,
-``processes``, ``warnings``; then ``arrays``, ``legacy``, ``topology`` and ``audit``.
+``processes``, ``warnings``; then ``arrays``, and ``topology`` for audits.
 
 To add an error, write its class in one of these modules; it is public as ``pmapx.errors.Name``.
 Its docstring is the page that ``pmapx explain CODE`` prints. Its ``__init__`` takes facts and
@@ -13,18 +13,16 @@ derives from what JAX raises for the same mistake, so that existing ``except`` c
 from typing import TYPE_CHECKING
 
 from pmapx._src.errors.arguments import *  # noqa: F403
-from pmapx._src.errors.arrays import *  # noqa: F403
-from pmapx._src.errors.audit import *  # noqa: F403
+from pmapx._src.errors.arrays import *  # noqa: F403  # noqa: F403
 from pmapx._src.errors.base import CODES as CODES
 from pmapx._src.errors.base import PmapxError as PmapxError
 from pmapx._src.errors.base import PmapxWarning as PmapxWarning
 from pmapx._src.errors.base import explain as explain
 from pmapx._src.errors.base import warn as warn
 from pmapx._src.errors.devices import *  # noqa: F403
-from pmapx._src.errors.legacy import *  # noqa: F403
 from pmapx._src.errors.options import *  # noqa: F403
 from pmapx._src.errors.processes import *  # noqa: F403
-from pmapx._src.errors.topology import *  # noqa: F403
+from pmapx._src.errors.topology import *  # noqa: F403  # noqa: F403
 from pmapx._src.errors.warnings import *  # noqa: F403
 
 if not TYPE_CHECKING:  # Type checkers read only literals; to them, the star imports are the list.

@@ -1,7 +1,5 @@
 """Mistakes in the arguments or outputs of a call of a pmapped function."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pmapx._src.errors.base import PmapxError, shown

@@ -1,6 +1,4 @@
-"""Mistakes in creating and reading arrays with a leading device axis."""
-
-from __future__ import annotations
+"""Mistakes in creating and reading arrays with a leading device axis, and in their shardings."""
 
 from typing import Any
 
@@ -139,4 +137,21 @@ class NoSuchShard(PmapxError, IndexError, code="PMX129"):
             f"{function} cannot read index {index} along axis 0 of argument 0 'x', {shape}: "
             f"{reason}.",
             fix="pass the index of a shard in x.addressable_shards.",
+        )
+
+
+class PmapShardingRemoved(PmapxError, TypeError, code="PMX131"):
+    """PmapSharding can no longer be constructed from a sharding spec.
+
+    JAX removed ``PmapSharding`` and its sharding specs with the original pmap. The outputs of a
+    pmapped function have a ``NamedSharding`` now. Under ``pmapx.install()``,
+    ``PmapSharding.default(shape, dim)`` returns the one for an array of that shape.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "jax.sharding.PmapSharding and its sharding specs were removed from JAX with the "
+            "original pmap.",
+            fix="use jax.sharding.NamedSharding(mesh, PartitionSpec('i')), or call "
+            "PmapSharding.default(shape, sharded_dim, devices), which returns one.",
         )

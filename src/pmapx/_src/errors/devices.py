@@ -1,7 +1,5 @@
 """Mapped axes that exceed the devices, and inputs that may not be resharded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Mistakes in the arguments of pmap itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

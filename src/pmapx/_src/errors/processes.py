@@ -1,7 +1,5 @@
 """Multi-process mistakes: processes that disagree, arguments that do not fit, missing processes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,8 +1,7 @@
-"""Ahead-of-time compilation for a target topology."""
-
-from __future__ import annotations
+"""Ahead-of-time compilation for a target topology, and other arguments of pmapx.audit."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pmapx._src.errors.base import PmapxError
 
@@ -165,3 +164,32 @@ class NoSuchBuild(PmapxError, ValueError, code="PMX221"):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"--build {name}: {problem}.", fix="use --build module:function.")
+
+
+class CannotAudit(PmapxError, TypeError, code="PMX691"):
+    """The first argument of pmapx.audit is not a function.
+
+    Pass the function and its arguments, ``pmapx.audit(step, state, batch)``, not the result of a
+    call.
+    """
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(
+            f"audit expects a function, got {type(given).__name__}.",
+            fix="pass the pmapped function and then its arguments: "
+            "pmapx.audit(step, state, batch).",
+        )
+
+
+class UnknownWhatIf(PmapxError, ValueError, code="PMX692"):
+    """The what_if option of pmapx.audit is unknown.
+
+    The only value is ``"fsdp"``, the cost with parameters and optimizer state sharded over the data
+    axis.
+    """
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(
+            f"audit got what_if={given!r}.",
+            fix='pass what_if="fsdp", or leave it out.',
+        )

@@ -1,7 +1,5 @@
 """Warnings: the call continues."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 from pmapx._src.errors.base import PmapxWarning

@@ -10,11 +10,11 @@ side by side with its twin (``probes``); if it raises or differs, pmapx warns an
 - ``multiprocess``: multi-process programs that the dispatch runs on host-local arrays. The twin
   converts each array.
 - ``tracing``: whether something is being traced; the twin tries what JAX refuses then. The
-  structure of a traced result; the twin lowers it.
+  structure of a traced result; the twin lowers it. Tracebacks without pmapx's frames, as without
+  JAX's; the twin leaves them in.
 - ``arrays``: the class of concrete arrays; the twin makes one, which starts the devices. Arrays of
   weak type; the twin leaves the type as it is. Arrays of one shard per device; the twin puts the
   shards one by one. Uncommitted arrays; the twin copies through the host.
-- ``tracebacks``: pmapx's frames left out of tracebacks as JAX's are. The twin leaves them in.
 - ``jax_pmap_options``: the options of a function of ``jax.pmap``. The twin knows pmapx's own only.
 - ``virtual_devices``: a second set of virtual CPU devices. The twin has those of JAX only.
 - ``coordination_service``: the key-value store that processes share, without which a barrier is a
@@ -41,7 +41,7 @@ from pmapx._src.fastpath.multiprocess import GlobalProgram as GlobalProgram
 from pmapx._src.fastpath.multiprocess import LocalProgram as LocalProgram
 from pmapx._src.fastpath.multiprocess import can_run_locally as can_run_locally
 from pmapx._src.fastpath.probes import probed_pieces as probed_pieces
-from pmapx._src.fastpath.tracebacks import HAS_HIDDEN_FRAMES as HAS_HIDDEN_FRAMES
+from pmapx._src.fastpath.tracing import HAS_HIDDEN_FRAMES as HAS_HIDDEN_FRAMES
 from pmapx._src.fastpath.tracing import is_staging as is_staging
 from pmapx._src.fastpath.tracing import out_tree as out_tree
 from pmapx._src.fastpath.virtual_devices import more_cpu_devices as more_cpu_devices

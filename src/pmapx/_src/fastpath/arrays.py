@@ -1,7 +1,5 @@
 """Arrays made in one call into C++."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,10 +24,7 @@ def uncommitted(x: jax.Array) -> jax.Array:
 
 
 def _uncommitted(x: jax.Array) -> jax.Array:
-    array: jax.Array = jax_src.native.ArrayImpl(
-        x.aval, x.sharding, [x], committed=False, _skip_checks=True
-    )
-    return array
+    return jax_src.native.ArrayImpl(x.aval, x.sharding, [x], committed=False, _skip_checks=True)
 
 
 def _uncommitted_twin(x: jax.Array) -> jax.Array:
@@ -48,10 +43,9 @@ def weakly_typed(x: jax.Array) -> jax.Array:
 
 def _weakly_typed(x: jax.Array) -> jax.Array:
     shards = [shard.data for shard in x.addressable_shards]
-    array: jax.Array = jax_src.native.ArrayImpl(
+    return jax_src.native.ArrayImpl(
         x.aval.update(weak_type=True), x.sharding, shards, committed=True, _skip_checks=True
     )
-    return array
 
 
 def put_shards(shards: Sequence[Any], kind: Abstract, wanted: NamedSharding) -> jax.Array:
@@ -71,8 +65,7 @@ def _put_shards(
     shards: Sequence[Any], kind: Abstract, wanted: NamedSharding, devices: Sequence[jax.Device]
 ) -> jax.Array:
     aval = jax_src.core.ShapedArray(kind.shape, kind.dtype, weak_type=kind.weak_type)
-    array: jax.Array = jax_src.pxla.batched_device_put(aval, wanted, shards, devices)
-    return array
+    return jax_src.pxla.batched_device_put(aval, wanted, shards, devices)
 
 
 def _put_shards_twin(

@@ -1,7 +1,5 @@
 """JAX's coordination service, by which processes of a program exchange messages."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

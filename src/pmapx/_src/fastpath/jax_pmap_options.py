@@ -1,7 +1,5 @@
 """The options of a function that ``jax.pmap`` returned."""
 
-from __future__ import annotations
-
 import inspect
 import types
 from typing import Any

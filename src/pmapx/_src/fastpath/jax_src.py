@@ -1,7 +1,5 @@
 """The modules of ``jax._src`` that the other files use; a missing one has no attributes."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from typing import Any

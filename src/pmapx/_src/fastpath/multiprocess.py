@@ -7,8 +7,6 @@ leaves it takes three times as long. The public twin, ``multihost.host_local``, 
 in Python.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -128,8 +126,7 @@ def _probe_host_local(platform: str | None = None) -> None:
 
     def make() -> jax.Array:
         global_array = jax.make_array_from_single_device_arrays(shape, sharding, shards)
-        host_local: jax.Array = _rewrap(global_array, x.aval, x.sharding)
-        return host_local
+        return _rewrap(global_array, x.aval, x.sharding)
 
     check_alike(make(), x)
     _check_reads(make, numbers, NamedSharding(mesh, PartitionSpec()))

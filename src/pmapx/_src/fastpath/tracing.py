@@ -1,6 +1,6 @@
-"""Whether something is being traced, and the structure of what was."""
+"""Whether something is being traced, the structure of what was, and tracebacks."""
 
-from __future__ import annotations
+import os
 
 import jax
 
@@ -43,3 +43,17 @@ def out_tree(traced: jax.stages.Traced) -> jax.tree_util.PyTreeDef:
     if found is None and not jax_src.PUBLIC_ONLY:
         found = getattr(traced, "_out_tree", None)
     return traced.lower().out_tree if found is None else found
+
+
+def _hide_frames() -> bool:
+    """Makes JAX treat pmapx's files as its own; returns whether it does."""
+    package = os.path.dirname(os.path.dirname(__file__)) + os.sep
+    try:
+        jax_src.traceback_util.register_exclusion(package)
+    except Exception:  # A release that has no such function, or another one of that name.
+        return False
+    return True
+
+
+# The twin leaves tracebacks as they are.
+HAS_HIDDEN_FRAMES = _hide_frames()

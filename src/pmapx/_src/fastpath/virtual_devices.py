@@ -1,7 +1,5 @@
 """Virtual CPU devices beside those that JAX has."""
 
-from __future__ import annotations
-
 import jax
 
 from pmapx._src.fastpath import jax_src

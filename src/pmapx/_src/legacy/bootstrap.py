@@ -3,8 +3,6 @@
 It calls ``install()``, and then runs the program in the same process as its main module.
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 import io

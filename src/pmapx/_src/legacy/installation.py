@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from types import TracebackType
 from typing import Any
 
 from pmapx._src import fastpath
-from pmapx._src.legacy import (
-    mixed_device_operators,
-    pmap_and_flax,
-    pmap_sharding_and_flags,
-    renamed_names,
-    shard_indexing,
-)
-from pmapx._src.legacy.import_hooks import AfterImport
-from pmapx._src.legacy.patches import Bindings
+from pmapx._src.legacy import array_operators, pmap_and_flax, pmap_sharding_and_flags, renamed_names
+from pmapx._src.legacy.patches import AfterImport, Bindings
 
 _LOCK = threading.RLock()
 _current: Installation | None = None
@@ -115,12 +107,7 @@ class Installation:
             self._entered += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Uninstalls after the outermost block, unless ``install`` was also called without one."""
         with _LOCK:
             self._entered -= 1
@@ -163,15 +150,15 @@ class Installation:
 
 def _patch_indexing(bindings: Bindings) -> None:
     array = fastpath.array_type()
-    getitem = shard_indexing.make_getitem(mixed_device_operators.make_operator(array.__getitem__))
+    getitem = array_operators.make_getitem(array_operators.make_operator(array.__getitem__))
     bindings.set(array, "__getitem__", getitem, "jax.Array.__getitem__")
-    iterate = shard_indexing.make_iter(array.__iter__)
+    iterate = array_operators.make_iter(array.__iter__)
     bindings.set(array, "__iter__", iterate, "jax.Array.__iter__")
 
 
 def _patch_operators(bindings: Bindings) -> None:
     array = fastpath.array_type()
-    for name in mixed_device_operators.NAMES:
-        operator = mixed_device_operators.make_operator(getattr(array, name))
+    for name in array_operators.NAMES:
+        operator = array_operators.make_operator(getattr(array, name))
         functools.update_wrapper(operator, getattr(array, name))
         bindings.set(array, name, operator, f"jax.Array.{name}")

@@ -1,7 +1,5 @@
 """Replacing ``jax.pmap``, ``jax.device_put_*`` and functions of Flax with those of pmapx."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import types
@@ -14,11 +12,11 @@ import numpy as np
 from pmapx._src.arrays.device_put import (
     device_put_replicated,
     device_put_sharded,
+    prefetch,
     replicate,
     shard_batch,
 )
 from pmapx._src.arrays.local_shards import unreplicate
-from pmapx._src.arrays.prefetch import prefetch
 from pmapx._src.legacy.patches import Bindings, current
 from pmapx._src.map.pmap import pmap
 

@@ -1,7 +1,5 @@
 """``PmapSharding`` and flags that JAX removed with the original pmap: uses only warn."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Functions and classes that JAX removed and that have no equivalent under another name."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -73,8 +71,7 @@ def disable_x64() -> Any:
 
 def _index_operation(method: str) -> Callable[..., jax.Array]:
     def operation(x: Any, idx: Any, y: Any, **options: Any) -> jax.Array:
-        updated: jax.Array = getattr(jnp.asarray(x).at[idx], method)(y, **options)
-        return updated
+        return getattr(jnp.asarray(x).at[idx], method)(y, **options)
 
     operation.__doc__ = f"``x.at[idx].{method}(y)``."
     return operation

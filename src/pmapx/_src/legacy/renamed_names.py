@@ -4,8 +4,6 @@ Names that this release of JAX has are left alone. Those without an equivalent t
 ``host_callback``, ``xla_computation``) are not restored.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.machinery
 import importlib.util

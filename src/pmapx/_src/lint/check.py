@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from pmapx._src.lint.finding import Finding
 from pmapx._src.lint.searched_names import has_uses
 from pmapx._src.lint.settings import Settings
-from pmapx._src.source import batches, gc_paused, parallel, prefilter
-from pmapx._src.source.batches import Load
+from pmapx._src.source import gc_paused, parallel, prefilter
 from pmapx._src.source.discovery import Unreadable, files_below, is_part_of_jax
-from pmapx._src.source.prefilter import Sifted
+from pmapx._src.source.prefilter import Load, Sifted
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.project import Project
@@ -175,7 +174,7 @@ def _read_shares(
     size = sum(load.weight for load in uses.values())
     worth = WORTH_A_COPY if parallel.can_fork() else WORTH_A_PROCESS
     count = processes or _count_that_pays(size // worth)
-    shares = batches.shares(uses)
+    shares = prefilter.shares(uses)
     # A copy of this process has the project; another has to be sent its files.
     is_sent = count > 1 and len(shares) > 1 and not parallel.can_fork()
     read = functools.partial(

@@ -1,7 +1,5 @@
 """A finding, and the fix that it may carry."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from pmapx._src.source.location import Confidence, Place

@@ -1,7 +1,5 @@
 """Where a module names what JAX removed: outside objects, and flags in strings."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Collection, Iterator

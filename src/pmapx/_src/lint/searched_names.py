@@ -1,7 +1,5 @@
 """The names that the rules look for: a file that has none of them is not parsed."""
 
-from __future__ import annotations
-
 import functools
 
 from pmapx._src.source.name_search import NameSearch

@@ -1,7 +1,5 @@
 """What the user asked for: the table ``[tool.pmapx]`` of pyproject.toml, and the options."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence

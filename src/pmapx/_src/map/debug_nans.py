@@ -4,8 +4,6 @@ A compiled program shows only that its result has a NaN. The mapped body then ru
 operation by operation, so that JAX's own check finds the first one that makes it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

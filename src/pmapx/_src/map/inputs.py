@@ -1,7 +1,5 @@
 """Inputs committed to other devices: transferred or rejected, by the ``reshard`` policy."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple

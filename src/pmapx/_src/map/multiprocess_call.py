@@ -1,7 +1,5 @@
 """A multi-process call: host-local arrays in, a program on global ones, host-local arrays out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The options of ``pmap``, checked when it is called."""
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from collections.abc import Callable, Hashable

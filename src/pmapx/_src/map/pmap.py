@@ -14,8 +14,6 @@ is a cache miss and comes to ``PmapImpl.on_cache_miss``, which
 6. returns the program for the dispatch to remember.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence

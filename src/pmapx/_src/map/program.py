@@ -1,7 +1,5 @@
 """The program of one signature: traced and compiled once, wherever its inputs are placed."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +16,8 @@ from pmapx._src.replication import shard_map_body
 from pmapx._src.spmd import axes
 from pmapx._src.spmd.axes import Axis, MappedAxis, Mapping
 from pmapx._src.spmd.partitioning import Partitioned
-from pmapx._src.trees import flat_arguments, names
-from pmapx._src.trees.signature import Signature
+from pmapx._src.trees import names
+from pmapx._src.trees.signature import Signature, program_tree
 
 
 class Program:
@@ -43,7 +41,7 @@ class Program:
         self.mapping = mapping
         self.jitted: Any = jitted
         self.tree = signature.tree
-        self._tree = flat_arguments.program_tree(signature)
+        self._tree = program_tree(signature)
 
     def arguments(self, leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the leaves of a call's arguments as ``jitted`` takes them."""
@@ -148,13 +146,8 @@ def varying_outputs(
     if not may_lose_values(mapping):
         return
     levels = mapping.levels
-    varying = [
-        [level.mesh_axis for level in levels if level.in_axes[index] is not None]
-        for index in range(len(mapping.leaves))
-    ]
-    variations = shard_map_body.shard_map_outputs(
-        traced.jaxpr, varying if as_shards else None, trust_unknown=True
-    )
+    varying = mapping.varying_axes() if as_shards else None
+    variations = shard_map_body.shard_map_outputs(traced.jaxpr, varying, trust_unknown=True)
     if variations is None:
         return
     out_tree, avals = fastpath.out_tree(traced), traced.jaxpr.out_avals

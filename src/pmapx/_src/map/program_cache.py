@@ -5,8 +5,6 @@ table here refers to it weakly. As with ``jax.jit``, functions are compared by i
 partials are new objects each time. ``jax.clear_caches()`` drops all programs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

@@ -6,8 +6,6 @@ function takes its inputs as a call does: it transfers those that are committed 
 multi-process program it takes and returns host-local arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

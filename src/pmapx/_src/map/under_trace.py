@@ -5,8 +5,6 @@ of the trace: on its own mesh, on the context mesh, or, inside another pmap or
 ``shard_map``, on the mesh axes that those leave free.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any, NamedTuple
 
@@ -18,13 +16,12 @@ from pmapx._src.map import multiprocess_call
 from pmapx._src.map.program import Program, may_lose_values, varying_outputs
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.mesh import context_mesh, device_mesh, enclosing_jit
-from pmapx._src.mesh.lowering_errors import refused
+from pmapx._src.mesh.enclosing_jit import refused
 from pmapx._src.multihost import differentiable
 from pmapx._src.spmd import nesting
 from pmapx._src.spmd.axes import Mapping
 from pmapx._src.spmd.mapped_body import vmapped
-from pmapx._src.trees import flat_arguments
-from pmapx._src.trees.signature import Call
+from pmapx._src.trees.signature import Call, program_tree
 
 
 class Recorded(NamedTuple):
@@ -137,7 +134,7 @@ def _record_refused(
     outermost = mapping.outermost
     body = nesting.inside(nesting.Level(outermost.name), builder.body(call.signature))
     jitted = builder.jit(call.signature, vmapped(body, outermost))
-    args, kwargs = jax.tree.unflatten(flat_arguments.program_tree(call.signature), call.leaves)
+    args, kwargs = jax.tree.unflatten(program_tree(call.signature), call.leaves)
     return Recorded(jitted, args, kwargs, refused(jitted(*args, **kwargs), error))
 
 

@@ -5,8 +5,6 @@ no others at all, with automatic axes not all others. Programs have their own me
 results are given shardings over the user's mesh: the same shards on the same devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from typing import Any

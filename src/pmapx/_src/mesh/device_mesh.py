@@ -1,7 +1,5 @@
 """The devices of a pmap, and its mesh."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

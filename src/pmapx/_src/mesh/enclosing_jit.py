@@ -1,11 +1,13 @@
-"""The devices of the program that a call is recorded into.
+"""The program that a call is recorded into: its devices, and errors when it is lowered.
 
 A program of XLA has one set of devices in one order. When several pmapped functions of different
 sizes or device orders are called in one ``jit``, the first one decides, and the others run on its
 devices. The decision is kept for as long as the outermost trace lives.
-"""
 
-from __future__ import annotations
+``jax.eval_shape`` and ``jax.make_jaxpr`` only trace, and a pmap that needs more devices than there
+are can be traced. A trace cannot know whether its program will run, so the error becomes part of
+it: an identity on the results that cannot be lowered.
+"""
 
 import contextlib
 import threading
@@ -14,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh
 
 from pmapx._src.mesh import device_mesh
@@ -77,3 +81,32 @@ def undone_on_error() -> Iterator[None]:
             with _lock:
                 _meshes.pop(outermost, None)
         raise
+
+
+_refused = Primitive("pmapx_refused")
+
+
+def refused(result: Any, error: Exception) -> Any:
+    """Returns a traced result whose program raises ``error`` when it is lowered."""
+    error.__traceback__ = None  # It would keep the frames of this trace alive.
+    return jax.tree.map(lambda leaf: _refused.bind(leaf, error=error), result)
+
+
+def _refuse(*_: Any, error: Exception) -> Any:
+    raise error
+
+
+def _transpose(cotangent: Any, x: Any, *, error: Exception) -> list[Any]:
+    if type(cotangent) is ad.Zero:
+        return [ad.Zero(x.aval)]
+    return [_refused.bind(cotangent, error=error)]
+
+
+_refused.def_impl(_refuse)
+_refused.def_abstract_eval(lambda x, *, error: x)
+ad.deflinear2(_refused, _transpose)
+batching.primitive_batchers[_refused] = lambda args, dimensions, *, error: (
+    _refused.bind(args[0], error=error),
+    dimensions[0],
+)
+mlir.register_lowering(_refused, _refuse)

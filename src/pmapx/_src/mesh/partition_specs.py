@@ -1,7 +1,5 @@
 """The mesh axes that partition specs name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jax.sharding import PartitionSpec

@@ -4,8 +4,6 @@ Each process has some of the devices, in the order in which they are listed, and
 shards that are on them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

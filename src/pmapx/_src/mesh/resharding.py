@@ -1,7 +1,5 @@
 """Transfers of inputs to the sharding that a program needs."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any

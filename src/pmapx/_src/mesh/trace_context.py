@@ -6,8 +6,6 @@ function that puts a new object there is traced once for each key, and returns t
 the key is the same. ``jax.clear_caches()`` drops the object with the trace.
 """
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections.abc import Callable
@@ -57,8 +55,7 @@ def trace_context() -> int:
 
 def watched_context() -> int:
     """Returns a number for what a trace depends on here, and watches for its end."""
-    number: int = _traced_anew.eval_shape().key.number
-    return number
+    return _traced_anew.eval_shape().key.number
 
 
 def is_checking_nans() -> bool:

@@ -1,7 +1,5 @@
 """Compares values between all processes, each of which gathers those of the others."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ multi-process pmap of global arguments; the conversions before and after it are 
 operations, each the transpose of the other, that copy nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

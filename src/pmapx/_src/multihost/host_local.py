@@ -4,8 +4,6 @@ A global array has shards on the devices of several processes. A host-local arra
 shards alone. Converting one to the other copies nothing.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

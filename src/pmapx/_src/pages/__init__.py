@@ -1,7 +1,7 @@
 """HTML pages that commands write: single files that load nothing and run no code from data.
 
-``escaping`` turns untrusted text into safe data; ``shell`` assembles a page; ``code_pages`` has the
-base class of rules and findings, which have a code and a page of documentation.
+``shell`` turns untrusted text into safe data and assembles a page; ``code_pages`` has the base
+class of rules and findings, which have a code and a page of documentation.
 ``shell.css`` and ``shell.js`` are shared by all pages: colors, building DOM elements from text, the
 theme, keyboard shortcuts and their help. Each page adds its own files.
 

@@ -1,7 +1,5 @@
 """Classes with a code and a page, one per file: rules of ``check`` and findings of ``audit``."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

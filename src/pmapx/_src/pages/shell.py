@@ -1,16 +1,15 @@
-"""Assembles a page: its styles, scripts and data, under a content security policy."""
-
-from __future__ import annotations
+"""Assembles a page: its styles, scripts and escaped data, under a content security policy."""
 
 import base64
 import dataclasses
 import hashlib
+import html
+import json
 import re
 from collections.abc import Mapping
 from importlib import resources
 
 from pmapx import _version
-from pmapx._src.pages import escaping
 
 _DOCUMENT = """<!doctype html>
 <html lang="en">
@@ -61,9 +60,9 @@ def render(page: Page) -> str:
     return _DOCUMENT.format(
         policy=_policy(style, script),
         version=_version.__version__,
-        title=escaping.text(page.title),
+        title=text(page.title),
         style=style,
-        noscript=escaping.text(page.noscript),
+        noscript=text(page.noscript),
         blocks="\n".join(_block(name, content) for name, content in page.data.items()),
         script=script,
     )
@@ -94,7 +93,7 @@ def _block(name: str, content: object) -> str:
         raise ValueError(
             f"the name of a block must be lowercase letters, digits and -, got {name!r}"
         )
-    data = escaping.as_json(content)
+    data = as_json(content)
     return f'<script type="application/json" id="data-{name}">{data}</script>'
 
 
@@ -103,3 +102,26 @@ def _asset(name: str) -> str:
     return (
         resources.files("pmapx._src.pages").joinpath(name).read_text("utf-8").replace("\r\n", "\n")
     )
+
+
+def text(raw: str) -> str:
+    """Returns text as HTML, also for quoted attributes.
+
+    >>> text('<b title="x">')
+    '&lt;b title=&quot;x&quot;&gt;'
+    """
+    # A lone surrogate, as in a file name that is not UTF-8, cannot be encoded.
+    return html.escape(raw.encode("utf-8", "replace").decode("utf-8"), quote=True)
+
+
+def as_json(data: object) -> str:
+    r"""Returns JSON that is safe in a script element: ASCII without ``<``, ``>`` and ``&``.
+
+    >>> as_json(["</script>", "<!--", chr(0x2028)])
+    '["\\u003c/script\\u003e","\\u003c!--","\\u2028"]'
+    """
+    written = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    # These occur only in strings, where an escape is equivalent.
+    for character in "<>&":
+        written = written.replace(character, f"\\u{ord(character):04x}")
+    return written

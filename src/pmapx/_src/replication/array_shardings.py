@@ -1,7 +1,5 @@
 """How an array is sharded, and whether its shards are equal."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -1,15 +1,16 @@
-"""Reads equations: the jaxprs inside them, and the axis names in their parameters."""
+"""Reads equations: the jaxprs inside them, the axis names in their parameters, their primitives."""
 
-from __future__ import annotations
-
+import functools
 import numbers
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, primitives
 
 from pmapx._src.mesh.partition_specs import spec_axes
 
+T = TypeVar("T")
 Axis = Hashable
 Scope = tuple[Axis, ...]
 """The manual mesh axes that a jaxpr runs under, outermost first."""
@@ -75,8 +76,35 @@ def count_of_other_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int | 
     return sum(len(a.shape) != len(b.shape) for a, b in pairs)
 
 
+def interpret(
+    jaxpr: Jaxpr,
+    inputs: Sequence[T],
+    constant: Callable[[Any], T],
+    apply: Callable[[JaxprEqn, list[T]], Sequence[T]],
+) -> list[T]:
+    """Follows values through a jaxpr: ``apply`` takes those of an equation's operands."""
+    known: dict[Var, T] = {var: constant(var) for var in jaxpr.constvars}
+    known.update(zip(jaxpr.invars, inputs, strict=True))
+
+    def read(atom: Any) -> T:
+        return constant(atom) if isinstance(atom, Literal) else known[atom]
+
+    for eqn in jaxpr.eqns:
+        results = apply(eqn, [read(atom) for atom in eqn.invars])
+        known.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
 def opened(jaxpr: Jaxpr | ClosedJaxpr) -> Jaxpr:
     return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The equations of a jaxpr, each before those of the jaxprs inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in subjaxprs(eqn.params):
+            yield from equations(inner)
 
 
 def subjaxprs(value: Any) -> Iterator[Jaxpr]:
@@ -88,3 +116,39 @@ def subjaxprs(value: Any) -> Iterator[Jaxpr]:
             yield from subjaxprs(item)
     elif isinstance(value, dict):
         yield from subjaxprs(list(value.values()))
+
+
+# Computed from operands alone, and exported by no public module in some release of JAX 0.8 to 0.12.
+_UNEXPORTED = frozenset(
+    ["copy", "dim_as_value", "dimension_size", "eigh_jacobi", "from_edtype", "to_edtype"]
+    + ["geqp3", "geqrf", "iota_2x32_shape", "layout_constraint", "relayout", "reshard", "name"]
+    + ["philox2x32", "philox4x32", "threefry4x32", "platform_index", "ragged_dot_general"]
+    + ["random_clone", "random_unwrap", "random_wrap", "scaled_dot", "tie", "xla_metadata_value"]
+    + ["zeros_like"]
+    # Waiting for a collective returns the result of its start.
+    + ["all_gather_done", "all_to_all_done", "pbroadcast_done", "ppermute_done", "psum_done"]
+    + ["reduce_scatter_done"]
+)
+
+
+def is_jaxs_own(primitive: Primitive, names: Collection[str] = ()) -> bool:
+    """Whether JAX defines a primitive; ``names`` are of more that no public module exports.
+
+    JAX's own are known to compute from their operands alone. One that a user or a library defines
+    may do anything on a device: read its index, call the host, communicate. A proof must not take
+    it for arithmetic.
+
+    >>> is_jaxs_own(primitives.sin_p), is_jaxs_own(Primitive("sin"))
+    (True, False)
+    """
+    exported = _exported()
+    if primitive.name in exported:  # By identity: a user's primitive may have any name.
+        return exported[primitive.name] is primitive
+    return primitive.name in _UNEXPORTED or primitive.name in names
+
+
+@functools.cache
+def _exported() -> dict[str, Primitive]:
+    modules = (primitives, jax.lax, jax.lax.linalg)
+    values = (value for module in modules for value in vars(module).values())
+    return {value.name: value for value in values if isinstance(value, Primitive)}

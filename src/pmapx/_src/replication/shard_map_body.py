@@ -14,17 +14,14 @@ To add a primitive, write a function of type `Rule` and add it to `RULES` under 
 primitive has in a printed jaxpr.
 """
 
-from __future__ import annotations
-
 import contextvars
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from pmapx._src.mesh.partition_specs import spec_axes
-from pmapx._src.replication import jaxprs, known_primitives, source_locations
+from pmapx._src.replication import jaxprs, source_locations
 from pmapx._src.replication.jaxprs import Axis, Scope
 
 Origins = Mapping[Axis, str]
@@ -138,15 +135,16 @@ def with_inner(
         _inner.reset(token)
 
 
-def callee(eqn: JaxprEqn) -> Jaxpr | None:
+def callee(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
     """Returns the jaxpr that an equation only calls with its operands, if it does."""
     if _rule(eqn) is not _call:
         return None
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
-        if isinstance(eqn.params.get(name), Jaxpr | ClosedJaxpr):
-            found = jaxprs.opened(eqn.params[name])
+        called = eqn.params.get(name)
+        if isinstance(called, Jaxpr | ClosedJaxpr):
+            found = jaxprs.opened(called)
             if len(found.invars) == len(eqn.invars) and len(found.outvars) == len(eqn.outvars):
-                return found
+                return called
     return None
 
 
@@ -167,20 +165,13 @@ _trust_unknown: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 
 def _interpret(scope: Scope, jaxpr: Jaxpr, inputs: Sequence[Origins]) -> list[Origins]:
-    env: dict[Var, Origins] = {var: {} for var in jaxpr.constvars}
-    env.update(zip(jaxpr.invars, inputs, strict=True))
-
-    def read(atom: Any) -> Origins:
-        return {} if isinstance(atom, Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        results = _rule(eqn)(scope, eqn, [read(atom) for atom in eqn.invars])
-        env.update(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return jaxprs.interpret(
+        jaxpr, inputs, lambda atom: {}, lambda eqn, operands: _rule(eqn)(scope, eqn, operands)
+    )
 
 
 def _rule(eqn: JaxprEqn) -> Rule:
-    if known_primitives.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
+    if jaxprs.is_jaxs_own(eqn.primitive, RULES) or _trust_unknown.get():
         return RULES.get(eqn.primitive.name, _from_operands)
     return _varies_over_all
 
@@ -226,7 +217,7 @@ def _call(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Orig
     called = callee(eqn)
     if called is None:
         return _varies_over_all(scope, eqn, operands)
-    return _interpret(scope, called, operands)
+    return _interpret(scope, jaxprs.opened(called), operands)
 
 
 def _scan(scope: Scope, eqn: JaxprEqn, operands: Sequence[Origins]) -> list[Origins]:

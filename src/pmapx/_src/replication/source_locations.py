@@ -1,7 +1,5 @@
 """Where in the user's code an equation comes from."""
 
-from __future__ import annotations
-
 import os
 import re
 import traceback
@@ -13,8 +11,8 @@ _PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) 
 _LIBRARIES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _FRAME = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:(?P<column>\d+))? \(")
 _DEPTH = 100
-Location = tuple[str, int, int | None] | tuple[None, None, None]
-"""A file, a line from 1 and a column from 0."""
+Location = tuple[str | None, int | None, int | None]
+"""A file, a line from 1 and a column from 0, as far as they are known."""
 
 
 def place(eqn: JaxprEqn) -> str:

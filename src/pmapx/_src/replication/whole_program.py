@@ -5,21 +5,86 @@ followed: which array becomes which operand of which ``shard_map``, which of the
 which output, and how each is sharded in between. A proof applies to one spec, and is dropped where
 another shards the array differently. With ``check_vma=False``, JAX does not verify that outputs
 with ``P()`` are equal: the replicas may differ, and so may all that is computed from them.
-"""
 
-from __future__ import annotations
+Of nested ``shard_map``, as of nested pmaps, the result of the inner one is unsharded to the outer
+body, and outside of both it is sharded over the axes of both. Whether its shards along an inner
+axis are equal is known where the inner body ends.
+"""
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from pmapx._src.mesh.partition_specs import entry_axes, spec_axes
-from pmapx._src.replication import jaxprs, nested_shard_map, shard_map_body, source_locations
+from pmapx._src.replication import jaxprs, shard_map_body, source_locations
 from pmapx._src.replication.shard_map_body import Origins
+
+
+class InnerSharding(NamedTuple):
+    dimensions: Mapping[int, tuple[Any, ...]]  # The mesh axes that shard each.
+    manual: tuple[Any, ...]
+    origins: Origins  # The axes along which the shards differ.
+
+
+def over_both_meshes(
+    eqn: JaxprEqn, index: int, origins: Origins, inner: Mapping[Var, Origins]
+) -> tuple[PartitionSpec, tuple[Any, ...], Origins]:
+    """Returns the spec, axes and origins of result ``index`` of a ``shard_map``.
+
+    Includes those of each ``shard_map`` inside: ``inner`` has the origins of their results.
+    """
+    spec, manual = eqn.params["out_specs"][index], jaxprs.manual_axes(eqn)
+    body = jaxprs.opened(eqn.params["jaxpr"])
+    found = _inner_sharding(body, body.outvars[index], inner)
+    if found is None:
+        return spec, manual, origins
+    rank = max(len(spec), *(dimension + 1 for dimension in found.dimensions), 0)
+    entries = [
+        (*entry_axes(spec[d] if d < len(spec) else None), *found.dimensions.get(d, ()))
+        for d in range(rank)
+    ]
+    both = PartitionSpec(
+        *(axes if len(axes) > 1 else axes[0] if axes else None for axes in entries)
+    )
+    return both, (*manual, *found.manual), {**origins, **found.origins}
+
+
+def _inner_sharding(body: Jaxpr, atom: Any, inner: Mapping[Var, Origins]) -> InnerSharding | None:
+    """Follows an output back to the inner ``shard_map`` that made it, through added dimensions."""
+    makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    dimensions: Sequence[int] = range(len(getattr(atom.aval, "shape", ())))
+    while not isinstance(atom, Literal) and atom in makers:
+        eqn = makers[atom]
+        if eqn.primitive.name == "shard_map":
+            return _of_inner(eqn, atom, dimensions, inner)
+        if eqn.primitive.name != "broadcast_in_dim":
+            return None
+        to = eqn.params["broadcast_dimensions"]
+        operand = eqn.invars[0]
+        shape, made = getattr(operand.aval, "shape", ()), getattr(atom.aval, "shape", ())
+        if any(shape[k] != made[d] for k, d in enumerate(to)):
+            return None  # Values are repeated.
+        dimensions, atom = [dimensions[d] for d in to], operand
+    return None
+
+
+def _of_inner(
+    eqn: JaxprEqn, var: Var, dimensions: Sequence[int], inner: Mapping[Var, Origins]
+) -> InnerSharding | None:
+    if var not in inner:
+        return None
+    index = list(eqn.outvars).index(var)
+    manual = jaxprs.manual_axes(eqn)
+    own = {axis: since for axis, since in inner[var].items() if axis in manual}
+    spec, names, origins = over_both_meshes(eqn, index, own, inner)
+    sharded = {
+        dimensions[k]: entry_axes(entry) for k, entry in enumerate(spec) if entry is not None
+    }
+    return InnerSharding(sharded, names, origins)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +200,8 @@ def with_equal(arguments: Sequence[Argument], equal: Collection[int]) -> list[Ar
 
 
 def shard_maps(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
-    """Yields every ``shard_map`` of a program, outer ones first."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "shard_map":
-            yield eqn
-        for inner in jaxprs.subjaxprs(eqn.params):
-            yield from shard_maps(inner)
+    """Returns every ``shard_map`` of a program, outer ones first."""
+    return (eqn for eqn in jaxprs.equations(jaxpr) if eqn.primitive.name == "shard_map")
 
 
 def _held(index: int, argument: Argument) -> Held:
@@ -164,23 +225,15 @@ class _Walk:
         self.given: list[Held] = []  # What each ``shard_map`` on the way returned.
 
     def jaxpr(self, jaxpr: Jaxpr, start: Sequence[Held]) -> list[Held]:
-        known: dict[Var, Held] = dict.fromkeys(jaxpr.constvars, Held())
-        known.update(zip(jaxpr.invars, start, strict=True))
+        return jaxprs.interpret(jaxpr, start, lambda atom: Held(), self.equation)
 
-        def read(atom: Any) -> Held:
-            return Held() if isinstance(atom, Literal) else known[atom]
-
-        for eqn in jaxpr.eqns:
-            operands = [read(atom) for atom in eqn.invars]
-            callee = shard_map_body.callee(eqn)
-            if eqn.primitive.name == "shard_map":
-                results = self.shard_map(eqn, operands)
-            elif callee is not None:
-                results = self.jaxpr(callee, operands)
-            else:
-                results = [self.computed(eqn, operands)] * len(eqn.outvars)
-            known.update(zip(eqn.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+    def equation(self, eqn: JaxprEqn, operands: Sequence[Held]) -> list[Held]:
+        callee = shard_map_body.callee(eqn)
+        if eqn.primitive.name == "shard_map":
+            return self.shard_map(eqn, operands)
+        if callee is not None:
+            return self.jaxpr(jaxprs.opened(callee), operands)
+        return [self.computed(eqn, operands)] * len(eqn.outvars)
 
     def computed(self, eqn: JaxprEqn, operands: Sequence[Held]) -> Held:
         """Returns what is known of a value that the compiler computes, and shards as it chooses.
@@ -235,7 +288,7 @@ class _Walk:
         for index, (origins, line) in enumerate(
             zip(found, source_locations.lines_behind(body), strict=True)
         ):
-            spec, axes, varies = nested_shard_map.over_both_meshes(eqn, index, origins, inner)
+            spec, axes, varies = over_both_meshes(eqn, index, origins, inner)
             results.append(Held(eqn.params["mesh"], spec, varies, manual=axes, made_at=line))
         self.given += results
         return results

@@ -1,7 +1,5 @@
 """Which files to read: those below the paths that the user gave, and nothing outside them."""
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import operator
@@ -66,7 +64,7 @@ def _walk(
             if is_named and entry.is_file(follow_symlinks=False):
                 yield entry.path, real_folder + os.sep + entry.name
             elif entry.is_dir(follow_symlinks=False):
-                if entry.name not in NEVER and not _is_environment(entry.path):
+                if entry.name not in NEVER and not os.path.exists(f"{entry.path}/pyvenv.cfg"):
                     folders.append(entry)
             elif is_named and entry.is_symlink():
                 real = os.path.realpath(entry.path)
@@ -96,10 +94,6 @@ def is_part_of_jax(path: str) -> bool:
     (True, False)
     """
     return _JAX in os.sep + path
-
-
-def _is_environment(folder: str) -> bool:
-    return os.path.exists(os.path.join(folder, "pyvenv.cfg"))
 
 
 def _is_inside(real: str, roots: Sequence[str]) -> bool:

@@ -1,7 +1,5 @@
 """Python's garbage collector, paused where there is nothing to collect."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

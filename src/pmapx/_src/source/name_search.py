@@ -5,8 +5,6 @@ what an import calls its module (``jnp.DeviceArray``). Flags are names without a
 written in capitals in the environment.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Collection

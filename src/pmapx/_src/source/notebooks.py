@@ -1,7 +1,5 @@
 """Jupyter notebooks: their code cells as Python, with IPython's own lines blanked."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

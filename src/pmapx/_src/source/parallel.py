@@ -1,7 +1,5 @@
 """The same work on many items, in a given number of processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """``# noqa`` comments."""
 
-from __future__ import annotations
-
 import functools
 import io
 import re

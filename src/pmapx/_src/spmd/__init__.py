@@ -2,6 +2,6 @@
 
 ``axes`` resolves the user's axes and sizes into specs, with ``axis_names`` for the mesh;
 ``partitioning`` chooses the mesh and maps the ``mapped_body`` over it, by way of ``nesting`` for
-pmaps inside, ``oversubscribe`` for an axis larger than the number of devices (with
-``vmap_collectives``), and ``auto_out_axes`` for ``AUTO``.
+pmaps inside, ``vmap_collectives`` for an axis larger than the number of devices, and
+``auto_out_axes`` for ``AUTO``.
 """

@@ -1,7 +1,5 @@
 """``in_axes`` and ``out_axes``, the size of the mapped axis, and the partition specs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -171,6 +169,13 @@ class Mapping:
             return "axis_size", f"[{self.outermost.size}]", 0
         axis = self.outermost.in_axes[self.sized_by]
         return self.names[self.sized_by], str(self.leaves[self.sized_by]), axis or 0
+
+    def varying_axes(self) -> list[list[str]]:
+        """Returns the mesh axes that each leaf is mapped over."""
+        return [
+            [level.mesh_axis for level in self.levels if level.in_axes[index] is not None]
+            for index in range(len(self.leaves))
+        ]
 
     def in_specs(self) -> tuple[PartitionSpec, ...]:
         return in_specs(self.levels, (len(leaf.shape) for leaf in self.leaves))

@@ -4,8 +4,6 @@
 with ``jax.vmap``. Both take and return arrays with the mapped axis.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -8,8 +8,6 @@ a mesh that has axes for all.
 The pmaps that are being traced form a stack of levels, one stack per thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

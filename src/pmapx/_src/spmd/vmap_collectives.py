@@ -10,8 +10,6 @@ The body of a loop takes no new array constants, so the rules make none: what di
 from a ``ppermute`` of the axis index, whose pairs are part of the equation.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import operator

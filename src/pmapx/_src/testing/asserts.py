@@ -1,20 +1,23 @@
 """Assertions about functions and arrays on several devices, for any test framework."""
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax import monitoring
 
 from pmapx._src.audit import donation, examine
 from pmapx._src.audit.report.audit_report import AuditedFunction
-from pmapx._src.testing import compiles, watched_calls
+from pmapx._src.testing import watched_calls
 from pmapx._src.trees import names
 from pmapx._src.trees.checked_leaves import is_key
+
+_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 def assert_replicated(tree: Any) -> None:
@@ -45,15 +48,12 @@ def assert_replicated(tree: Any) -> None:
         first = np.asarray(shards[0].data)
         for shard in shards[1:]:
             other = np.asarray(shard.data)
-            if first.shape != other.shape or not _equal(first, other):
+            # By their bytes: a NaN is equal to itself.
+            if first.shape != other.shape or first.tobytes() != other.tobytes():
                 raise AssertionError(
                     f"{name} {leaf.dtype}{list(leaf.shape)} differs between {shards[0].device} and "
                     f"{shard.device}{_by_how_much(first, other)}; its sharding is {leaf.sharding}"
                 )
-
-
-def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    return a.tobytes() == b.tobytes()  # A NaN is equal to itself.
 
 
 def _by_how_much(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
@@ -86,7 +86,7 @@ def assert_compiles_once(f: Callable[..., Any], *args: Any, calls: int = 3, **kw
     for number in range(1, calls + 1):
         described = _described(f, arguments)
         given = _copied(arguments)
-        with compiles.counted() as count:
+        with counted_compiles() as count:
             result = jax.block_until_ready(f(*given[0], **given[1]))
         if number > 1 and count.programs:
             changed = [
@@ -104,6 +104,49 @@ def assert_compiles_once(f: Callable[..., Any], *args: Any, calls: int = 3, **kw
                 f"{names.function_name(f)} is compiled again at call {number}: {why}"
             )
         before, arguments = described, _next(arguments, result)
+
+
+class Count:
+    """The programs that were compiled in a block."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+
+
+_open: list[Count] = []
+_lock = threading.Lock()
+
+
+@functools.cache
+def _listen() -> None:
+    """Counts for all blocks; JAX 0.8 has no public way to remove a listener."""
+
+    def note(event: str, duration_secs: float, **kwargs: Any) -> None:
+        if event == _EVENT:
+            with _lock:
+                for count in _open:
+                    count.programs += 1
+
+    monitoring.register_event_duration_secs_listener(note)
+
+
+@contextlib.contextmanager
+def counted_compiles() -> Iterator[Count]:
+    """Counts the programs that are compiled in a block.
+
+    >>> import jax
+    >>> with counted_compiles() as count:
+    ...     _ = jax.jit(lambda x: x * 3 - 1)(2.0)
+    >>> count.programs
+    1
+    """
+    _listen()
+    count = Count()
+    _open.append(count)
+    try:
+        yield count
+    finally:
+        _open.remove(count)
 
 
 def _described(f: Callable[..., Any], arguments: Any) -> list[tuple[str, str]]:

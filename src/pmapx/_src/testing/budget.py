@@ -17,23 +17,17 @@ class BudgetExceeded(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What a function may cost; None is no limit.
+    """What a function may cost; None is no limit."""
 
-    Attributes:
-      compiles: how many programs of it may be compiled.
-      collectives: by kind, how many may run in a call; other kinds may not run at all.
-      bytes: what a device may send in a call, as a number or as ``"2MiB"``.
-      memory: what a device may need for a call.
-      topology: the topology to compile for; None for the devices of this process.
-      function: the name of the function that it is for; None for all.
-    """
-
-    compiles: int | None = None
+    compiles: int | None = None  # How many programs of it may be compiled.
+    # By kind, how many may run in a call; other kinds may not run at all.
     collectives: Mapping[str, int] | None = None
+    # What a device may send in a call, as a number or as ``"2MiB"``.
     bytes: str | int | None = None
-    memory: str | int | None = None
+    memory: str | int | None = None  # What a device may need for a call.
+    # The topology to compile for; None for the devices of this process.
     topology: str | None = None
-    function: str | None = None
+    function: str | None = None  # The name of the function that it is for; None for all.
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Budget:

@@ -4,8 +4,6 @@ It is imported in every run of pytest where pmapx is installed, so it needs no J
 it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Generator
 from typing import Any

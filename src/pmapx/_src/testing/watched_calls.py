@@ -1,7 +1,5 @@
 """What the functions that a test calls do: the listener of an audit, for one block at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator
@@ -34,12 +32,10 @@ class TestListener(AuditListener):
         self._is_watching = False
 
     def made(self, function: MadeFunction) -> bool:
-        """Watches every function."""
         self._made.append(function)
         return super().made(function)
 
     def call(self, call: Call) -> Any:
-        """Audits a call in a watched block."""
         return super().call(call) if self._is_watching else call.run()
 
     def end(self) -> None:

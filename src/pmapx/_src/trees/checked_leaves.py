@@ -1,7 +1,5 @@
 """Leaves of the trees that array functions take: checked before use, named in errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

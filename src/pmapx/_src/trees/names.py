@@ -1,7 +1,5 @@
 """Names of arguments and outputs, for errors and reports."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import types

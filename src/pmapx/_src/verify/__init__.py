@@ -2,6 +2,5 @@
 
 ``verify`` runs the command twice (``runs``) with a listener in it (``record``), and compares what
 the two runs recorded (``compare``). ``uses`` finds the uses of pmap that should be verified,
-``libraries`` recognizes libraries that still need the legacy mode, and ``limits`` bounds it all.
-Each run gets a copy of the tree (``tree_copies``).
+and ``limits`` bounds it all. Each run gets a copy of the tree (``tree_copies``).
 """

@@ -1,7 +1,5 @@
 """One run of the user's command on one version of the code, recorded and bounded in time."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -4,8 +4,6 @@ Files are copied up to a size. Larger ones and virtual environments are links to
 a run that writes to such a file is noticed. Git's folder and caches are left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """The uses of pmap in a folder, found statically: what should be verified."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence

@@ -1,20 +1,17 @@
 """``verify``: runs a command on two versions of a program and compares their mapped functions."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pmapx._src.verify import runs
+from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
-from pmapx._src.verify.compare.tolerance import Tolerance
-from pmapx._src.verify.libraries import removed_name
 from pmapx._src.verify.limits import CALLS, TIMEOUT
 from pmapx._src.verify.runs import CannotRunError, Run
 from pmapx._src.verify.tree_copies import TreeCopy, copy_beside
@@ -29,6 +26,11 @@ WROTE = (
     "and the next run saw it."
 )
 Progress = Callable[[str, float], None]
+_FILE = re.compile(r'File "([^"]+)", line \d+')
+_REMOVED = re.compile(
+    r"(?:AttributeError|ImportError): .*?\b"
+    r"(device_put_replicated|device_put_sharded|PmapSharding|jax_pmap_\w+)\b"
+)
 
 
 def verify(
@@ -93,17 +95,30 @@ def verify(
     uses, _ = uses_below(roots["before"], exclude)
     uses = [use for use in uses if only is None or use.path in only]
     _, needs_legacy = uses_below(roots["after"], exclude, changed)
-    options: dict[str, Any] = {"devices": devices, "calls": calls, "timeout": timeout}
-    options |= {"below": below, "env": environment, "progress": progress}
     notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
         new = changed or {} if side == "after" else {}
         with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
             copy = _copied(roots[side], Path(kept, side), new)
-            done = _run(command, list(roots.values()), copy, side, folder, is_legacy, **options)
+            redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
+            paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
+            done = runs.run(
+                list(map(redirect, command)),
+                copy.path,
+                folder,
+                cwd=copy.path / below,
+                elsewhere=[each for each in roots.values() if not _overlap(each, copy.path)],
+                is_legacy=is_legacy,
+                devices=devices,
+                calls=calls,
+                timeout=timeout,
+                env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+                progress=None if progress is None else functools.partial(progress, side),
+            )
             notes.extend(WROTE.format(path=path) for path in copy.written())
-        return done
+        # The user knows the tree, not its copy.
+        return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), True)
@@ -124,37 +139,6 @@ def _copied(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy
         raise CannotRunError(f"cannot copy {root} to run it: {why}") from None
 
 
-def _run(
-    command: Sequence[str],
-    versions: Sequence[Path],
-    copy: TreeCopy,
-    side: str,
-    folder: Path,
-    is_legacy: bool,
-    *,
-    below: str,
-    env: Mapping[str, str],
-    progress: Progress | None,
-    **limits: Any,
-) -> Run:
-    """Runs the command in the copy of one side, ``before`` or ``after``."""
-    redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
-    paths = map(redirect, env.get("PYTHONPATH", "").split(os.pathsep))
-    done = runs.run(
-        list(map(redirect, command)),
-        copy.path,
-        folder,
-        cwd=copy.path / below,
-        elsewhere=[each for each in versions if not _overlap(each, copy.path)],
-        is_legacy=is_legacy,
-        env={**env, "PYTHONPATH": os.pathsep.join(paths)},
-        progress=None if progress is None else functools.partial(progress, side),
-        **limits,
-    )
-    # The user knows the tree, not its copy.
-    return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
-
-
 def _overlap(one: Path, other: Path) -> bool:
     first, second = (os.path.realpath(path) + os.sep for path in (one, other))
     return first.startswith(second) or second.startswith(first)
@@ -171,3 +155,23 @@ def _redirected(text: str, old: Path, new: Path) -> str:
     if below.startswith("..") or not os.path.realpath(copy).startswith(os.path.realpath(new)):
         return text
     return f"{name}{equals}{copy}"
+
+
+def removed_name(output: str, root: Path) -> str:
+    """Returns the removed name of JAX that a library used, from the output of a failed run.
+
+    Empty if there is none, or if a file below ``root``, which is the program's own, used it.
+
+    >>> asked = 'File "/env/lib/site-packages/kfac/p.py", line 7, in f\\nAttributeError: jax.%s'
+    >>> removed_name(asked % "device_put_replicated is deprecated", Path("/home/me/lab"))
+    'device_put_replicated'
+    >>> removed_name(asked % "device_put_replicated is deprecated", Path("/env"))
+    ''
+    """
+    found = next(reversed(list(_REMOVED.finditer(output))), None)
+    if found is None:
+        return ""
+    files = [file for file in _FILE.findall(output, 0, found.start()) if "/jax/" not in file]
+    if not files or os.path.realpath(files[-1]).startswith(os.path.realpath(root) + os.sep):
+        return ""
+    return found[1]

@@ -2,8 +2,8 @@
 
 The user's command runs unchanged, in separate processes (``command``). In each of them Python
 imports ``site/sitecustomize`` first, which waits until the program has imported JAX and then calls
-hooks. ``legacy_hook`` installs the legacy mode. The hook of a tool attaches a listener
-(``transforms``), which receives the functions that the program makes with JAX, their calls, and the
+hooks: one installs the legacy mode, and that of a tool attaches a listener (``transforms``), which
+receives the functions that the program makes with JAX, their calls, and the
 indexing of its arrays. ``frames`` locates these in the program's source, and ``record_files``
 carries what each process found to the parent. ``run_notebook`` runs a notebook as a program.
 """

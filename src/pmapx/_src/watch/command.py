@@ -1,7 +1,5 @@
 """The user's command, run with hooks in every Python process that imports JAX."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -15,7 +13,8 @@ from pathlib import Path
 
 from pmapx._src.distributed.launcher import with_devices
 
-INSTALL = "pmapx._src.watch.legacy_hook:install"
+# A hook: the program runs in the legacy mode, as with ``pmapx run``.
+INSTALL = "pmapx._src.watch.transforms:install_legacy_mode"
 _SITE = Path(__file__).parent / "site"
 _HOME = Path(__file__).parents[3]
 RUN_NOTEBOOK = str(Path(__file__).parent / "run_notebook.py")

@@ -1,7 +1,5 @@
 """Where in its source the running program is: the one walk up the stack."""
 
-from __future__ import annotations
-
 import os
 import sys
 import types

@@ -1,7 +1,5 @@
 """What each process of a watched program found: one JSON file per process, replaced as it grows."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

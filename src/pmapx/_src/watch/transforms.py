@@ -14,12 +14,14 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from pmapx._src import fastpath
-from pmapx._src.legacy.import_hooks import AfterImport
+from pmapx._src.legacy import install
+from pmapx._src.legacy.patches import AfterImport
 from pmapx._src.map.pmap import PmapImpl
 from pmapx._src.watch import frames
 
@@ -28,21 +30,13 @@ _OLD_SHARD_MAP = "jax.experimental.shard_map"
 
 @dataclasses.dataclass(eq=False)
 class MadeFunction:
-    """A function that the program made with a transform.
+    """A function that the program made with a transform."""
 
-    Attributes:
-      kind: the transform, e.g. ``pmap`` or ``jit``.
-      fun: the function that it was given.
-      made: what it returned.
-      options: its keyword arguments.
-      state: for the listener.
-    """
-
-    kind: str
-    fun: Callable[..., Any]
-    made: Any
-    options: Mapping[str, Any]
-    state: Any = None
+    kind: str  # The transform, e.g. ``pmap`` or ``jit``.
+    fun: Callable[..., Any]  # The function that it was given.
+    made: Any  # What it returned.
+    options: Mapping[str, Any]  # Its keyword arguments.
+    state: Any = None  # For the listener.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,17 +53,12 @@ class Call:
 
 
 class Listener(abc.ABC):
-    """Receives what a program does with JAX; each tool that watches programs has one.
+    """Receives what a program does with JAX; each tool that watches programs has one."""
 
-    Attributes:
-      transforms: the transforms whose functions it receives, beside ``pmap``.
-      has_stages: whether calls of what ``lower(...).compile()`` returns are calls of the function.
-      has_indexing: whether it receives ``x[i]``.
-    """
-
-    transforms: tuple[str, ...] = ()
+    transforms: tuple[str, ...] = ()  # Those whose functions it receives, beside ``pmap``.
+    # Whether calls of what ``lower(...).compile()`` returns are calls of the function.
     has_stages = False
-    has_indexing = False
+    has_indexing = False  # Whether it receives ``x[i]``.
 
     @abc.abstractmethod
     def made(self, function: MadeFunction) -> bool:
@@ -89,6 +78,11 @@ class Listener(abc.ABC):
 
     def end(self) -> None:  # noqa: B027
         """Receives that the program ends."""
+
+
+def install_legacy_mode(records: Path) -> None:
+    """Patches JAX before the program uses it; a hook, which writes no records."""
+    install()
 
 
 def attach(listener: Listener) -> None:

@@ -5,8 +5,6 @@ A finding is a class with a code that derives from ``Finding``. Its docstring is
 package is read.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 from collections.abc import Iterable, Iterator

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.audit.findings import Finding
@@ -24,12 +22,10 @@ class GrowsWithDevices(Finding):
         if function.scaling is None or not function.scaling.growing:
             return
         few, *_, many = (point.devices for point in function.scaling.points if point.devices > 1)
-        growing = "; ".join(map(str, function.scaling.growing))
+        growing = function.scaling.growing
         yield self.remark(
-            f"grows from {few:,} to {many:,} devices: {growing}",
+            f"grows from {few:,} to {many:,} devices: {'; '.join(map(str, growing))}",
             "reduce each shard on its device before it is gathered",
             function,
-            size=max(each.many for each in function.scaling.growing if each.unit == "bytes")
-            if any(each.unit == "bytes" for each in function.scaling.growing)
-            else 0,
+            size=max((each.many for each in growing if each.unit == "bytes"), default=0),
         )

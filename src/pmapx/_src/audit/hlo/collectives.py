@@ -1,7 +1,5 @@
 """The collectives of a compiled program: their bytes, and the mesh axes that they run over."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -24,35 +22,22 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective of a compiled program.
+    """One collective of a compiled program."""
 
-    Attributes:
-      kind: XLA's name for it, e.g. ``all-reduce``.
-      axes: the mesh axes that it runs over; None if its groups match no set of axes.
-      group_size: the number of devices in a group.
-      payload: the bytes of the value that is reduced, or that each device holds after a gather.
-      sent: the bytes that a device sends in one execution, by the ring algorithm.
-      between: those among them that leave its slice over DCN.
-      slices: the number of slices that a group is in.
-      times: how often it runs in one call; None if a loop's length is not known.
-      place: the line of the user's code that it comes from, as ``file.py:12``.
-      operation: JAX's name for it, e.g. ``jit(step)/psum``.
-      name: the instruction's name in the program.
-      dtypes: the element types of what it sends, as XLA names them.
-    """
-
-    kind: str
+    kind: str  # XLA's name for it, e.g. ``all-reduce``.
+    # The mesh axes that it runs over; None if its groups match no set of axes.
     axes: tuple[str, ...] | None
-    group_size: int
+    group_size: int  # The number of devices in a group.
+    # The bytes of the value that is reduced, or that each device holds after a gather.
     payload: int
-    sent: int
-    times: int | None
-    place: str | None
-    operation: str | None
-    name: str = ""
-    dtypes: tuple[str, ...] = ()
-    between: int = 0
-    slices: int = 1
+    sent: int  # The bytes that a device sends in one execution, by the ring algorithm.
+    times: int | None  # How often it runs in one call; None if a loop's length is not known.
+    place: str | None  # The line of the user's code that it comes from, as ``file.py:12``.
+    operation: str | None  # JAX's name for it, e.g. ``jit(step)/psum``.
+    name: str = ""  # The instruction's name in the program.
+    dtypes: tuple[str, ...] = ()  # The element types of what it sends, as XLA names them.
+    between: int = 0  # The bytes sent that leave its slice over DCN.
+    slices: int = 1  # The number of slices that a group is in.
 
     @property
     def along(self) -> str:

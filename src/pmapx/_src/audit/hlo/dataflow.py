@@ -1,7 +1,5 @@
 """The dataflow of a compiled program: from arguments to collectives, and between these."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -28,8 +26,8 @@ def origin(module: Module, name: str) -> Origin:
     near = [name]
     for _ in range(_STEPS_BACK):
         for at in filter(None, map(by_name.get, near)):
-            inside = [i for called in at.called for i in module.computations.get(called, ())]
-            for instruction in [at, *reversed(inside if at.opcode == "fusion" else [])]:
+            inside = module.inside(at) if at.opcode == "fusion" else []
+            for instruction in [at, *reversed(inside)]:
                 if operation := module.operation(instruction):
                     return Origin(module.place(instruction), operation)
         near = [operand for at in filter(None, map(by_name.get, near)) for operand in at.operands]
@@ -57,8 +55,7 @@ def order(module: Module) -> dict[str, int]:
         instruction = left.pop()
         if instruction.name not in numbers:
             numbers[instruction.name] = len(numbers)
-            inside = [i for name in instruction.called for i in module.computations.get(name, ())]
-            left += reversed(inside)
+            left += reversed(module.inside(instruction))
     return numbers
 
 
@@ -95,7 +92,7 @@ def gathered_arguments(module: Module) -> dict[str, str]:
 
 
 def _only_reshapes(module: Module, fusion: Instruction) -> bool:
-    inside = [i for name in fusion.called for i in module.computations.get(name, ())]
+    inside = module.inside(fusion)
     known = (*_UNCHANGED, "parameter")
     return fusion.opcode == "fusion" and bool(inside) and all(i.opcode in known for i in inside)
 

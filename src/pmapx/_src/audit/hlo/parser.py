@@ -5,8 +5,6 @@ opcode(operands), attribute=value, ...`` inside of computations. What does not f
 that unknown instructions do no harm.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -86,6 +84,10 @@ class Module:
         file = re.search(r'source_file="([^"]*)"', metadata)
         line = re.search(r"source_line=(\d+)", metadata)
         return f"{file[1]}:{line[1] if line else '?'}" if file else None
+
+    def inside(self, instruction: Instruction) -> list[Instruction]:
+        """Returns the instructions of the computations that it calls."""
+        return [i for name in instruction.called for i in self.computations.get(name, ())]
 
     def operation(self, instruction: Instruction) -> str | None:
         """Returns JAX's name for an instruction, as ``jit(f)/psum``."""
@@ -309,16 +311,15 @@ def replica_groups(text: str, device_count: int) -> tuple[tuple[int, ...], ...]:
     ((0, 1, 2),)
     """
     if found := re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
-        shape, dims = numbers(found[1]), numbers(found[2])
-        order = numbers(found[3]) if found[3] else tuple(range(len(dims)))
-        return _chunks(_transposed(dims, order), math.prod(shape[1:]))
+        order = numbers(found[3]) if found[3] else None
+        return _groups(numbers(found[2]), order, math.prod(numbers(found[1])[1:]))
     if found := re.match(r"@?mesh\[(.*?)\]\s*(?:device_ids=\S+\s*)?\{(.*?)\}", text):
         sizes = dict(re.findall(r"'?([^',=]+)'?=(\d+)", found[1]))
         names = list(sizes)
         used = [name for name in re.findall(r"'?([^',\s]+)'?", found[2]) if name in sizes]
         order = tuple(names.index(name) for name in [n for n in names if n not in used] + used)
         dims = tuple(map(int, sizes.values()))
-        return _chunks(_transposed(dims, order), math.prod(int(sizes[name]) for name in used))
+        return _groups(dims, order, math.prod(int(sizes[name]) for name in used))
     groups = tuple(numbers(group) for group in re.findall(r"\{([\d,]+)\}", text))
     return groups or (tuple(range(device_count)),)
 
@@ -327,14 +328,11 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
 
 
-def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Returns ``np.arange(prod(dims)).reshape(dims).transpose(order).ravel()``."""
-    strides = [math.prod(dims[k + 1 :]) for k in range(len(dims))]
-    read = [0]
-    for dim in order:
-        read = [base + k * strides[dim] for base in read for k in range(dims[dim])]
-    return read
+def _groups(
+    dims: Sequence[int], order: Sequence[int] | None, size: int
+) -> tuple[tuple[int, ...], ...]:
+    """Returns groups of a size, of the devices of an array of some dimensions in another order."""
+    import numpy as np  # A report can be read without it.
 
-
-def _chunks(devices: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(devices[k : k + size]) for k in range(0, len(devices), size))
+    devices = np.arange(math.prod(dims)).reshape(dims).transpose(order)
+    return tuple(map(tuple, devices.reshape(-1, size).tolist()))

@@ -1,7 +1,5 @@
 """A report as tables for a terminal."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Sequence
 

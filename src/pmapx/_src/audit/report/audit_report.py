@@ -205,63 +205,37 @@ class MovedInput:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What a function did up to the audit, or over the run of a program.
+    """What a function did up to the audit, or over the run of a program."""
 
-    Attributes:
-      calls: how often it was called.
-      traces: how often it was traced; None if that is not counted.
-      compiles: how many programs were compiled.
-      reasons: why each program was compiled.
-      moved: the inputs that were transferred.
-    """
-
-    calls: int = 0
-    traces: int | None = 0
-    compiles: int = 0
-    reasons: tuple[str, ...] = ()
-    moved: tuple[MovedInput, ...] = ()
+    calls: int = 0  # How often it was called.
+    traces: int | None = 0  # How often it was traced; None if that is not counted.
+    compiles: int = 0  # How many programs were compiled.
+    reasons: tuple[str, ...] = ()  # Why each program was compiled.
+    moved: tuple[MovedInput, ...] = ()  # The inputs that were transferred.
 
 
 @dataclasses.dataclass(frozen=True)
 class RowRead:
-    """A line that indexes arrays along their sharded first axis.
+    """A line that indexes arrays along their sharded first axis."""
 
-    Attributes:
-      place: the line.
-      index: the index, e.g. ``0``.
-      count: how often it ran.
-      bytes: the bytes that JAX's own indexing sends, over all devices, in all of these.
-      type: the dtype and shape of the first such array.
-    """
-
-    place: str
-    index: str
-    count: int
-    bytes: int
-    type: str
+    place: str  # The line.
+    index: str  # The index, e.g. ``0``.
+    count: int  # How often it ran.
+    bytes: int  # The bytes that JAX's own indexing sends, over all devices, in all of these.
+    type: str  # The dtype and shape of the first such array.
 
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """A finding: what is costly or wrong, and how to fix it.
+    """A finding: what is costly or wrong, and how to fix it."""
 
-    Attributes:
-      code: its code, for ``pmapx explain``.
-      name: the code's name in words.
-      message: what was found, with the arrays and lines.
-      fix: what to do.
-      function: the mapped function that it concerns, if any.
-      place: the line that it concerns, if any.
-      bytes: what is at stake; findings are ranked by it.
-    """
-
-    code: str
-    name: str
-    message: str
-    fix: str
-    function: str | None = None
-    place: str | None = None
-    bytes: int = 0
+    code: str  # Its code, for ``pmapx explain``.
+    name: str  # The code's name in words.
+    message: str  # What was found, with the arrays and lines.
+    fix: str  # What to do.
+    function: str | None = None  # The mapped function that it concerns, if any.
+    place: str | None = None  # The line that it concerns, if any.
+    bytes: int = 0  # What is at stake; findings are ranked by it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -413,8 +387,7 @@ class AuditReport:
         >>> AuditReport.from_dict(AuditReport(()).to_dict()) == AuditReport(())
         True
         """
-        built: Self = _built(cls, {k: v for k, v in content.items() if k != "format"})
-        return built
+        return _built(cls, {k: v for k, v in content.items() if k != "format"})
 
 
 def _built(kind: Any, value: Any) -> Any:

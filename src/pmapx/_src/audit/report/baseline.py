@@ -3,8 +3,6 @@
 Nothing here needs JAX, like the rest of a report.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import json

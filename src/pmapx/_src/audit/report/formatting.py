@@ -1,7 +1,5 @@
 """Bytes, times, lines of code and tables as text."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

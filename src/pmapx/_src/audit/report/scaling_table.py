@@ -3,8 +3,6 @@
 Nothing here needs JAX, like the rest of a report.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,29 +15,20 @@ _GROWS = 1.2
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The cost of the function on one topology; bytes are those of one device.
-
-    Attributes:
-      collectives: how many collectives run in a call, a loop of unknown length counted once.
-      sent: the bytes that a device sends in a call, by the ring algorithm.
-      between: those among them that leave its slice.
-      payloads: the bytes of the values in collectives, by kind and line.
-      outputs: the bytes of the outputs that do not reuse the memory of arguments.
-      compile_seconds: how long it took to trace, lower and compile.
-      fits: whether a device has enough memory; if not, nothing but its arguments is known.
-    """
+    """The cost of the function on one topology; bytes are those of one device."""
 
     topology: str
     devices: int
-    collectives: int
-    sent: int
-    payloads: Mapping[str, int]
+    collectives: int  # How many collectives run in a call, a loop of unknown length counted once.
+    sent: int  # The bytes that a device sends in a call, by the ring algorithm.
+    payloads: Mapping[str, int]  # The bytes of the values in collectives, by kind and line.
     arguments: int
-    outputs: int
+    outputs: int  # The bytes of the outputs that do not reuse the memory of arguments.
     temporaries: int
-    compile_seconds: float
-    between: int = 0
+    compile_seconds: float  # How long it took to trace, lower and compile.
+    between: int = 0  # The bytes sent that leave its slice.
     slices: int = 1
+    # Whether a device has enough memory; if not, nothing but its arguments is known.
     fits: bool = True
 
     @property

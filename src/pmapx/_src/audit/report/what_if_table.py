@@ -3,8 +3,6 @@
 Nothing here needs JAX, like the rest of a report.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,50 +14,32 @@ MOST_GROUPS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a device holds and sends in a call.
+    """What a device holds and sends in a call."""
 
-    Attributes:
-      arguments: the bytes of its shards, by part of the arguments.
-      outputs: the bytes of outputs that reuse no argument.
-      temporaries: what the compiler needs in between.
-      memory: what a device needs in all, as the compiler counts it.
-      collectives: how many run in a call, by kind.
-      sent: the bytes that a device sends.
-      seconds: an estimate of the time of the collectives; None if there is none.
-    """
-
-    arguments: Mapping[str, int]
-    outputs: int
-    temporaries: int
-    memory: int
-    collectives: Mapping[str, int]
-    sent: int
+    arguments: Mapping[str, int]  # The bytes of its shards, by part of the arguments.
+    outputs: int  # The bytes of outputs that reuse no argument.
+    temporaries: int  # What the compiler needs in between.
+    memory: int  # What a device needs in all, as the compiler counts it.
+    collectives: Mapping[str, int]  # How many run in a call, by kind.
+    sent: int  # The bytes that a device sends.
+    # An estimate of the time of the collectives; None if there is none.
     seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class WhatIf:
-    """A step as it is, and with parameters and optimizer state sharded over the data axis (FSDP).
+    """A step as it is, and with its parameters and optimizer state sharded (FSDP)."""
 
-    Attributes:
-      axis: the mesh axis of the batch.
-      devices: its size.
-      reason: why it cannot be computed; ``before`` and ``after`` are None then.
-      before: the cost of the step as it is; None if it does not fit.
-      after: the cost with FSDP; None if that does not fit either.
-      sharded: the arrays that are sharded.
-      kept: the arrays that stay replicated, as they are small or no dimension divides; numbers
-        are not listed.
-      assumed: the arrays that are taken as equal on all devices, without a proof.
-    """
-
-    axis: str | None = None
-    devices: int = 0
-    reason: str | None = None
-    before: Cost | None = None
-    after: Cost | None = None
-    sharded: tuple[str, ...] = ()
+    axis: str | None = None  # The mesh axis of the batch.
+    devices: int = 0  # Its size.
+    reason: str | None = None  # Why it cannot be computed; ``before`` and ``after`` are None then.
+    before: Cost | None = None  # The cost of the step as it is; None if it does not fit.
+    after: Cost | None = None  # The cost with FSDP; None if that does not fit either.
+    sharded: tuple[str, ...] = ()  # The arrays that are sharded.
+    # The arrays that stay replicated, as they are small or no dimension divides; numbers are not
+    # listed.
     kept: tuple[str, ...] = ()
+    # The arrays that are taken as equal on all devices, without a proof.
     assumed: tuple[str, ...] = ()
 
     def heads(self) -> list[str]:

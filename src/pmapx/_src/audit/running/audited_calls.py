@@ -20,39 +20,26 @@ Make = Callable[[Any, Any], Subject | None]
 """Compiles a call's program; None if there is no mapped function in it."""
 
 
+@dataclasses.dataclass(eq=False)
 class AuditedCalls:
-    """The signatures that one function was called with.
+    """The signatures that one function was called with."""
 
-    Attributes:
-      name: its name.
-      record: what pmapx counts of it; None for a function of ``jax.jit``.
-      mapped_at: the line that made it.
-      static_argnums: the positions of its static arguments.
-      is_keyed_by_placement: whether a program is compiled for the placement of its inputs.
-      is_placed_here: whether the program is compiled for the devices that its inputs are on.
-      with_fsdp: whether the cost with FSDP is wanted.
-      skipped: why signatures could not be audited.
-    """
+    name: str
+    record: CallStatistics | None  # What pmapx counts of it; None for a function of ``jax.jit``.
+    mapped_at: str  # The line that made it.
+    static_argnums: Sequence[int] = ()  # The positions of its static arguments.
+    # Whether the program is compiled for the devices that its inputs are on.
+    is_placed_here: bool = True
+    with_fsdp: bool = False  # Whether the cost with FSDP is wanted.
+    # Why signatures could not be audited.
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    _seen: dict[Any, _Signature | None] = dataclasses.field(default_factory=dict)
+    _order: list[_Signature] = dataclasses.field(default_factory=list)
+    _calls: int = 0
 
-    def __init__(
-        self,
-        name: str,
-        record: CallStatistics | None,
-        mapped_at: str,
-        static_argnums: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.static_argnums = static_argnums
-        self.mapped_at = mapped_at
-        self.record = record
-        self.is_placed_here = True
-        self.with_fsdp = False
+    def __post_init__(self) -> None:
         # Input placement is part of the cache key of jax.jit, and not of pmapx.
-        self.is_keyed_by_placement = record is None
-        self.skipped: list[str] = []
-        self._seen: dict[Any, _Signature | None] = {}
-        self._order: list[_Signature] = []
-        self._calls = 0
+        self.is_keyed_by_placement = self.record is None
 
     def note_call(self, args: Any, kwargs: Any, make: Make) -> bool:
         """Notes a call that is about to run; returns whether its signature is new."""

@@ -1,7 +1,5 @@
 """``pmapx audit --build module:function``: audits what a function builds; no program is run."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

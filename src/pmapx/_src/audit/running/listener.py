@@ -5,8 +5,6 @@ the indexing of sharded arrays are counted to the end. What is known is written 
 that a program that crashes leaves a report. Nothing here may stop the program.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import threading
@@ -26,7 +24,7 @@ from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.running.request import Request, progress
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import retrace_jit
-from pmapx._src.audit.topology.scaling import scaling
+from pmapx._src.audit.topology.compile_for import scaling
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
 
@@ -55,7 +53,6 @@ class AuditListener(Listener):
         self._has_mapped = False
 
     def made(self, function: MadeFunction) -> bool:
-        """Audits every function."""
         if function.kind == "pmap":
             programs, statistics = function.made._pmapx, function.made._mapped.statistics
             static_argnums = programs.options.static_argnums
@@ -122,7 +119,6 @@ class AuditListener(Listener):
             record_files.write(self._records, "audit", self.report().to_dict())
 
     def report(self) -> AuditReport:
-        """Returns what is known."""
         audited = merge_reports.once_each(
             [each for function in self._functions for each in function.audited()],
             "the same function was mapped again",

@@ -1,7 +1,5 @@
 """The reports of a program's processes, merged into one."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence

@@ -17,21 +17,15 @@ _VARIABLE = "PMAPX_AUDIT"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The target topologies, and how arguments are scaled for them.
+    """The target topologies, and how arguments are scaled for them."""
 
-    Attributes:
-      topology: the topology to compile for; None for the devices of the program.
-      scaling: the topologies of the table.
-      scale: by the name of an argument, the dimension that grows, or None if it keeps its shape.
-      build: a function as ``module:name`` that builds a function and its arguments for devices.
-      what_if: ``fsdp`` for the cost of each step with its state sharded.
-    """
-
-    topology: str | None = None
-    scaling: tuple[str, ...] = ()
+    topology: str | None = None  # The topology to compile for; None for the devices of the program.
+    scaling: tuple[str, ...] = ()  # The topologies of the table.
+    # By the name of an argument, the dimension that grows, or None if it keeps its shape.
     scale: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+    # A function as ``module:name`` that builds a function and its arguments for devices.
     build: str | None = None
-    what_if: str | None = None
+    what_if: str | None = None  # ``fsdp`` for the cost of each step with its state sharded.
 
     def in_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         return {**env, _VARIABLE: json.dumps(dataclasses.asdict(self))}

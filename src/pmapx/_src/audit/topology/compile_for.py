@@ -1,13 +1,16 @@
-"""Ahead-of-time compilation of a mapped function for a target topology.
+"""Ahead-of-time compilation of a mapped function for a target topology, or for several.
 
 The mapped axis and the batch grow with the number of devices; parameters and other state keep their
 global shape (``growing_arguments``). A pmapped function is mapped again (``remap_pmap``); a jitted
 one is traced again with its meshes replaced by meshes of the target devices (``retrace_jit``).
+
+If each device keeps its share of the work, what a device holds and sends should be the same on 8
+devices as on 4,096: ``scaling`` finds what grows.
 """
 
-from __future__ import annotations
-
+import collections
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,11 +19,15 @@ import jax
 from jax.sharding import Mesh
 
 from pmapx._src import errors
-from pmapx._src.audit.topology import remap_pmap, retrace_jit
+from pmapx._src.audit.hlo import collectives
+from pmapx._src.audit.report.audit_report import Memory
+from pmapx._src.audit.report.scaling_table import Point, Scaling, growth_of
+from pmapx._src.audit.topology import interconnect, remap_pmap, retrace_jit
 from pmapx._src.audit.topology.devices import devices_of
 from pmapx._src.audit.topology.growing_arguments import Scale
 from pmapx._src.audit.topology.retraced import Retraced
 from pmapx._src.map.pmap import PmapImpl
+from pmapx._src.trees import names
 from pmapx._src.trees import names as describe
 
 Build = Callable[[Sequence[jax.Device]], tuple[Any, ...]]
@@ -29,14 +36,7 @@ Build = Callable[[Sequence[jax.Device]], tuple[Any, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CompiledForTopology:
-    """A mapped function compiled for other devices, with the shapes of its arguments on them.
-
-    Attributes:
-      mapped: the function.
-      compiled: None if the program needs more memory than a device has.
-      needed: the compiler's message in that case.
-      grown: the arguments that are larger on them.
-    """
+    """A mapped function compiled for other devices, with the shapes of its arguments on them."""
 
     mapped: Any
     devices: tuple[jax.Device, ...]
@@ -45,10 +45,10 @@ class CompiledForTopology:
     mesh: Mesh
     traced: jax.stages.Traced
     lowered: jax.stages.Lowered
-    compiled: jax.stages.Compiled | None
+    compiled: jax.stages.Compiled | None  # None if the program needs more memory than a device has.
     compile_seconds: float
-    needed: str | None = None
-    grown: tuple[str, ...] = ()
+    needed: str | None = None  # The compiler's message in that case.
+    grown: tuple[str, ...] = ()  # The arguments that are larger on them.
 
     @property
     def axis_sizes(self) -> dict[str, int]:
@@ -89,16 +89,15 @@ def compile_for(
     start = time.perf_counter()
     if build is not None:
         mapped, args, kwargs = built(build, devices)
+    given = tuple(args), dict(kwargs or {})
     if reshard is not None:
-        target = retrace_jit.traced_on(
-            mapped, tuple(args), dict(kwargs or {}), devices, scale, reshard
-        )
+        target = retrace_jit.traced_on(mapped, *given, devices, scale, reshard)
     elif build is not None:
-        target = _as_it_is(mapped, tuple(args), dict(kwargs or {}))
+        target = _as_it_is(mapped, *given)
     elif (programs := remap_pmap.programs_of(mapped)) is not None:
-        target = remap_pmap.traced_on(programs, tuple(args), dict(kwargs or {}), devices, scale)
+        target = remap_pmap.traced_on(programs, *given, devices, scale)
     elif hasattr(mapped, "trace") and hasattr(mapped, "__wrapped__"):
-        target = retrace_jit.traced_on(mapped, tuple(args), dict(kwargs or {}), devices, scale)
+        target = retrace_jit.traced_on(mapped, *given, devices, scale)
     else:
         problem = (
             "it is not recognized as a function of pmapx.pmap, jax.jit or jax.pmap (the last from "
@@ -146,3 +145,84 @@ def _as_it_is(mapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ret
     traced = mapped.trace(*args, **kwargs)
     mesh = retrace_jit.mesh_of(traced, (args, kwargs), describe.function_name(mapped))
     return Retraced(traced, mesh, args, kwargs)
+
+
+def scaling(
+    mapped: Any,
+    args: Sequence[Any],
+    topologies: Sequence[str],
+    *,
+    progress: Callable[[str], None] = lambda line: None,
+    **options: Any,
+) -> Scaling:
+    """Compiles a mapped function for several topologies and finds what grows with the devices.
+
+    ``progress`` is called with a line before each compilation; ``options`` are those of
+    ``compile_for``.
+
+    >>> import jax, numpy as np, pmapx
+    >>> step = pmapx.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
+    >>> found = scaling(step, [np.ones((1, 4), np.float32)], ["cpu:1"])
+    >>> found.points[0].arguments, found.growing
+    (16, ())
+    """
+    points = []
+    for topology in topologies:
+        progress(f"compiling for {topology}")
+        target = compile_for(mapped, args, topology, **options)
+        points.append(point_of(target, topology))
+    points.sort(key=lambda point: point.devices)
+    name = names.function_name(options.get("build") or mapped)
+    return Scaling(name, tuple(points), tuple(growth_of(points)))
+
+
+def point_of(target: CompiledForTopology, topology: str) -> Point:
+    """Returns the cost of a compiled function per device."""
+    fabric = interconnect.fabric_of(target.devices)
+    if target.compiled is None:
+        return Point(
+            topology, len(target.devices), 0, 0, {}, 0, 0, 0, target.compile_seconds,
+            slices=fabric.slices, fits=False,
+        )  # fmt: skip
+    text = target.compiled.as_text() or ""
+    found = collectives.collectives(text, target.axis_sizes, fabric.slice_of)
+    payloads: collections.Counter[str] = collections.Counter()
+    for collective in found:
+        payloads[_name(collective)] += collective.payload * collective.times_at_least
+    memory = memory_of(target.compiled) or Memory(0, 0, 0, 0)
+    return Point(
+        topology=topology,
+        devices=len(target.devices),
+        collectives=sum(collective.times_at_least for collective in found),
+        sent=sum(collective.sent_in_a_call for collective in found),
+        between=sum(collective.between_in_a_call for collective in found),
+        payloads=dict(payloads),
+        arguments=memory.arguments,
+        outputs=memory.outputs - memory.aliases,
+        temporaries=memory.temporaries,
+        compile_seconds=target.compile_seconds,
+        slices=fabric.slices,
+    )
+
+
+def memory_of(compiled: jax.stages.Compiled) -> Memory | None:
+    """Returns the memory of a call on a device; None if the backend does not report it."""
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
+    if stats is None:
+        return None
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        aliases=stats.alias_size_in_bytes,
+        peak=getattr(stats, "peak_memory_in_bytes", 0) or None,
+    )
+
+
+def _name(collective: collectives.Collective) -> str:
+    if collective.place is None:
+        return collective.kind
+    return f"{collective.kind} at {os.path.basename(collective.place)}"

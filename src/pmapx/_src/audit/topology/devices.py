@@ -4,8 +4,6 @@ JAX's compilers need a description of the devices, not the devices themselves. T
 of JAX's ``tpu`` extra describes TPUs, the CUDA plugin GPUs, and CPU devices are virtual.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata
@@ -18,7 +16,7 @@ import jax
 from jax.experimental import topologies
 
 from pmapx._src import errors, fastpath
-from pmapx._src.audit.topology.names import FAMILIES, Topology, parse
+from pmapx._src.audit.topology.names import FAMILIES, Topology, names_of, parse
 
 
 def devices_of(topology: str) -> tuple[jax.Device, ...]:
@@ -87,11 +85,8 @@ def _tpu_devices(topology: Topology) -> tuple[jax.Device, ...]:
     except Exception as error:  # Whatever the compiler raises is quoted.
         message = str(error).splitlines()[0]
         if "INVALID_ARGUMENT" in message or "NOT_FOUND" in message:
-            shapes = FAMILIES[topology.family].shapes
-            valid = [f"{topology.family}:{shape}" for shape in shapes]
-            raise errors.UnknownTopology(
-                topology.name, f"libtpu reports: {message}", valid
-            ) from None
+            valid, problem = names_of(topology.family), f"libtpu reports: {message}"
+            raise errors.UnknownTopology(topology.name, problem, valid) from None
         fix = "set ALLOW_MULTIPLE_LIBTPU_LOAD=1, or wait until the other process is done."
         raise errors.NoTopologyFromCompiler(topology.name, message, fix) from error
     return tuple(found.devices)

@@ -7,15 +7,13 @@ shrinks like 1/n. Operations relate them: elementwise operations need equal dime
 with 1 less to its body. What these relations do not decide is state or batch by its use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, JaxprEqn
 
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication import jaxprs, shard_map_body
@@ -83,16 +81,7 @@ class Walk:
         self.exponents = Exponents()
 
     def jaxpr(self, jaxpr: Jaxpr, inputs: Sequence[Dimensions]) -> list[Dimensions]:
-        known: dict[Var, Dimensions] = {var: self._kept(var) for var in jaxpr.constvars}
-        known.update(zip(jaxpr.invars, inputs, strict=True))
-
-        def read(atom: Any) -> Dimensions:
-            return self._kept(atom) if isinstance(atom, Literal) else known[atom]
-
-        for eqn in jaxpr.eqns:
-            results = self._results(eqn, [read(atom) for atom in eqn.invars])
-            known.update(zip(eqn.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        return jaxprs.interpret(jaxpr, inputs, self._kept, self._results)
 
     def equate(self, one: Dimensions, other: Dimensions) -> None:
         if len(one) == len(other):
@@ -108,7 +97,7 @@ class Walk:
     def _results(self, eqn: JaxprEqn, operands: list[Dimensions]) -> list[Dimensions]:
         callee = shard_map_body.callee(eqn)
         if callee is not None:
-            return self.jaxpr(callee, operands)
+            return self.jaxpr(jaxprs.opened(callee), operands)
         rule = _RULES.get(eqn.primitive.name)
         if rule is None and eqn.primitive.name.startswith(("reduce_", "arg")):
             rule = _reduced

@@ -4,8 +4,6 @@ A function reaches a mesh through a closure, a global, a ``NamedSharding`` or th
 around its body. Everything else is shared with the original.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import os

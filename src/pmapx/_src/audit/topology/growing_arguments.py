@@ -4,8 +4,6 @@ The exponents that the jaxpr decides (``dimension_exponents``) come first; then 
 ``scale``, and how an argument is used.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -52,17 +50,16 @@ def exponents_of(
     walk, inputs = _walked(jaxpr, axis, given, carried)
     if walk.exponents.conflicts and not scale:
         # A body may need a dimension that is not sharded to be as large as the axis.
-        free = [dataclasses.replace(leaf, exponents=_with_open(leaf)) for leaf in given]
+        free = [
+            dataclasses.replace(leaf, exponents=tuple(e or None for e in leaf.exponents))
+            for leaf in given
+        ]
         looser, their_inputs = _walked(jaxpr, axis, free, carried)
         if looser.exponents.conflicts < walk.exponents.conflicts:
             walk, inputs = looser, their_inputs
     if size is not None:
         _decide_by_use(walk, size, given, inputs, {argument for argument, _ in carried})
     return [tuple(walk.exponents.value(each) or 0 for each in leaf) for leaf in inputs]
-
-
-def _with_open(leaf: Given) -> tuple[int | None, ...]:
-    return tuple(None if exponent == 0 else exponent for exponent in leaf.exponents)
 
 
 def _walked(

@@ -5,8 +5,6 @@ and no other traffic. It ignores congestion, overlap with computation, and how X
 to the physical topology, and the report states that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -16,32 +14,22 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What is published of devices of one kind: interconnect and memory.
+    """What is published of devices of one kind: interconnect and memory."""
 
-    Attributes:
-      pattern: a pattern of JAX's name for the kind.
-      name: the name of the link.
-      bytes_a_second: the bandwidth of a chip along one ring, both directions together.
-      figure: the published figure that this comes from.
-      source: where it is published.
-      memory: the bytes of memory (HBM) of a device; None: the device reports it.
-      wraps: an axis of a slice has wraparound links if this divides its length; None: it has.
-      wraps_together: whether it has them only in a slice of full cubes of this length.
-      dcn_bits_a_second: a device's share of the data center network (DCN), which connects slices;
-        None if that is not published.
-      reach: how many devices the link connects; None if there is no limit.
-    """
-
-    pattern: str
-    name: str
-    bytes_a_second: float
-    figure: str
-    source: str
-    memory: int | None = None
+    pattern: str  # A pattern of JAX's name for the kind.
+    name: str  # The name of the link.
+    bytes_a_second: float  # The bandwidth of a chip along one ring, both directions together.
+    figure: str  # The published figure that this comes from.
+    source: str  # Where it is published.
+    memory: int | None = None  # The bytes of memory (HBM) of a device; None: the device reports it.
+    # An axis of a slice has wraparound links if this divides its length; None: it has.
     wraps: int | None = None
+    # Whether it has them only in a slice of full cubes of this length.
     wraps_together: bool = False
+    # A device's share of the data center network (DCN), which connects slices; None if that is not
+    # published.
     dcn_bits_a_second: float | None = None
-    reach: int | None = None
+    reach: int | None = None  # How many devices the link connects; None if there is no limit.
 
     @property
     def hop_seconds(self) -> float:
@@ -125,18 +113,12 @@ def link_of(device_kind: str) -> Link | None:
 
 @dataclasses.dataclass(frozen=True)
 class Fabric:
-    """The devices of a mesh and their interconnect.
+    """The devices of a mesh and their interconnect."""
 
-    Attributes:
-      kind: JAX's name for the kind of device.
-      count: the number of devices.
-      torus: the shape of a slice; () if that is not known.
-      slice_of: for each device the index of its slice; slices are connected by DCN.
-    """
-
-    kind: str
-    count: int
-    torus: tuple[int, ...] = ()
+    kind: str  # JAX's name for the kind of device.
+    count: int  # The number of devices.
+    torus: tuple[int, ...] = ()  # The shape of a slice; () if that is not known.
+    # For each device the index of its slice; slices are connected by DCN.
     slice_of: tuple[int, ...] = ()
 
     @property

@@ -1,8 +1,7 @@
 """The names of target topologies; JAX is not needed for them."""
 
-from __future__ import annotations
-
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -48,19 +47,12 @@ _NAME = re.compile(r"(?:(\d+)\s*x\s+)?([a-z][a-z0-9]*):(\d+(?:x\d+)*)", re.IGNOR
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A topology by its parts.
+    """A topology by its parts."""
 
-    Attributes:
-      name: its canonical name.
-      family: a kind of TPU, ``cpu`` or ``gpu``.
-      shape: the shape of a slice in chips, or the machines and the GPUs of each.
-      slices: the number of slices, which are connected by DCN.
-    """
-
-    name: str
-    family: str
-    shape: tuple[int, ...]
-    slices: int = 1
+    name: str  # Its canonical name.
+    family: str  # A kind of TPU, ``cpu`` or ``gpu``.
+    shape: tuple[int, ...]  # The shape of a slice in chips, or the machines and the GPUs of each.
+    slices: int = 1  # The number of slices, which are connected by DCN.
 
 
 def parse(name: str) -> Topology:
@@ -81,11 +73,13 @@ def parse(name: str) -> Topology:
     topology = Topology(written, family, sizes, slices)
     wrong = _problem(topology)
     if wrong is not None:
-        valid = [f"{family}:{shape}" for shape in FAMILIES[family].shapes] if (
-            family in FAMILIES
-        ) else list(EXAMPLES)  # fmt: skip
-        raise errors.UnknownTopology(name, wrong, valid)
+        raise errors.UnknownTopology(name, wrong, names_of(family) or EXAMPLES)
     return topology
+
+
+def names_of(family: str) -> list[str]:
+    """Returns the names of the slices of a family that is known."""
+    return [f"{family}:{shape}" for shape in FAMILIES[family].shapes] if family in FAMILIES else []
 
 
 def _problem(topology: Topology) -> str | None:
@@ -171,6 +165,5 @@ def completions(text: str) -> list[str]:
     (['v6e:8x8', 'v6e:8x16'], ['v5e:8,v6e:1x1'])
     """
     before, comma, last = text.rpartition(",")
-    known = [f"{family}:{shape}" for family in FAMILIES for shape in FAMILIES[family].shapes]
-    known += ["cpu:8", "cpu:64", "gpu:8", "gpu:2x8"]
+    known = [*itertools.chain(*map(names_of, FAMILIES)), "cpu:8", "cpu:64", "gpu:8", "gpu:2x8"]
     return [f"{before}{comma}{name}" for name in known if name.startswith(last.strip().lower())]

@@ -1,7 +1,5 @@
 """A pmapped function mapped again, over other devices."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -13,13 +11,7 @@ from pmapx._src import errors, fastpath
 from pmapx._src.audit import donation
 from pmapx._src.audit.report.formatting import is_part
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
-from pmapx._src.audit.topology.retraced import (
-    Retraced,
-    divided,
-    explained,
-    grown_names,
-    grown_size,
-)
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.map.cache_info import CallStatistics
 from pmapx._src.map.options import Options
 from pmapx._src.map.pmap import PmapImpl

@@ -1,10 +1,10 @@
 """A jitted function traced again, with its mesh replaced by one of other devices.
 
+Its arguments and outputs keep the specs that ``in_shardings`` and ``out_shardings`` give them.
+
 The functions that reach a mesh are copied, with the other mesh in its place
 (``functions_on_mesh``).
 """
-
-from __future__ import annotations
 
 import contextlib
 import math
@@ -18,18 +18,12 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from pmapx._src import errors
 from pmapx._src.audit import donation
-from pmapx._src.audit.topology import jit_shardings
 from pmapx._src.audit.topology.functions_on_mesh import on_mesh
 from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_of
-from pmapx._src.audit.topology.retraced import (
-    Retraced,
-    divided,
-    explained,
-    grown_names,
-    grown_size,
-)
+from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
+from pmapx._src.replication.whole_program import shard_maps
 from pmapx._src.trees import names as describe
 
 
@@ -55,7 +49,7 @@ def traced_on(
     here = jitted.trace(*args, **kwargs)
     infos, _ = here.args_info
     dynamic = dynamic_positions(args, infos)
-    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    asked = shardings_asked_for(jitted, args, dynamic, kwargs)
     shardings = [*asked.arguments, *asked.outputs]
     old = mesh_of(here, (args, kwargs), function, shardings, (Mesh, AbstractMesh))
     mesh = grown(old, devices, function)
@@ -87,21 +81,14 @@ def traced_on(
     fun = on_mesh(jitted.__wrapped__, mesh)
 
     def with_static(*dynamic_args: Any, **kwargs: Any) -> Any:
-        positional = list(args)
-        for position, value in zip(dynamic, dynamic_args, strict=True):
-            positional[position] = value
-        return fun(*positional, **kwargs)
+        return fun(*_with_dynamic(args, dynamic, dynamic_args), **kwargs)
 
     with_static.__name__ = with_static.__qualname__ = function
-    donated = [
-        index
-        for index, info in enumerate(infos)
-        if any(leaf.donated for leaf in jax.tree.leaves(info))
-    ]
+    donated = [any(leaf.donated for leaf in jax.tree.leaves(info)) for info in infos]
     out_tree = jax.tree.structure(here.out_info)
     again = jax.jit(
         with_static,
-        donate_argnums=tuple(donated),
+        donate_argnums=tuple(index for index, is_donated in enumerate(donated) if is_donated),
         out_shardings=jax.tree.unflatten(out_tree, placed.outputs) if any(placed.outputs) else None,
     )
     larger = grown_names(
@@ -113,14 +100,20 @@ def traced_on(
         explained(function, len(devices), larger),
     ):
         traced = again.trace(*dynamic_args, **named)
-    for found in _meshes(traced.jaxpr.jaxpr):
-        if dict(found.shape) != dict(mesh.shape):
-            problem = f"a shard_map in it is still over the mesh {dict(found.shape)}"
+    for eqn in shard_maps(traced.jaxpr.jaxpr):
+        shape = dict(eqn.params["mesh"].shape)
+        if shape != dict(mesh.shape):
+            problem = f"a shard_map in it is still over the mesh {shape}"
             raise errors.CannotRebuild(function, problem)
-    positional = list(args)
-    for position, value in zip(dynamic, dynamic_args, strict=True):
-        positional[position] = value
-    return Retraced(traced, mesh, tuple(positional), named, larger)
+    return Retraced(traced, mesh, _with_dynamic(args, dynamic, dynamic_args), named, larger)
+
+
+def _with_dynamic(
+    args: Sequence[Any], dynamic: Sequence[int], values: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Returns the arguments with other values at the positions that are not static."""
+    replaced = dict(zip(dynamic, values, strict=True))
+    return tuple(replaced.get(position, arg) for position, arg in enumerate(args))
 
 
 def has_mesh(
@@ -130,10 +123,10 @@ def has_mesh(
     shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs))]
     if any(sharding is not None and sharding.num_devices > 1 for sharding in shardings):
         return True
-    if any(True for _ in _meshes(traced.jaxpr.jaxpr)):
+    if any(True for _ in shard_maps(traced.jaxpr.jaxpr)):
         return True
     dynamic = dynamic_positions(args, traced.args_info[0])
-    asked = jit_shardings.shardings_asked_for(jitted, args, dynamic, kwargs)
+    asked = shardings_asked_for(jitted, args, dynamic, kwargs)
     wanted = [*asked.arguments, *asked.outputs]
     return any(sharding is not None and sharding.num_devices > 1 for sharding in wanted)
 
@@ -188,7 +181,8 @@ def mesh_of(
     """Returns the mesh of a ``shard_map`` in a trace, of an argument, or of another sharding."""
     passed = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
     named = [s.mesh for s in [*passed, *more_shardings] if isinstance(s, NamedSharding)]
-    for mesh in [*_meshes(traced.jaxpr.jaxpr), *named]:
+    mapped = [eqn.params["mesh"] for eqn in shard_maps(traced.jaxpr.jaxpr)]
+    for mesh in [*mapped, *named]:
         if isinstance(mesh, kinds):
             return mesh
     raise errors.CannotRebuild(function, "neither a shard_map in it nor an argument has a mesh")
@@ -295,23 +289,52 @@ def specs_in_shard_maps(jaxpr: Jaxpr) -> list[PartitionSpec | None]:
         if eqn.primitive.name == "shard_map":
             specs: Sequence[PartitionSpec | None] = eqn.params["in_specs"]
         else:
-            specs = next(
-                (
-                    specs_in_shard_maps(sub)
-                    for sub in subjaxprs(eqn.params)
-                    if len(sub.invars) == len(eqn.invars)
-                ),
-                [],
-            )
+            called = [sub for sub in subjaxprs(eqn.params) if len(sub.invars) == len(eqn.invars)]
+            specs = specs_in_shard_maps(called[0]) if called else []
         for var, spec in zip(eqn.invars, specs, strict=False):
             if spec is not None and not isinstance(var, Literal):
                 found.setdefault(var, spec)
     return [found.get(var) for var in jaxpr.invars]
 
 
-def _meshes(jaxpr: Jaxpr) -> Iterator[Mesh | AbstractMesh]:
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "shard_map":
-            yield eqn.params["mesh"]
-        for sub in subjaxprs(eqn.params):
-            yield from _meshes(sub)
+class Asked(NamedTuple):
+    """The sharding of each argument and output; None if the options of ``jit`` give none."""
+
+    arguments: list[NamedSharding | None]
+    outputs: list[NamedSharding | None]
+
+
+def shardings_asked_for(
+    jitted: Any, args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any]
+) -> Asked:
+    """Reads ``in_shardings`` and ``out_shardings`` off a jitted function, leaf by leaf.
+
+    >>> import numpy as np
+    >>> from jax.sharding import Mesh, PartitionSpec as P
+    >>> sharded = NamedSharding(Mesh(np.array(jax.devices()), ("i",)), P("i"))
+    >>> f = jax.jit(lambda x, y: (x, y), in_shardings=(sharded, None))
+    >>> asked = shardings_asked_for(f, (np.ones(8), np.ones(8)), (0, 1), {})
+    >>> asked.arguments[0].spec == P("i"), asked.arguments[1]
+    (True, None)
+    """
+
+    def call(values: Sequence[Any], named: dict[str, Any]) -> Any:
+        return jitted(*_with_dynamic(args, dynamic, values), **named)
+
+    taken = [args[position] for position in dynamic]
+    closed = jax.make_jaxpr(call)(taken, kwargs)
+    count = len(jax.tree.leaves((taken, kwargs)))
+    # The equation that calls it gives all outputs of the jaxpr.
+    eqn = next((eqn for eqn in reversed(closed.jaxpr.eqns) if "in_shardings" in eqn.params), None)
+    if eqn is None or list(eqn.outvars) != list(closed.jaxpr.outvars):
+        return Asked([None] * count, [None] * len(closed.jaxpr.outvars))
+    # Constants come before the arguments in newer releases.
+    given = dict(zip(eqn.invars, eqn.params["in_shardings"], strict=True))
+    return Asked(
+        [_named(given.get(var)) for var in closed.jaxpr.invars[-count:] if count],
+        [_named(wanted) for wanted in eqn.params["out_shardings"]],
+    )
+
+
+def _named(sharding: Any) -> NamedSharding | None:
+    return sharding if isinstance(sharding, NamedSharding) else None

@@ -1,7 +1,5 @@
 """A mapped function traced for other devices, and an explanation where its shapes do not fit."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

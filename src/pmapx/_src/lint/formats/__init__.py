@@ -1,7 +1,5 @@
 """How findings are printed; each file has a function ``render``."""
 
-from __future__ import annotations
-
 import importlib
 
 from pmapx._src.lint.check import Report
@@ -11,5 +9,4 @@ FORMATS = ("github", "json", "sarif", "text")
 
 def render(report: Report, layout: str) -> str:
     """Returns the report in one of the formats, of which none other is imported."""
-    rendered: str = importlib.import_module(f"{__name__}.as_{layout}").render(report)
-    return rendered
+    return importlib.import_module(f"{__name__}.as_{layout}").render(report)

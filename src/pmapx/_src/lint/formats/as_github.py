@@ -1,7 +1,5 @@
 """For GitHub's checks: one workflow command per finding."""
 
-from __future__ import annotations
-
 from pmapx._src.lint.check import Report
 from pmapx._src.lint.finding import Finding
 from pmapx._src.source.location import Confidence

@@ -1,7 +1,5 @@
 """For programs: one JSON object."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For people: the place, the line with a caret under it, and what to do."""
 
-from __future__ import annotations
-
 import functools
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Writing files atomically: the new content or the old, never a part."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Edits of calls."""
 
-from __future__ import annotations
-
 import ast
 
 from pmapx._src.source.files import Source

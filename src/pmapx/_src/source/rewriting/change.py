@@ -1,7 +1,5 @@
 """A file before and after: what ``migrate`` and ``check --fix`` show and write."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Changes to a file as new texts for spans of it; the rest stays byte for byte."""
 
-from __future__ import annotations
-
 import bisect
 import codecs
 import dataclasses

@@ -1,7 +1,5 @@
 """Edits of imports: a name that is imported from elsewhere, a module that is imported too."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections.abc import Mapping

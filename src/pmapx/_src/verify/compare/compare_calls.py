@@ -1,19 +1,16 @@
 """The calls of one function in both versions, compared in order."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
 from pmapx._src.verify.compare.compare_arrays import (
-    Agreement,
     Grade,
     RecordedLeaf,
+    Tolerance,
     comparable,
     compare,
     times,
 )
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records
 
 GIVEN = "got different values"
@@ -30,7 +27,7 @@ class Judgement:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def note(self, text: str) -> None:
-        if text and text not in self.notes:
+        if text not in self.notes:
             self.notes.append(text)
 
 
@@ -83,34 +80,30 @@ def _judge_call(
             raised = f"raised {new.error}" if new.error else f"no longer raises {old.error}"
             found.grade, found.detail = Grade.DIFFERENT, f"call {number} {raised}"
         return
-    groups = (
-        ("inputs", _pairs(old.inputs, new.inputs)),
-        ("outputs", _pairs(old.outputs, new.outputs)),
-    )
-    for which, pairs in groups:
+    for which in ("inputs", "outputs"):
+        leaves = getattr(old, which), getattr(new, which)
+        pairs = _pairs(*leaves)
         if pairs is None:
-            leaves = (getattr(old, which), getattr(new, which))
             found.grade = Grade.DIFFERENT
             found.detail = f"call {number}: {_structure(which, *leaves)}"
             return
         for was, now in pairs:
             agreement = compare(before.leaf(was), after.leaf(now), tolerance)
-            found.note(_form(which, was, names, agreement))
+            is_different = agreement.grade == Grade.DIFFERENT
+            if agreement.form and not is_different:
+                found.note(f"{_leaf(which, was, names)}: {agreement.form}")
             if agreement.grade <= found.grade:
                 continue
             change = ""
-            is_different = agreement.grade == Grade.DIFFERENT and agreement.factor is None
-            if which == "outputs" and is_different:
+            if which == "outputs" and is_different and agreement.factor is None:
                 change = _change(before, after, old, new, was, now)
             found.grade = agreement.grade
-            given = GIVEN if which == "inputs" else ""
-            parts = [agreement.detail, change]
-            text = "; ".join(part for part in parts if part)
-            found.detail = f"call {number}: {_leaf(which, was, names)}"
-            found.detail += f" {given}: {text}" if given else f": {text}"
-            if agreement.grade == Grade.DIFFERENT:
+            given = f" {GIVEN}" if which == "inputs" else ""
+            text = "; ".join(filter(None, (agreement.detail, change)))
+            found.detail = f"call {number}: {_leaf(which, was, names)}{given}: {text}"
+            if is_different:
                 return
-    _judge_donation(groups[0][1] or [], number, names, found)
+    _judge_donation(_pairs(old.inputs, new.inputs) or [], number, names, found)
 
 
 def _pairs(
@@ -148,12 +141,6 @@ def _argument(which: int | str, names: tuple[str, ...]) -> str:
     if isinstance(which, str):
         return f"keyword argument {which!r}"
     return f"argument {which}" + (f" {names[which]!r}" if which < len(names) else "")
-
-
-def _form(which: str, leaf: dict[str, Any], names: tuple[str, ...], agreement: Agreement) -> str:
-    if not agreement.form or agreement.grade == Grade.DIFFERENT:
-        return ""
-    return f"{_leaf(which, leaf, names)}: {agreement.form}"
 
 
 def _judge_donation(

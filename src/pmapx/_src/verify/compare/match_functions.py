@@ -7,8 +7,6 @@ name and enclosing function: those of the same shapes and dtypes first, then in 
 they were made.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -4,8 +4,6 @@ A program has several processes if ``jax.distributed`` connects them or ``pmapx 
 them. They are paired by their indices. If a process failed, none is compared.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Iterator, Sequence

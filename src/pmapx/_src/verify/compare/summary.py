@@ -1,15 +1,12 @@
 """The result of two runs: for each site, and for the runs themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.verify.compare import match_processes as processes
-from pmapx._src.verify.compare.compare_arrays import Grade
+from pmapx._src.verify.compare.compare_arrays import Grade, Tolerance
 from pmapx._src.verify.compare.compare_calls import Side, judge
 from pmapx._src.verify.compare.match_functions import match
-from pmapx._src.verify.compare.merge_results import merge
 from pmapx._src.verify.compare.result import (
     DIFFERENT,
     EQUAL,
@@ -19,8 +16,8 @@ from pmapx._src.verify.compare.result import (
     WITHIN,
     SiteResult,
     Verification,
+    merge,
 )
-from pmapx._src.verify.compare.tolerance import Tolerance
 from pmapx._src.verify.record.reader import Call, Function, Records, Signature
 from pmapx._src.verify.runs import Run
 from pmapx._src.verify.uses import Use
@@ -130,28 +127,21 @@ def _unreached(use: Use, detail: str) -> SiteResult:
     return SiteResult(use.path, use.line, name, UNVERIFIED, detail=detail, cell=use.cell)
 
 
+@dataclasses.dataclass
 class _Sites:
     """The results of a pair of recorded processes."""
 
-    def __init__(
-        self,
-        before: Records,
-        after: Records,
-        uses: Sequence[Use],
-        tolerance: Tolerance,
-        *,
-        has_ended: bool,
-    ) -> None:
-        self._before = before
-        self._after = after
-        self._uses = uses
-        self._tolerance = tolerance
-        self._has_ended = has_ended
-        self.reached: set[Use] = set()
+    before: Records
+    after: Records
+    uses: Sequence[Use]
+    tolerance: Tolerance
+    has_ended: bool
+    reached: set[Use] = dataclasses.field(default_factory=set)
 
     def _pairs(self) -> list[tuple[Function | None, Function | None]]:
-        called = [[f for f in side.functions.values() if f.calls] for side in self._sides]
-        for side, functions in zip(self._sides, called, strict=True):
+        sides = (self.before, self.after)
+        called = [[f for f in side.functions.values() if f.calls] for side in sides]
+        for side, functions in zip(sides, called, strict=True):
             for function in functions:
                 function.signature = _signature(side.call(function, 0))
         pairs = match(*([f for f in side if not f.is_plain] for side in called))
@@ -171,28 +161,21 @@ class _Sites:
 
     def called(self) -> list[SiteResult]:
         """Returns the results of functions that were called, then of those that were not."""
-        results = []
-        by_number = {}
-        for old, new in self._pairs():
-            result = self._of_pair(old, new)
-            results.append(result)
-            if old is not None:
-                by_number[old.number] = result
-        for function in self._before.functions.values():
-            if function.kind == "pmap" and not function.calls:
-                results.append(self._of_uncalled(function, by_number))
-        return results
-
-    @property
-    def _sides(self) -> tuple[Records, Records]:
-        return self._before, self._after
+        results = [(old, self._of_pair(old, new)) for old, new in self._pairs()]
+        by_number = {old.number: result for old, result in results if old is not None}
+        uncalled = [
+            self._of_uncalled(function, by_number)
+            for function in self.before.functions.values()
+            if function.kind == "pmap" and not function.calls
+        ]
+        return [*(result for _, result in results), *uncalled]
 
     def _of_pair(self, old: Function | None, new: Function | None) -> SiteResult:
         if old is None:
             assert new is not None
             return SiteResult(new.file, new.line, new.name, DIFFERENT, detail=NEW, after=_at(new))
         site = self._site(old)
-        if new is None and not self._has_ended:
+        if new is None and not self.has_ended:
             return dataclasses.replace(site, detail=TOO_EARLY)
         if new is None and self._is_identity(old):
             return dataclasses.replace(
@@ -200,7 +183,7 @@ class _Sites:
             )
         if new is None:
             return dataclasses.replace(site, state=DIFFERENT, detail=GONE, order=old.orders[0])
-        found = judge(Side(self._before, old), Side(self._after, new), self._tolerance)
+        found = judge(Side(self.before, old), Side(self.after, new), self.tolerance)
         if -1 in old.inside:
             found.note("it was also called inside a trace, where its values are unknown")
         is_different = found.grade == Grade.DIFFERENT
@@ -217,7 +200,7 @@ class _Sites:
 
     def _is_identity(self, function: Function) -> bool:
         """Returns whether all calls returned their arguments, as one that only places them does."""
-        calls = [self._before.call(function, number) for number in range(len(function.calls))]
+        calls = [self.before.call(function, number) for number in range(len(function.calls))]
         both = [
             [[leaf.get("digest") and (leaf["digest"], leaf["shape"]) for leaf in leaves]
              for leaves in (call.inputs, call.outputs)]
@@ -245,10 +228,10 @@ class _Sites:
 
     def _site(self, function: Function) -> SiteResult:
         """Returns an empty result at the use of pmap that made a function."""
-        own = [use for use in self._uses if use.covers(function.file, function.line)]
+        own = [use for use in self.uses if use.covers(function.file, function.line)]
         if not own and function.kind == "pmap":
             # Made through a partial, or where pmap was passed to.
-            passed = [use for use in self._uses if use.is_passed_on]
+            passed = [use for use in self.uses if use.is_passed_on]
             own = [use for use in passed if use.path == function.file] or passed
             self.reached.update(own)
             own = own if len(own) == 1 else []

@@ -5,8 +5,6 @@ else a sample at fixed places and sums over blocks. If all shards along the lead
 as in a stacked train state, only one of them is kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools
@@ -48,9 +46,9 @@ def note(x: Array, dtype: str) -> Noted:
     }
     if unit.nbytes <= ALL_VALUES_UP_TO:
         return Noted({**facts, "kept": "all"}, plain(unit))
-    places = sample_places(unit.size)
-    flat = unit.reshape(-1)
-    return Noted({**facts, "kept": "sample"}, plain(flat[places]), block_sums(x))
+    # The same places of every array of this size.
+    places = np.unique(np.linspace(0, unit.size - 1, SAMPLES).astype(np.int64))
+    return Noted({**facts, "kept": "sample"}, plain(unit.reshape(-1)[places]), block_sums(x))
 
 
 def note_object(x: object) -> Noted:
@@ -89,11 +87,6 @@ def plain(x: Array) -> Array:
     # These represent bfloat16, float8 and int4 exactly.
     is_float = "float" in x.dtype.name
     return x.astype(np.float32 if is_float else np.int64)
-
-
-def sample_places(size: int) -> npt.NDArray[np.int64]:
-    """Returns the places of a sample, the same for every array of this size."""
-    return np.unique(np.linspace(0, size - 1, SAMPLES).astype(np.int64))
 
 
 def block_sums(x: Array) -> Array:

@@ -1,7 +1,5 @@
 """The arguments and results of a call, leaf by leaf, as numpy arrays and facts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The records of a run, read one call at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

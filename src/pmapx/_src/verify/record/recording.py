@@ -5,15 +5,15 @@ what is inside it. A ``jit`` around a ``shard_map``, as migrated code has it, is
 like a mapped function.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from pmapx._src.emitted import functions
 from pmapx._src.map.pmapped_function import PmappedFunction
 from pmapx._src.trees import names as describe
 from pmapx._src.verify.record.call_record import note_deleted, note_inputs, note_outputs
-from pmapx._src.verify.record.code_hashes import code_digest
 from pmapx._src.verify.record.writer import Recorder
 from pmapx._src.watch import frames
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, Watched, attach
@@ -115,7 +114,8 @@ class Recording(Listener):
         self._recorder = recorder
         self._root = os.path.realpath(root) + os.sep
         # The main file may have a relative name, and the program may change its directory.
-        self._real = functools.cache(functools.partial(_real_path, os.getcwd()))
+        start = os.getcwd()
+        self._real = functools.cache(lambda file: os.path.realpath(os.path.join(start, file)))
         self._most_calls = most_calls
         self._elsewhere = elsewhere or []
         self._local = threading.local()
@@ -154,12 +154,13 @@ class Recording(Listener):
         """Records a call if its values are concrete."""
         group: Group = call.function.state
         args, kwargs = call.args[group.takes_function :], call.kwargs
-        if self._active or _has_tracer(args, kwargs):
+        leaves = [] if self._active else jax.tree.leaves((args, kwargs))
+        if self._active or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if group.has_map:
                 self._note_map(group)
             with self._inside(group, is_recorded=False):
                 return call.run()
-        if not group.has_map and not group.is_plain and _is_on_mesh(args, kwargs):
+        if not group.has_map and not group.is_plain and any(map(_is_on_mesh, leaves)):
             group.is_plain = True
             self._recorder.write("plain", function=group.number)
         inputs = None
@@ -277,10 +278,6 @@ class Recording(Listener):
             return group.calls - 1 if is_recorded else None
 
 
-def _real_path(start: str, file: str) -> str:
-    return os.path.realpath(os.path.join(start, file))
-
-
 def _is_below(file: str, folders: list[str]) -> bool:
     """Returns whether a file is one of another version, and not of an environment in there."""
     real = os.path.realpath(file)
@@ -315,14 +312,8 @@ def _mapped_function(fun: Callable[..., Any]) -> tuple[Callable[..., Any], bool]
     return fun, is_map
 
 
-def _has_tracer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-
-
-def _is_on_mesh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Returns whether an argument is on several devices."""
-    arrays = (leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.Array))
-    return any(not leaf.is_deleted() and leaf.sharding.num_devices > 1 for leaf in arrays)
+def _is_on_mesh(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not x.is_deleted() and x.sharding.num_devices > 1
 
 
 def _several(given: Any) -> tuple[Any, ...]:
@@ -330,3 +321,36 @@ def _several(given: Any) -> tuple[Any, ...]:
     if given is None:
         return ()
     return (given,) if isinstance(given, int | str) else tuple(given)
+
+
+def code_digest(fun: Callable[..., Any]) -> str:
+    """Returns a hash of a function's code, empty for a callable without code, such as a class.
+
+    >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 1) != code_digest(lambda x: -x)
+    True
+    >>> code_digest(functools.partial(int, base=2))
+    ''
+    """
+    inner: Any = fun
+    for _ in range(20):
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+        elif isinstance(inner, types.MethodType):
+            inner = inner.__func__
+        elif hasattr(inner, "__wrapped__"):
+            inner = inner.__wrapped__
+        else:
+            break
+    code = getattr(inner, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return ""
+    return hashlib.blake2b(_text(code).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _text(code: types.CodeType) -> str:
+    constants = [
+        _text(each) if isinstance(each, types.CodeType) else f"{type(each).__name__} {each!r}"
+        for each in code.co_consts
+    ]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
+    return f"{code.co_name} {code.co_code!r} {names} {constants}"

@@ -5,8 +5,6 @@ last line however the program ends; ``PID.values`` has the values, at the offset
 are bounded: values by their bytes, calls by their number.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,3 @@
-"""PMX563: make_mesh(axis_shapes=...)."""
-
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -48,7 +44,6 @@ class AxisShapesKeyword(Rule):
     names = ("jax.make_mesh",)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each keyword."""
         for node, call in module.facts.calls.items():
             if not isinstance(node, ast.Call) or "jax.make_mesh" not in call.names:
                 continue

@@ -1,7 +1,3 @@
-"""PMX564: make_mesh without axis_types."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -48,7 +44,6 @@ class DefaultAxisTypes(Rule):
     names = ("jax.make_mesh",)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each such call."""
         mapped = {mesh.place for mesh in module.project.meshes_mapped}
         for node, call in module.facts.calls.items():
             if _has_default_types(node, call.names) and (place := module.place(node)) not in mapped:

@@ -1,7 +1,3 @@
-"""PMX562: with mesh."""
-
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -65,7 +61,6 @@ class MeshContext(Rule):
     names = known_names.MESH | {_HELD, "mesh:", "mesh,"}
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each mesh that a ``with`` statement enters, and where it is read."""
         reads = list(uses_of(module, (_HELD,)))
         for reference, _ in reads:
             yield self.finding(

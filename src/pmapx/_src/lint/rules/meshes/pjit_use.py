@@ -1,13 +1,9 @@
-"""PMX561: pjit."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
-from pmapx._src.lint.moved_functions import MovedFunction
 from pmapx._src.lint.references import uses_of
+from pmapx._src.lint.renames import MovedFunction
 from pmapx._src.lint.rules import Rule
 
 _PJIT = MovedFunction(
@@ -61,7 +57,6 @@ class PjitUse(Rule):
     names = (_PJIT.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, _ in uses_of(module, self.names):
             # PMX519 reports what else was in the module.
             if reference.name not in (_PJIT.module, _PJIT.old):

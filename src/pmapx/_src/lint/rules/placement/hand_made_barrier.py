@@ -1,7 +1,3 @@
-"""PMX532: a barrier made of psum."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -56,7 +52,6 @@ class HandMadeBarrier(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each such call."""
         for node, call in module.facts.invocations.items():
             if (
                 isinstance(node, ast.Call)

@@ -1,7 +1,3 @@
-"""PMX535: a result of pmap beside an array on one device."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -57,7 +53,6 @@ class MixedDevices(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each operation on both."""
         found: dict[ast.AST, mixed_devices.Met] = dict(module.facts.meetings)
         for node, call in module.facts.calls.items():
             if all(name.startswith(_FUNCTIONS) for name in call.names):

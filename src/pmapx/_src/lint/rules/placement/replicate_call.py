@@ -1,7 +1,3 @@
-"""PMX533: replicate."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -47,7 +43,6 @@ class ReplicateCall(Rule):
     names = known_names.REPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each call."""
         for node, call in module.facts.calls.items():
             for name in call.names & known_names.REPLICATE:
                 yield self.finding(

@@ -1,7 +1,3 @@
-"""PMX534: copies that are stacked by hand."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -52,7 +48,6 @@ class StackedCopies(Rule):
     names = known_names.DEVICE_COUNTS | known_names.DEVICES
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each call that makes as many copies as there are devices."""
         for node, call in module.facts.calls.items():
             if isinstance(node, ast.Call) and node.args and _stacks(module, node, call.names):
                 where = "on a single device"

@@ -1,7 +1,3 @@
-"""PMX510: jnp.clip(a_min=..., a_max=...)."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -47,7 +43,6 @@ class ClipKeywords(Rule):
     names = (_CLIP,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each keyword."""
         for node, call in module.facts.calls.items():
             if not isinstance(node, ast.Call) or _CLIP not in call.names:
                 continue

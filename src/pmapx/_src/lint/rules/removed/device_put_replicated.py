@@ -1,7 +1,3 @@
-"""PMX511: jax.device_put_replicated."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -51,7 +47,6 @@ class DevicePutReplicated(Rule):
     names = ("jax.device_put_replicated",)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use."""
         for reference, _ in uses_of(module, self.names):
             yield self.finding(
                 module.place(reference.node),

@@ -1,7 +1,3 @@
-"""PMX512: jax.device_put_sharded."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -51,7 +47,6 @@ class DevicePutSharded(Rule):
     names = ("jax.device_put_sharded",)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use."""
         for reference, _ in uses_of(module, self.names):
             yield self.finding(
                 module.place(reference.node),

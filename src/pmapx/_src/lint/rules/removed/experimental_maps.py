@@ -1,7 +1,3 @@
-"""PMX517: xmap and its module."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -53,7 +49,6 @@ class ExperimentalMaps(Rule):
     names = _REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, entry in uses_of(module, _REPLACEMENTS):
             yield self.finding(
                 module.place(reference.node),

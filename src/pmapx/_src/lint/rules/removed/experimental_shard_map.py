@@ -1,14 +1,10 @@
-"""PMX516: shard_map in its old module."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.lint.finding import Finding
-from pmapx._src.lint.moved_functions import MovedFunction
 from pmapx._src.lint.references import uses_of
+from pmapx._src.lint.renames import MovedFunction
 from pmapx._src.lint.rules import Rule
 
 _RENAMED = (("check_rep", "check_vma"), ("auto", "axis_names, the other axes"))
@@ -58,7 +54,6 @@ class ExperimentalShardMap(Rule):
     names = (_SHARD_MAP.module,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each import, or each use through ``jax.experimental``."""
         for reference, _ in uses_of(module, self.names):
             call = module.parent(reference.node)
             renamed = []

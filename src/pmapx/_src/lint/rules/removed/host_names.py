@@ -1,7 +1,3 @@
-"""PMX518: hosts that are processes now."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -54,7 +50,6 @@ class HostNames(Rule):
     names = RENAMED
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use."""
         for reference, entry in uses_of(module, RENAMED):
             yield self.finding(
                 module.place(reference.node),

@@ -1,7 +1,3 @@
-"""PMX515: the flag for pmap's ranks."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -48,7 +44,6 @@ class PmapNoRankReduction(Rule):
     names = (_FLAG,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each string or attribute that names the flag."""
         for node in mentions(module, _FLAG):
             yield self.finding(
                 module.place(node),

@@ -1,7 +1,3 @@
-"""PMX513: jax.sharding.PmapSharding."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -47,7 +43,6 @@ class PmapSharding(Rule):
     names = ("jax.sharding.PmapSharding", "jax.experimental.sharding.PmapSharding")
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use; the message for isinstance is another."""
         for reference, _ in uses_of(module, self.names):
             parent = module.parent(reference.node)
             asks = (

@@ -1,7 +1,3 @@
-"""PMX514: the flag that selects the old pmap."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis.module import Module
@@ -47,7 +43,6 @@ class PmapShmapMerge(Rule):
     names = (_FLAG,)
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each string that names the flag, and each attribute of the config."""
         for node in mentions(module, _FLAG):
             yield self.finding(
                 module.place(node),

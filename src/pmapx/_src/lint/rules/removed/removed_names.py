@@ -1,7 +1,3 @@
-"""PMX519: other names around pmap that JAX removed."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -137,7 +133,6 @@ class RemovedNames(Rule):
     names = REPLACEMENTS
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each use of a name in the table."""
         for reference, entry in uses_of(module, REPLACEMENTS):
             if reference.name not in HOSTS:
                 since = SINCE.get(entry)

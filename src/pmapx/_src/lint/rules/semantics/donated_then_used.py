@@ -1,7 +1,3 @@
-"""PMX542: a donated argument that is used after the call."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -49,7 +45,6 @@ class DonatedThenUsed(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each such use."""
         for node, donated in module.facts.donated_uses.items():
             text = module.source.segment(module.place(node))
             yield self.finding(

@@ -1,7 +1,3 @@
-"""PMX552: a mesh that is explicit by default."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -53,7 +49,6 @@ class ExplicitMesh(Rule):
     names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each such mesh that is made in this module."""
         for mesh, used in module.project.meshes_mapped.items():
             is_here = mesh.place.path == module.path
             if is_here and mesh.made_by == "make_mesh" and not mesh.has_axis_types:

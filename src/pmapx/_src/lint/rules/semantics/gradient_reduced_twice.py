@@ -1,7 +1,3 @@
-"""PMX551: a gradient that is summed twice."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -65,7 +61,6 @@ class GradientReducedTwice(Rule):
     names = known_names.SHARD_MAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each second reduction."""
         for node, gradient in module.facts.reductions.items():
             yield self.finding(
                 module.place(node),

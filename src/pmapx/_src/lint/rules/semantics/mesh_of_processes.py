@@ -1,7 +1,3 @@
-"""PMX553: a mesh with one device a process."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -48,7 +44,6 @@ class MeshOfProcesses(Rule):
     names = _COUNTS
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each mesh whose shape counts only processes."""
         for node, call in module.facts.calls.items():
             if not isinstance(node, ast.Call) or not node.args:
                 continue

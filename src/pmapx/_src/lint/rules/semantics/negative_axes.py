@@ -1,7 +1,3 @@
-"""PMX541: negative in_axes and out_axes."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +43,6 @@ class NegativeAxes(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each pmap with a negative axis."""
         for node, making in module.facts.makings.items():
             for option in ("in_axes", "out_axes"):
                 negative = _negative(making.options.get(option, frozenset()))

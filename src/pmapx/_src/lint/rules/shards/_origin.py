@@ -1,7 +1,5 @@
 """Where a value with a leading device axis comes from, in the words of a finding."""
 
-from __future__ import annotations
-
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Stacked
 

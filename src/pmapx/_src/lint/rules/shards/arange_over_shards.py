@@ -1,7 +1,3 @@
-"""PMX531: a loop over shards with jnp.arange."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -58,7 +54,6 @@ class ArangeOverShards(Rule):
     names = known_names.DEVICE_COUNTS | known_names.DEVICES | known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each indexing in such a loop."""
         seen = set()
         for node, indexing in module.facts.indexings.items():
             if indexing.how == "arange":

@@ -1,7 +1,3 @@
-"""PMX522: tree_map(lambda x: x[0], ...) of what came out of a pmap."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -49,7 +45,6 @@ class FirstOfTree(Rule):
     names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each tree_map that reads one shard."""
         for node, indexing in module.facts.indexings.items():
             if indexing.how != "tree":
                 continue

@@ -1,7 +1,3 @@
-"""PMX521: x[0] of what came out of a pmap."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -54,7 +50,6 @@ class IndexOfShard(Rule):
     names = known_names.PMAP | known_names.REPLICATE | known_names.PREFETCH
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each index into a stacked value."""
         for node, indexing in module.facts.indexings.items():
             if indexing.how == "index":
                 yield self.finding(

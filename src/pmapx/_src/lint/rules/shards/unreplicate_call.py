@@ -1,7 +1,3 @@
-"""PMX523: unreplicate."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -46,7 +42,6 @@ class UnreplicateCall(Rule):
     names = known_names.UNREPLICATE
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each call that reads one shard."""
         for node, indexing in module.facts.indexings.items():
             if indexing.how == "call":
                 known = f" of {origin(indexing.stacked, module)}"

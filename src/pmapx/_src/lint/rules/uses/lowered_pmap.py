@@ -1,7 +1,3 @@
-"""PMX504: a pmap that is lowered and compiled by hand."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -51,7 +47,6 @@ class LoweredPmap(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives each compile of a lowered pmap."""
         has_processes = any(
             reference.name in known_names.PROCESSES
             for reference in module.facts.references.values()

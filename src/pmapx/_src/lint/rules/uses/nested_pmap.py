@@ -1,7 +1,3 @@
-"""PMX502: pmap within pmap."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -60,7 +56,6 @@ class NestedPmap(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives pmaps of pmapped functions, and calls of these inside mapped code."""
         for making in module.facts.makings.values():
             if making.is_nested:
                 yield self.finding(

@@ -1,7 +1,3 @@
-"""PMX505: pmap that is passed on, chosen or stored."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -49,7 +45,6 @@ class PmapAsValue(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the sites where pmap is neither applied nor renamed."""
         sites = [site for site in find_sites(module) if site.kind == "value"]
         if sites:
             places = {module.place(r.node): r.node for r in module.facts.references.values()}

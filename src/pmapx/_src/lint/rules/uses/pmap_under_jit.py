@@ -1,7 +1,3 @@
-"""PMX503: pmap within jit."""
-
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -48,7 +44,6 @@ class PmapUnderJit(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives jits of pmapped functions, and calls of these inside jitted code."""
         for node, mapped in module.facts.jitted_maps.items():
             yield self.finding(
                 module.place(node),

@@ -1,7 +1,3 @@
-"""PMX501: a use of pmap, and what it becomes."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -67,9 +63,8 @@ class PmapUse(Rule):
     names = known_names.PMAP
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives one finding a site; PMX505 has those that are values."""
         for site in find_sites(module):
-            if site.kind != "value":
+            if site.kind != "value":  # Those are PMX505.
                 yield self.finding(site.name, _message(site), hint=_becomes(site))
 
 

@@ -1,7 +1,3 @@
-"""PMX500: a file that could not be checked."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pmapx._src.analysis import known_names
@@ -44,7 +40,6 @@ class UnreadFile(Rule):
     names = ()
 
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the cells of a notebook that do not parse, and files that are read in part."""
         if place := module.facts.exhausted.get("statements"):
             yield self.finding(
                 place,
