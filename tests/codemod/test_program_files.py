@@ -41,7 +41,7 @@ def multi_process(folder, files):
     return {
         file.path.removeprefix(f"{folder}/")
         for file in done.changed
-        if b"multihost_utils" in file.after
+        if b"multihost_utils" in file.after or b"host_local_shard_map(" in file.after
     }
 
 
