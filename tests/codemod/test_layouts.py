@@ -1120,6 +1120,36 @@ def main(params, opt_state, batches):
     assert long == [f"  n = jax.local_device_count(){comment}"]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            "axis_name='batch',\n      # The state is not needed again.\n      donate_argnums=(0,)",
+            "check_vma=False),\n      # The state is not needed again.\n      donate_argnums=(0,))\n",
+        ),
+        (
+            "axis_name='batch',\n      donate_argnums=(0,),  # The state is not needed again.\n  ",
+            "      ),\n      # The state is not needed again.\n      donate_argnums=(0,),\n  )\n",
+        ),
+        (
+            "# Over all devices.\n      axis_name='batch', donate_argnums=(0,)",
+            "jax.jit(jax.shard_map(\n      # Over all devices.\n      step, mesh=mesh,",
+        ),
+    ],
+)
+def test_a_comment_on_an_option_that_stays_is_above_it(tmp_path, options, expected):
+    text = (
+        "import jax\nfrom flax import jax_utils\n\nn = jax.local_device_count()\n\n\n"
+        "def step(state, batch):\n  return state - jax.lax.pmean(batch.mean(), 'batch')\n\n\n"
+        "def main(state, batches):\n  state = jax_utils.replicate(state)\n"
+        f"  p_step = jax.pmap(\n      step, {options})\n"
+        "  for batch in batches:\n    state = p_step(state, batch)\n  return state[0]\n"
+    )
+    (tmp_path / "train.py").write_text(text)
+    after = migrate([str(tmp_path)]).files[0].after.decode()
+    assert expected in after
+
+
 WRAPPED_MAP = """\
 import functools
 import jax

@@ -238,11 +238,34 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
 
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:
-    """Puts a call in the place of the site, below its comments."""
-    step = editor.indent(use.site.whole.line) + editor.hang
+    """Puts a call in the place of the site, with its comments where they belong."""
+    indent = editor.indent(use.site.whole.line)
     found = use.notes(editor)
     # What a tool reads is of the line that it is on.
-    of_line = [note for note in found if FOR_TOOLS.match(note)][:1]
-    head = f"(  {of_line[0]}\n" if of_line else "(\n"
-    notes = "".join(f"{step}{note}\n" for note in found if not FOR_TOOLS.match(note))
+    of_line = [note for note, _ in found if FOR_TOOLS.match(note)][:1]
+    head, notes = f"(  {of_line[0]}\n" if of_line else "(\n", ""
+    for note, option in found:
+        kept = "" if FOR_TOOLS.match(note) else _above_option(text, note, option, editor, indent)
+        text = kept or text
+        if not kept and not FOR_TOOLS.match(note):
+            notes += f"{indent}{editor.hang}{note}\n"
     editor.replace(use.site.whole, text.replace("(\n", f"{head}{notes}", 1))
+
+
+def _above_option(text: str, note: str, option: str | None, editor: Editor, indent: str) -> str:
+    """Returns the text with a comment above an option that ``jax.jit`` has too, or nothing."""
+    name = FOR_JIT.get(option or "", "")
+    if not name or len(re.findall(rf"\b{name}=", text)) != 1:
+        return ""
+    before, after = re.split(rf"\b(?={name}=)", text)
+    line = before.rpartition("\n")[2]
+    if line.strip() or "\n" not in before:
+        # The option gets a line of its own, below the call that it is given to.
+        depth, at = 1, len(before)
+        while depth and at:
+            at -= 1
+            depth += {")": 1, "(": -1}.get(before[at], 0)
+        start = before[:at].rpartition("\n")[2] if "\n" in before[:at] else indent
+        line = start[: len(start) - len(start.lstrip())] + editor.hang
+        before = f"{before.rstrip()}\n{line}"
+    return f"{before}{note}\n{line}{after}"

@@ -51,7 +51,7 @@ def write(use: Use, editor: Editor) -> None:
     if process_calls.is_at_site(use):
         head, body = process_calls.at_site(use, editor, indent)
         texts.insert(0, f"lambda jitted: lambda {head}: {body}")
-    _stack(use, editor, texts, use.notes(editor))
+    _stack(use, editor, texts, [note for note, _ in use.notes(editor)])
 
 
 def _obstacle_to_stack(use: Use) -> str:

@@ -426,8 +426,8 @@ class Use:
             options = {"axis_name": positional[1], **options}
         return "".join(positional[:1]), options
 
-    def notes(self, editor: Editor) -> list[str]:
-        """Returns the comments between the arguments, which go above the new ones."""
+    def notes(self, editor: Editor) -> list[tuple[str, str | None]]:
+        """Returns the comments between the arguments, each with the option that it is beside."""
         call = self.whole
         is_call = isinstance(call, ast.Call)
         return call_tokens.comments_between(editor.source, call) if is_call else []  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 import tokenize
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pmapx._src.source.files import Source
@@ -53,16 +54,26 @@ def comments(source: Source, place: Place) -> list[tuple[Place, str]]:
     return [(token.place, token.text) for token in found if token.kind == tokenize.COMMENT]
 
 
-def comments_between(source: Source, call: ast.Call) -> list[str]:
-    """Returns the comments of a call that are inside none of its arguments."""
-    kept = [place for _, place in arguments(source, call)]
+def comments_between(source: Source, call: ast.Call) -> list[tuple[str, str | None]]:
+    """Returns the comments of a call that are inside none of its arguments.
+
+    Each with the keyword that it is above, or behind on the same line.
+    """
+    given = arguments(source, call)
     if isinstance(call.func, ast.Call):
-        kept += [place for _, place in arguments(source, call.func)]
+        given += arguments(source, call.func)
     return [
-        text
+        (text, _keyword_beside(place, given))
         for place, text in comments(source, source.place(call))
-        if not any(place.is_inside(argument) for argument in kept)
+        if not any(place.is_inside(argument) for _, argument in given)
     ]
+
+
+def _keyword_beside(comment: Place, given: Sequence[tuple[str | None, Place]]) -> str | None:
+    ordered = sorted(given, key=lambda each: starts(each[1]))
+    before = [name for name, place in ordered if place.end_line == comment.line]
+    below = [name for name, place in ordered if place.line > comment.line]
+    return before[-1] if before else next(iter(below), None)
 
 
 def arguments(source: Source, call: ast.Call) -> list[tuple[str | None, Place]]:
