@@ -70,7 +70,9 @@ def comments_between(source: Source, call: ast.Call) -> list[tuple[str, str | No
 
 
 def _keyword_beside(comment: Place, given: Sequence[tuple[str | None, Place]]) -> str | None:
-    ordered = sorted(given, key=lambda each: starts(each[1]))
+    # An earlier pass may have added axes behind what stood there.
+    own = [each for each in given if each[0] not in ("in_axes", "out_axes")]
+    ordered = sorted(own, key=lambda each: starts(each[1]))
     before = [name for name, place in ordered if place.end_line == comment.line]
     below = [name for name, place in ordered if place.line > comment.line]
     return before[-1] if before else next(iter(below), None)
