@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
-
-# What runs its body more than once.
-LOOPS = (
-    ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
 
 
 def block_of(module: Module, node: ast.AST) -> ast.AST:

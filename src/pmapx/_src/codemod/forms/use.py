@@ -8,12 +8,13 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from pmapx._src.analysis import known_names
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.array_expressions import is_array_in_call
-from pmapx._src.codemod.decide.assigned_values import LOOPS, assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings

@@ -219,12 +219,7 @@ class StackedValues(abc.ABC):
 
     def definitions_of(self, module: Module, node: ast.Name) -> Iterable[Definition]:
         """Returns the bindings that a name may have its value from."""
-        found = module.facts.definitions
-        scopes = [*module.functions_around(node), module.source.tree]
-        reaching = found.reaching.get(node)
-        if reaching is not None and (scopes[0], node.id) not in found.rebound:
-            return reaching
-        return next((found.bound[s, node.id] for s in scopes if (s, node.id) in found.bound), ())
+        return module.facts.definitions.of_name(module, node)
 
     def _name(self, module: Module, node: ast.Name) -> Abstract:
         found = self.definitions_of(module, node)
