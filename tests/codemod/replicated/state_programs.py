@@ -544,6 +544,44 @@ STATE, RESULT = main()
 """,
         "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats))",
     ),
+    "maps_that_do_not_see_the_state": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    stats: dict
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    mean = 0.5 * state.stats["mean"] + 0.5 * batch.mean()
+    return state.replace(params=params, stats={"mean": mean}), loss
+def evaluate(state, batch):
+    return lax.psum(((batch - state.stats["mean"]) * state.params["w"]).sum(), "batch")
+class Trainer:
+    def __init__(self):
+        self.step = jax.pmap(train, axis_name="batch")
+        self.evaluate = jax.pmap(evaluate, axis_name="batch", donate_argnums=(1,))
+    def run(self, state, batches):
+        for batch in batches:
+            state, loss = self.step(state, batch)
+            print(float(loss[0]), float(self.evaluate(state=state, batch=batch)[0]), batch.sum())
+        return state
+def main():
+    trainer = Trainer()
+    state = State(INIT, {"mean": np.float32(0)})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    def total(batch):
+        p_evaluate = jax.pmap(evaluate, axis_name="batch")
+        return float(p_evaluate(state, batch)[0])
+    state = trainer.run(state, ROWS)
+    return state, (total(ROWS[1]), first(state).params, first(state).stats)
+STATE, RESULT = main()
+""",
+        'jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))',
+    ),
     "a_named_tuple": (
         """
 from typing import NamedTuple

@@ -46,16 +46,16 @@ def _edit_arguments(
     if not converted:
         return
     lines = []
+    deeper = editor.indent(node.lineno) + editor.step
     trees = [name for name, axis in converted if axis == 0 and not use.is_array(name)]
     if len(trees) > 1:
         several = ", ".join(trees)
-        deeper = editor.indent(node.lineno) + editor.step
         args, used = ["lambda x: x[0]", f"({several})"], len(f"{deeper}{several} = ")
         lines.append(f"{several} = {editor.folded_call('jax.tree.map', args, deeper, used)}")
     for name, axis in converted:
         if len(trees) < 2 or name not in trees:
             text = taken(name, axis, use.axis, is_array=use.is_array(name))
-            lines.append(f"{name} = {text}")
+            lines.append(f"{name} = {editor.folded(text, deeper, len(f'{deeper}{name} = '))}")
     has_docstring = ast.get_docstring(node) is not None
     first = node.body[1] if has_docstring and len(node.body) > 1 else node.body[0]
     if first.lineno == node.lineno or (has_docstring and len(node.body) == 1):
