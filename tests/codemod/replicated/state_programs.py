@@ -52,6 +52,29 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "layers_lists_and_tables": """
+def train(layers, batch):
+    def mean(layers):
+        return jnp.mean(sum(batch * w + b for w, b in layers))
+    grads = lax.pmean(jax.grad(mean)(layers), "batch")
+    return jax.tree.map(lambda x, g: x - 0.25 * g, layers, grads)
+def made():
+    return {"train": jax.pmap(train, axis_name="batch"), "sum": jax.pmap(
+        lambda x, y, batch: (x + lax.psum(batch.sum(), "batch"), y + 1), axis_name="batch")}
+def main():
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    steps = made()
+    layers = put([(np.float32(size), np.float32(0.5)) for size in range(2)])
+    total, count = [put(each) for each in (np.float32(0), np.int32(0))]
+    for batch in ROWS:
+        layers = steps["train"](layers, batch)
+        total, count = steps["sum"](total, count, batch)
+    numbers = []
+    for w, b in layers:
+        numbers.append((float(w[0]), float(b[0])))
+    return (layers, total, count), (numbers, float(total[0]), int(count[0]))
+STATE, RESULT = main()
+""",
     "a_class": """
 class Trainer:
     def __init__(self):

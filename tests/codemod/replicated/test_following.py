@@ -86,6 +86,38 @@ def main(batches, model):
         state = step(state, batch)
         check()
 """,
+    "copies in a list, one for each that is written out": """
+def main(batch):
+    state, other = [replicate(each) for each in (1.0, 2.0)]
+    state, other = step(state, batch), step(other, batch)
+    print(float(state[0]), float(other[0]))
+""",
+    "a lambda that replicates": """
+def main(batch):
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    state = put(1.0)
+    state = step(state, batch)
+    print(float(state[0]))
+""",
+    "a loop over the layers of a list": """
+def layers():
+    return [np.float32(size) for size in range(3)]
+def main(batches):
+    state = replicate(layers())
+    for batch in batches:
+        state = step(state, batch)
+    for layer in state:
+        print(float(layer[0]))
+""",
+    "a map in a dictionary that a function returns": """
+def steps():
+    return {"train": step}
+def main(batch):
+    chosen = steps()
+    state = replicate(1.0)
+    state = chosen["train"](state, batch)
+    print(float(state[0]))
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
@@ -329,6 +361,16 @@ def main(batches):
         best = state
         state = donating(state=state, batch=batch)
     print(float(donating(state, batch)[0]), float(best[0]))
+""",
+    "a dictionary of maps that a function returns, and that is passed on": """
+def steps():
+    return {"train": step}
+def main(batches, run):
+    chosen = steps()
+    run(chosen)
+    state = replicate(1.0)
+    for batch in batches:
+        state = chosen["train"](state, batch)
 """,
     "a function inside whose variable a loop binds again": """
 def main(batches, model):
@@ -597,6 +639,35 @@ def test_a_value_is_followed_on_every_way(tmp_path, case):
 def test_what_may_be_something_else_stays_stacked(tmp_path, case):
     done, _ = _migrated(tmp_path, STAYS[case])
     assert not done.gains
+
+
+def test_a_loop_over_what_may_be_shards_gets_them_stacked_again(tmp_path):
+    text = """
+def main(batches, params):
+    state = replicate(params)
+    for batch in batches:
+        state = step(state, batch)
+    for shard in state:
+        print(shard.mean())
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert "jnp.stack([x] * jax.local_device_count()), state" in after
+
+
+def test_a_lambda_that_is_also_passed_on_stays_as_it_is(tmp_path):
+    text = """
+def main(batch, apply):
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    apply(put)
+    state = step(put(1.0), batch)
+    print(float(state[0]))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    made = next(line for line in after.partition("    put = ")[2].split("apply(put)"))
+    assert "stack([x] * " in made
+    assert "put(1.0)" not in after.replace("device_put(1.0", "")
 
 
 @pytest.mark.parametrize("donated", ["0", "(0)", "(0,)"])

@@ -115,6 +115,15 @@ def test_a_class_that_maps_before_it_has_the_state_makes_its_specs_when_it_is_tr
     assert "print(evaluate(state, batch), evaluator.run(state, batches))" in after
 
 
+def test_a_state_with_most_of_its_fields_stacked_stays_as_it_is(tmp_path):
+    text = PROGRAM.replace("    stats: dict\n", "    stats: dict\n    low: dict\n    high: dict\n")
+    text = text.replace("stats=stats)", "stats=stats, low=batch.min(), high=batch.max())")
+    text = text.replace('{"mean": jnp.zeros(())})', '{"mean": 0.0}, 0.0, 0.0)')
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "state_specs" not in after
+    assert 'in_specs=jax.P("batch")' in after
+
+
 NESTED = PROGRAM.replace(
     "    first =",
     """    def evaluate(batch):

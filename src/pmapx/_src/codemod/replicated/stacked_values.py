@@ -34,7 +34,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.mapped_functions import is_static
+from pmapx._src.codemod.replicated.mapped_functions import is_static, items_given
 from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.text.read_by_name import may_name
 
@@ -194,6 +194,8 @@ class StackedValues(abc.ABC):
             return Parts((OTHER, iterated.ref))
         if isinstance(iterated, Parts) and iterated.items:
             return self._merged(iterated.items, module, node)
+        if isinstance(iterated, Ref) and iterated.is_tuple:
+            return by_field.part_of(self, iterated, module, node)
         self.escape(iterated, module, node, "a loop iterates over it")
         return OTHER
 
@@ -412,6 +414,9 @@ class StackedValues(abc.ABC):
             for test in generator.ifs:
                 self.condition(module, test)
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        held, count = self.value(module, parts[-1]), items_given(node)
+        if isinstance(held, Ref) and count:
+            return Parts((held,) * count)
         for part in parts:
             self.escape(self.value(module, part), module, part, "it is stored in a container")
         return OTHER
