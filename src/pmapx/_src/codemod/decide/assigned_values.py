@@ -15,6 +15,16 @@ def block_of(module: Module, node: ast.AST) -> ast.AST:
     return around[0] if around else module.source.tree
 
 
+def is_in_loop(module: Module, node: ast.AST) -> bool:
+    """Tells whether the block around a node may run it more than once."""
+    block, above = block_of(module, node), module.parent(node)
+    while above is not block:
+        if isinstance(above, LOOPS):
+            return True
+        above = module.parent(above)
+    return False
+
+
 def assigned_values(block: ast.AST, name: str) -> Iterator[ast.expr]:
     """Gives the values that assignments in a block give to a name; of a tuple, its part or all."""
     for node in ast.walk(block):

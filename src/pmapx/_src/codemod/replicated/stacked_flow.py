@@ -7,11 +7,11 @@ import functools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from pmapx._src.analysis.definitions import LOOPS, Definition
+from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.definitions import bound as bound_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.decide.assigned_values import block_of
+from pmapx._src.codemod.decide.assigned_values import is_in_loop
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -188,7 +188,7 @@ class Flow(StackedCalls):
         source = found[0].source if len(found) == 1 and not found[0].steps else None
         above = module.parent(source) if source is not None and list(refs(held)) else None
         # The first calls are compared, so that what is assigned must be what these take.
-        is_once = isinstance(above, ast.Assign) and not _is_in_loop(module, above)
+        is_once = isinstance(above, ast.Assign) and not is_in_loop(module, above)
         if source is not None and is_once and above.targets == [found[0].node]:  # type: ignore[union-attr]
             self._shown_equal[source] = (position, each.name)
 
@@ -401,15 +401,6 @@ class Flow(StackedCalls):
                     stored = self.value(module, part)
                     self.escape(stored, module, target, "it is modified in place")
             self.escape(held, module, target, "it is stored where it cannot be followed")
-
-
-def _is_in_loop(module: Module, statement: ast.AST) -> bool:
-    block, above = block_of(module, statement), module.parent(statement)
-    while above is not block:
-        if isinstance(above, LOOPS):
-            return True
-        above = module.parent(above)
-    return False
 
 
 def _stored(node: ast.AST) -> list[str]:
