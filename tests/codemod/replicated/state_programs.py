@@ -52,6 +52,29 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "layers_lists_and_tables": """
+def train(layers, batch):
+    def mean(layers):
+        return jnp.mean(sum(batch * w + b for w, b in layers))
+    grads = lax.pmean(jax.grad(mean)(layers), "batch")
+    return jax.tree.map(lambda x, g: x - 0.25 * g, layers, grads)
+def made():
+    return {"train": jax.pmap(train, axis_name="batch"), "sum": jax.pmap(
+        lambda x, y, batch: (x + lax.psum(batch.sum(), "batch"), y + 1), axis_name="batch")}
+def main():
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    steps = made()
+    layers = put([(np.float32(size), np.float32(0.5)) for size in range(2)])
+    total, count = [put(each) for each in (np.float32(0), np.int32(0))]
+    for batch in ROWS:
+        layers = steps["train"](layers, batch)
+        total, count = steps["sum"](total, count, batch)
+    numbers = []
+    for w, b in layers:
+        numbers.append((float(w[0]), float(b[0])))
+    return (layers, total, count), (numbers, float(total[0]), int(count[0]))
+STATE, RESULT = main()
+""",
     "a_class": """
 class Trainer:
     def __init__(self):
@@ -543,6 +566,44 @@ def main():
 STATE, RESULT = main()
 """,
         "state.replace(stats=jax.tree.map(lambda x: x[0], state.stats))",
+    ),
+    "maps_that_do_not_see_the_state": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    stats: dict
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    mean = 0.5 * state.stats["mean"] + 0.5 * batch.mean()
+    return state.replace(params=params, stats={"mean": mean}), loss
+def evaluate(state, batch):
+    return lax.psum(((batch - state.stats["mean"]) * state.params["w"]).sum(), "batch")
+class Trainer:
+    def __init__(self):
+        self.step = jax.pmap(train, axis_name="batch")
+        self.evaluate = jax.pmap(evaluate, axis_name="batch", donate_argnums=(1,))
+    def run(self, state, batches):
+        for batch in batches:
+            state, loss = self.step(state, batch)
+            print(float(loss[0]), float(self.evaluate(state=state, batch=batch)[0]), batch.sum())
+        return state
+def main():
+    trainer = Trainer()
+    state = State(INIT, {"mean": np.float32(0)})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    def total(batch):
+        p_evaluate = jax.pmap(evaluate, axis_name="batch")
+        return float(p_evaluate(state, batch)[0])
+    state = trainer.run(state, ROWS)
+    return state, (total(ROWS[1]), first(state).params, first(state).stats)
+STATE, RESULT = main()
+""",
+        'jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))',
     ),
     "a_named_tuple": (
         """

@@ -68,6 +68,56 @@ class Trainer(Worker):
         print(float(self.state[0]))
 Trainer().run()
 """,
+    "a function inside that is made after the last assignment of a variable": """
+def main(batches, model):
+    state = model.init()
+    state = replicate(state)
+    def check(batch):
+        print(float(step(state, batch)[0]))
+    for batch in batches:
+        check(batch)
+""",
+    "a variable that is assigned again after a function inside is made": """
+def main(batches, model):
+    state = model.init()
+    state = replicate(state)
+    check = lambda: print(float(state[0]))
+    for batch in batches:
+        state = step(state, batch)
+        check()
+""",
+    "copies in a list, one for each that is written out": """
+def main(batch):
+    state, other = [replicate(each) for each in (1.0, 2.0)]
+    state, other = step(state, batch), step(other, batch)
+    print(float(state[0]), float(other[0]))
+""",
+    "a lambda that replicates": """
+def main(batch):
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    state = put(1.0)
+    state = step(state, batch)
+    print(float(state[0]))
+""",
+    "a loop over the layers of a list": """
+def layers():
+    return [np.float32(size) for size in range(3)]
+def main(batches):
+    state = replicate(layers())
+    for batch in batches:
+        state = step(state, batch)
+    for layer in state:
+        print(float(layer[0]))
+""",
+    "a map in a dictionary that a function returns": """
+def steps():
+    return {"train": step}
+def main(batch):
+    chosen = steps()
+    state = replicate(1.0)
+    state = chosen["train"](state, batch)
+    print(float(state[0]))
+""",
     "a map in a dictionary": """
 def main(batch):
     steps = {"train": step}
@@ -303,14 +353,48 @@ def main(batch):
     submit(TRAINERS["plain"], batch)
     print(run(batch)[0])
 """,
-    "a donated argument by keyword that is kept": """
+    "a donated argument by keyword that is kept, and by position": """
 donating = jax.pmap(train, axis_name="i", donate_argnums=0)
 def main(batches):
     state = replicate(1.0)
     for batch in batches:
         best = state
         state = donating(state=state, batch=batch)
-    print(float(state[0]), float(best[0]))
+    print(float(donating(state, batch)[0]), float(best[0]))
+""",
+    "a dictionary of maps that a function returns, and that is passed on": """
+def steps():
+    return {"train": step}
+def main(batches, run):
+    chosen = steps()
+    run(chosen)
+    state = replicate(1.0)
+    for batch in batches:
+        state = chosen["train"](state, batch)
+""",
+    "a function inside whose variable a loop binds again": """
+def main(batches, model):
+    checks = []
+    for batch in batches:
+        state = model.init()
+        if checks:
+            checks[0](batch)
+        state = replicate(state)
+        def check(batch):
+            print(float(step(state, batch)[0]))
+        checks.append(check)
+""",
+    "a function inside whose variable another one binds": """
+def main(batches):
+    state = replicate(1.0)
+    def reset():
+        nonlocal state
+        state = 1.0
+    def check(batch):
+        print(float(step(state, batch)[0]))
+    for batch in batches:
+        check(batch)
+        reset()
 """,
     "copies of something that is computed first": """
 def main(batches, params):
@@ -555,6 +639,58 @@ def test_a_value_is_followed_on_every_way(tmp_path, case):
 def test_what_may_be_something_else_stays_stacked(tmp_path, case):
     done, _ = _migrated(tmp_path, STAYS[case])
     assert not done.gains
+
+
+def test_a_loop_over_what_may_be_shards_gets_them_stacked_again(tmp_path):
+    text = """
+def main(batches, params):
+    state = replicate(params)
+    for batch in batches:
+        state = step(state, batch)
+    for shard in state:
+        print(shard.mean())
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    assert "jnp.stack([x] * jax.local_device_count()), state" in after
+
+
+def test_a_lambda_that_is_also_passed_on_stays_as_it_is(tmp_path):
+    text = """
+def main(batch, apply):
+    put = lambda tree: jax.device_put_replicated(tree, jax.local_devices())
+    apply(put)
+    state = step(put(1.0), batch)
+    print(float(state[0]))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert done.gains
+    made = next(line for line in after.partition("    put = ")[2].split("apply(put)"))
+    assert "stack([x] * " in made
+    assert "put(1.0)" not in after.replace("device_put(1.0", "")
+
+
+@pytest.mark.parametrize("donated", ["0", "(0)", "(0,)"])
+def test_what_calls_give_by_keyword_and_keep_is_not_donated_by_position(tmp_path, donated):
+    text = f"""
+donating = jax.pmap(
+    train,
+    axis_name="i",
+    # The buffer of the state.
+    donate_argnums={donated},
+)
+def main(batches):
+    state = replicate(1.0)
+    for batch in batches:
+        best = state
+        state = donating(state=state, batch=batch)
+    print(float(state[0]), float(best[0]))
+"""
+    done, after = _migrated(tmp_path, text)
+    assert [gain.what for gain in done.gains] == ["train: state, return"], done.stays
+    assert "donating(state, batch)" in after
+    assert "donate" not in after.replace("donating", "")
+    assert "The buffer of" not in after
 
 
 def test_a_value_is_followed_through_however_many_calls(tmp_path):

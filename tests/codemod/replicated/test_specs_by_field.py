@@ -97,11 +97,67 @@ def test_a_map_of_a_function_that_is_given_the_state_has_specs_above_it(tmp_path
     assert specs in after
 
 
-def test_a_class_that_maps_before_it_has_the_state_is_given_it_stacked_once(tmp_path):
+def test_a_class_that_maps_any_function_before_it_has_the_state_is_given_it_stacked_once(tmp_path):
     after = rewritten(tmp_path, ELSEWHERE, style="global")[0].decode()
     assert after.count("# With the leading device axis that run expects.") == 1
     assert ", state).replace(stats=state.stats), " in after.replace("\n    )", ")")
     assert "return [self.first(state, batch) for batch in batches]" in after
+
+
+def test_a_class_that_maps_before_it_has_the_state_makes_its_specs_when_it_is_traced(tmp_path):
+    text = ELSEWHERE.replace("jax.pmap(function,", "jax.pmap(eval_step,")
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "expects" not in after
+    specs = 'jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))'
+    written = "".join(after.split())
+    assert "self.function=jax.jit(lambdastate,batch:jax.shard_map(" in written
+    assert f"in_specs=({''.join(specs.split())}" in written
+    assert "print(evaluate(state, batch), evaluator.run(state, batches))" in after
+
+
+def test_a_state_with_most_of_its_fields_stacked_stays_as_it_is(tmp_path):
+    text = PROGRAM.replace("    stats: dict\n", "    stats: dict\n    low: dict\n    high: dict\n")
+    text = text.replace("stats=stats)", "stats=stats, low=batch.min(), high=batch.max())")
+    text = text.replace('{"mean": jnp.zeros(())})', '{"mean": 0.0}, 0.0, 0.0)')
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "state_specs" not in after
+    assert 'in_specs=jax.P("batch")' in after
+
+
+NESTED = PROGRAM.replace(
+    "    first =",
+    """    def evaluate(batch):
+        p_eval = jax.pmap(
+            lambda state, batch: jax.lax.pmean(batch * state.params["w"], "batch"),
+            axis_name="batch",
+        )
+        return p_eval(state, batch)[0]
+
+    print(evaluate(batches[0]))
+    first =""",
+)
+
+
+def test_a_map_of_a_function_inside_uses_the_specs_of_the_function_around_it(tmp_path):
+    after = rewritten(tmp_path, NESTED, style="global")[0].decode()
+    assert after.count("state_specs = ") == 1
+    assert after.count("in_specs=(state_specs, ") == 2
+
+
+def test_a_state_that_is_returned_in_two_ways_is_no_field_of_another(tmp_path):
+    text = PROGRAM.replace(
+        "def main(",
+        """def synced(state):
+    if jax.tree.leaves(state.stats):
+        stats = {**state.stats, "mean": jnp.full_like(state.stats["mean"], 0.5)}
+        return state.replace(stats=stats)
+    return state
+
+
+def main(""",
+    ).replace("        state = p_step(", "        state = synced(state)\n        state = p_step(")
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert "in_specs=(state_specs, " in after
 
 
 def test_a_step_that_is_not_edited_has_lines_of_the_file_around_it(tmp_path):

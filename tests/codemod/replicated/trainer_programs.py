@@ -71,6 +71,17 @@ STATE = state
 """,
         ["train_step:state"],
     ),
+    "a_keyword_that_pmap_does_not_donate": (
+        """
+step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
+state = replicate(INIT)
+for batch in ROWS:
+    new, loss = step(state=state, batch=batch)
+RESULT = first(state), first(new)
+STATE = state
+""",
+        ["train_step:state"],
+    ),
     "passed_by_keyword": (
         """
 step = jax.pmap(train_step, axis_name="batch")
@@ -457,7 +468,7 @@ step = jax.pmap(train_step, axis_name="batch", donate_argnums=(0,))
 state = replicate(INIT)
 for batch in ROWS:
     new, loss = step(state=state, batch=batch)
-RESULT = first(state), first(new)
+RESULT = first(state), first(new), first(step(new, batch)[0])
 STATE = state
 """,
         "it is passed by keyword",

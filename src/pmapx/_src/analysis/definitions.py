@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class Definition:
 
 
 Reaching = frozenset[Definition]
+# What runs its body more than once.
+LOOPS = (
+    ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
 
 
 def taken(items: tuple[Any, ...], step: tuple[int, ...]) -> Any:
@@ -63,6 +67,8 @@ class Definitions:
         self.bound: dict[tuple[ast.AST, str], set[Definition]] = {}
         # Names that a function inside binds by ``global`` or ``nonlocal``.
         self.rebound: set[tuple[ast.AST, str]] = set()
+        # What had been bound in the scope around a function when it was made.
+        self.around: dict[ast.AST, dict[str, Reaching]] = {}
         # What an object's own methods leave in its attributes, by class and attribute.
         self.published: dict[tuple[ast.ClassDef, str], set[Definition]] = {}
 
@@ -77,6 +83,44 @@ class Definitions:
             self.reaching[node] = self.reaching.get(node, frozenset()) | found
         if node in self._from_elsewhere:
             self.reaching.pop(node, None)
+
+    def add_function(self, node: ast.AST, scope: Mapping[str, Reaching]) -> None:
+        """Notes what reaches a function where it is made; one made again keeps all."""
+        known = self.around.get(node, {})
+        more = {name: held | known.get(name, frozenset()) for name, held in scope.items()}
+        self.around[node] = {**known, **more}
+
+    def of_name(self, module: Module, node: ast.Name) -> Iterable[Definition]:
+        """Returns the bindings that a name may have its value from."""
+        functions = module.functions_around(node)
+        scopes = [*functions, module.source.tree]
+        reaching = self.reaching.get(node)
+        if reaching is not None and (scopes[0], node.id) not in self.rebound:
+            return reaching
+        for inner, scope in zip([None, *functions], scopes, strict=True):
+            if (scope, node.id) in self.bound:
+                return self._seen_from(module, inner, scope, node.id)
+        return ()
+
+    def _seen_from(
+        self, module: Module, inner: ast.AST | None, scope: ast.AST, name: str
+    ) -> Iterable[Definition]:
+        """Returns what a function inside may see: what was bound when it was made, or is later."""
+        found, made = self.bound[scope, name], self.around.get(inner, {}).get(name)  # type: ignore[arg-type]
+        if inner is None or made is None or (scope, name) in self.rebound:
+            return found
+        at, loop, above = module.place(inner), None, module.parent(inner)
+        while above is not scope:
+            loop = above if isinstance(above, LOOPS) else loop
+            above = module.parent(above)
+        # What a loop around both binds is bound again after the function is made.
+        return {
+            each
+            for each in found
+            if each in made
+            or (place := module.place(each.node)).line > at.line
+            or (loop is not None and place.is_inside(module.place(loop)))
+        }
 
 
 def bound(nodes: Iterable[ast.AST]) -> set[str]:

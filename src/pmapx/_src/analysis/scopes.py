@@ -81,6 +81,14 @@ class Environment:
             scope = scope.around
         return scope
 
+    @property
+    def visible(self) -> Environment:
+        """The scope whose names a function sees that is made here, which a class's are not."""
+        scope = self.function_scope
+        while scope.is_class and scope.around is not None:
+            scope = scope.around.function_scope
+        return scope
+
     def reaching(self, path: str) -> Reaching | None:
         """Returns the bindings of a name that reach this point, None if it is bound elsewhere."""
         scope = self

@@ -122,6 +122,8 @@ def make_function(
     cls = next((f for f in owner or () if isinstance(f, Class)), None)
     function = Function(node, frame.module, frame.env, cls, kept)
     frame.module.pending.append(function)
+    if frame.module.project.has_definitions:
+        frame.module.facts.definitions.add_function(node, frame.env.visible.definitions)
     return function
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
-
-# What runs its body more than once.
-LOOPS = (
-    ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
 
 
 def block_of(module: Module, node: ast.AST) -> ast.AST:
     """Returns the innermost ``def`` around a node, or the file."""
     around = [each for each in module.functions_around(node) if not isinstance(each, ast.Lambda)]
     return around[0] if around else module.source.tree
+
+
+def is_in_loop(module: Module, node: ast.AST) -> bool:
+    """Tells whether the block around a node may run it more than once."""
+    block, above = block_of(module, node), module.parent(node)
+    while above is not block:
+        if isinstance(above, LOOPS):
+            return True
+        above = module.parent(above)
+    return False
 
 
 def assigned_values(block: ast.AST, name: str) -> Iterator[ast.expr]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 import weakref
 
-from pmapx._src.analysis.definitions import bound
+from pmapx._src.analysis.definitions import LOOPS, bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Exported, Function, Named
-from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.source import files
 
 

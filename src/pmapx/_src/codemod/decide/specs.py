@@ -299,7 +299,7 @@ def _spec(axes: object, name: str) -> str:
     if isinstance(axes, str):
         return f"jax.P({axes})"
     if isinstance(axes, set):
-        return fields.read(axes).specs
+        return fields.read(axes).text(name)
     assert isinstance(axes, int)
     return f"jax.P({', '.join([*['None'] * axes, name])})"
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence, Set
 
-from pmapx._src.analysis.definitions import bound
+from pmapx._src.analysis.definitions import LOOPS, bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import constant
 from pmapx._src.codemod.decide import specs
-from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.specs import Layout

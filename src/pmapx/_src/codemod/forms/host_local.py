@@ -6,6 +6,7 @@ would convert (``process_calls``), where a module has that function (``write/com
 
 from __future__ import annotations
 
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.forms import process_calls
 from pmapx._src.codemod.forms.use import Use
@@ -24,6 +25,8 @@ def can_share(use: Use) -> bool:
     # A variable, or the cached function of a module that files share.
     is_named = len(use.mesh) == 1 and use.mesh[0].removesuffix("()").isidentifier()
     if not is_named or use.is_lazy or use.is_made_again or use.is_called_by_keyword:
+        return False
+    if fields.of_arguments(use.known_layout.in_axes):  # Its specs are made when it is traced.
         return False
     # Calls in other files convert, unless all are converted here.
     others = (module for module, _ in map_calls(use.module, use.site) if module is not use.module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from pmapx._src.codemod.decide.assigned_values import LOOPS
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.codemod.forms.use import Use
 
 

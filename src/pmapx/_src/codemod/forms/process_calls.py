@@ -65,18 +65,18 @@ def is_at_site(use: Use) -> bool:
         use.takes_keywords
         or (use.known_layout.devices and not (use.near_mesh and _are_near(use, found)))
         or not use.is_axis_constant
-        or (_is_by_field(use) and not _are_near(use, found))
+        or _has_far_specs(use, found)
         or not 0 < len(found) <= (MOST_CALLS if _may_name_mesh(use) else MOST_WITHOUT_MESH)
     ):
         return True
     return not all(_is_plain(use, module, call) for module, call in found)
 
 
-def _is_by_field(use: Use) -> bool:
-    """Returns whether a state has specs by field, which are a variable where the map is made."""
-    layout = use.known_layout
-    axes = (*_parts(layout.in_axes), *_parts(layout.out_axes))
-    return any(isinstance(axis, set) for axis in axes)
+def _has_far_specs(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
+    """Returns whether a state has specs by field that are no variable which all calls see."""
+    axes = (*_parts(use.known_layout.in_axes), *_parts(use.known_layout.out_axes))
+    is_variable = not fields.of_arguments(axes) and _are_near(use, found)
+    return not is_variable and any(isinstance(axis, set) for axis in axes)
 
 
 def _are_near(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
@@ -445,6 +445,6 @@ def may_be_number(use: Use, position: int) -> bool:
 
 def _axis_spec(use: Use, axis: object) -> str:
     if isinstance(axis, set):
-        return fields.read(axis).specs
+        return fields.read(axis).text(use.axis)
     assert isinstance(axis, int)
     return f"jax.P({', '.join([*['None'] * axis, use.axis])})"

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Mapping
 
+from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body, top_level
 from pmapx._src.codemod.forms.process_calls import fitting
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
@@ -26,6 +27,9 @@ def obstacle(use: Use) -> str:
         return "it is not a call"
     if isinstance(use.layout, str):
         return use.layout
+    needed = {*fields.of_arguments(use.layout.in_axes)}
+    if needed and (use.names is None or not needed <= {*shard_body.argument_names(use)}):
+        return "its specs need an argument whose name is taken"
     return shard_body.obstacle(use) or process_calls.obstacle(use)
 
 
@@ -151,8 +155,9 @@ def _is_in_jit(use: Use) -> bool:
 def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
     """Returns the text of what is given to shard_map, or to the lambda around it."""
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
-        # It is one step deeper than it was.
-        function = function.replace("\n", f"\n{editor.step}")
+        # It is deeper than it was, by one step or more.
+        deeper = len(indent.removesuffix(editor.hang)) - len(editor.indent(use.site.whole.line))
+        function = function.replace("\n", f"\n{indent[: max(deeper, 0)] or editor.step}")
     is_edited = shard_body.is_edited(use)
     if is_edited:
         body_edits.edit(use, editor)
@@ -168,14 +173,17 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
 
 def is_wrapped(use: Use) -> bool:
     """Returns whether a lambda calls ``jax.shard_map`` when it is traced."""
-    return bool(use.known_layout.static) or use.is_called_by_keyword or use.is_lazy
+    layout = use.known_layout
+    is_later = bool(layout.static) or bool(fields.of_arguments(layout.in_axes))
+    return is_later or use.is_called_by_keyword or use.is_lazy
 
 
 def shard_map(use: Use, body: str, editor: Editor, indent: str, early: str = "") -> str:
     """Returns ``jax.shard_map(...)``, in a lambda where it cannot stand alone.
 
-    Static arguments and keywords do not go to ``jax.shard_map``, and a mesh that would start JAX's
-    backend at import is made when the function is traced. ``early`` is a parameter of the lambda.
+    Static arguments and keywords do not go to ``jax.shard_map``; specs of an argument, and a mesh
+    that would start JAX's backend at import, are made when the function is traced. ``early`` is a
+    parameter of the lambda.
     """
     layout = use.known_layout
     names = None if use.names is None else shard_body.argument_names(use)
@@ -227,6 +235,7 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
         f"in_specs={fitting(layout.in_specs(use.axis, count), editor, len(deeper) + 9)}",
         f"out_specs={fitting(layout.out_specs(use.axis), editor, len(deeper) + 10)}",
     ]
+    specs = [editor.folded(text, deeper, len(deeper) + 1) for text in specs]
     args = [*([body] if body else []), *specs]
     text = editor.folded_call("jax.shard_map", [*args, "check_vma=False"], indent, len(indent) + 1)
     is_long = text.endswith(f"check_vma=False,\n{indent})")

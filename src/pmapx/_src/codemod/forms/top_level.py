@@ -15,10 +15,9 @@ import ast
 import re
 from collections.abc import Mapping
 
-from pmapx._src.analysis.definitions import bound
+from pmapx._src.analysis.definitions import LOOPS, bound
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported, Function, Named
-from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses

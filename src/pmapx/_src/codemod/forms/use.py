@@ -13,7 +13,7 @@ from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.array_expressions import is_array_in_call
-from pmapx._src.codemod.decide.assigned_values import LOOPS, assigned_values, block_of
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_in_loop
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.nested_pmaps import Grid, Nesting
 from pmapx._src.codemod.decide.process_model import Surroundings
@@ -255,15 +255,6 @@ class Use:
         return f"{leaf}.shape[{found[1]}]" if found[1] else f"len({leaf})"
 
     @property
-    def _is_in_loop(self) -> bool:
-        node = self.node
-        while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if isinstance(node, LOOPS):
-                return True
-            node = self.module.parent(node)
-        return False
-
-    @property
     def axis(self) -> str:
         """The text of the mesh axis's name."""
         return self.known_layout.axis or self.default_axis
@@ -379,7 +370,7 @@ class Use:
     @functools.cached_property
     def is_made_again(self) -> bool:
         """Whether the same function is mapped there more than once."""
-        is_again = self.site.is_called_at_once and self._is_in_loop
+        is_again = self.site.is_called_at_once and is_in_loop(self.module, self.node)
         return is_again or may_be_remade(self.module, self.site, self.node)
 
     @functools.cached_property

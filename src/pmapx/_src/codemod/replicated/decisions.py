@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.sites import is_decorator
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position, boundaries
@@ -175,15 +176,20 @@ class _Judge:
         methods |= {method for each in states for method in each.methods} if not found else set()
         for position in (each.position for each in states if each.position is not None):
             site = self.flow.maps.by_key(position.site)
+            method = next(iter(methods), "replace")
             assigned, state = self.flow.state_before(site, group) or (None, "")
-            fields = Fields(names, next(iter(methods), "replace"), state)
-            is_free = site.module.env.find(fields.specs) is None
+            if assigned is not None:
+                fields = Fields(names, method, state)
+            else:
+                fields = Fields(names, method, _argument_of(site, states), is_argument=True)
+            is_free = site.module.env.find(fields.specs) is None and bool(fields.state)
             is_known = isinstance(site.axis, str) and site.is_splittable and len(methods) == 1
-            if assigned is None or not is_free or not is_known:
+            if not is_free or not is_known:
                 self.without_specs.add(site.key)
                 reasons.append((site.made_at, BY_FIELD.format(", ".join(names))))
-            else:
-                self.fields[position] = fields
+                continue
+            self.fields[position] = fields
+            if assigned is not None:
                 self.assigned[site.key] = assigned
         return reasons[0] if reasons else None
 
@@ -337,6 +343,20 @@ class _Judge:
             rest = Value(Cause("an argument that is passed by keyword"))
         functions = self.flow.maps.functions_of(each)
         return self._proof.varying(each.module, functions, each.axis, arguments, rest)
+
+
+def _argument_of(site: Map, states: Sequence[Element]) -> str:
+    """Returns the argument of a map that is one of some states, "" if it has no name there."""
+    taken = [
+        each.position.index
+        for each in states
+        if each.position is not None
+        and each.position.site == site.key
+        and not each.position.is_output
+    ]
+    names, is_above = site.parameters, is_decorator(site.module.parent(site.node), site.node)
+    is_named = bool(taken) and min(taken) < len(names) and not is_above and not site.obstacle
+    return names[min(taken)] if is_named else ""
 
 
 def is_simple(change: Change) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,8 @@ from pmapx._src.codemod.replicated.decisions import Decisions
 from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
+from pmapx._src.codemod.text import call_tokens, outer_calls
 from pmapx._src.codemod.text import imports as pmapx_imports
-from pmapx._src.codemod.text import outer_calls
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
@@ -83,12 +84,15 @@ def edits(
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
         texts = _options(each, taken, given, decisions.fields)
         of_file = found.setdefault(each.module, [])
-        if any(isinstance(axis, set) for axis in _axes_of(each, taken, given, decisions.fields)):
+        axes = _axes_of(each, taken, given, decisions.fields)
+        if key in decisions.assigned and any(isinstance(axis, set) for axis in axes):
             specs = _specs(each, decisions)
             of_file += [specs] if specs not in of_file else []
         for module, call in ((each.module, each.node), *each.again):
             assert isinstance(call, ast.Call)
             found.setdefault(module, []).extend(_with_options(module, call, texts))
+            if each.donated and taken and not keywords.donated_after(each):
+                found[module] += _without_option(module, call, "donate_argnums")
         if each.wrapper is not None:
             lacking.setdefault(each.wrapper, set()).update(filter(each.wrapper.lacks, texts))
         if taken:
@@ -358,6 +362,9 @@ def _options(
             texts["axis_size"] = (
                 "jax.device_count()" if devices is None else f"len({_text(each.module, devices)})"
             )
+        donated = keywords.donated_after(each)
+        if donated and donated != each.donated:
+            texts["donate_argnums"] = repr(tuple(sorted(donated)))
     if WHOLE in given:
         texts["out_axes"] = repr(out_axes[WHOLE])
     elif given:
@@ -375,14 +382,23 @@ def _with_options(module: Module, call: ast.Call, texts: Mapping[str, str]) -> l
         if keyword.arg in new:
             found.append(replacing(module.place(keyword.value), new.pop(keyword.arg)))
     if new:
-        last = [*call.args, *(keyword.value for keyword in call.keywords)][-1]
-        end = _after_brackets(module, call, last)
+        end = ends(call_tokens.arguments(module.source, call)[-1][1])
         added = "".join(f", {name}={text}" for name, text in new.items())
         broken = outer_calls.broken(module, call, len(added))
         found += [each for each in broken if (each.line, each.column) != end]
         below = "".join(each.text for each in broken if (each.line, each.column) == end)
         found.append(between(end, end, added + below))
     return found
+
+
+def _without_option(module: Module, call: ast.Call, name: str) -> list[Edit]:
+    """Takes an option off a call, with the comments above it."""
+    given = call_tokens.arguments(module.source, call)
+    return [
+        between(ends(before), ends(place))
+        for (_, before), (option, place) in itertools.pairwise(given)
+        if option == name
+    ]
 
 
 def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
@@ -398,17 +414,6 @@ def _with_parameters(wrapper: Wrapper, options: set[str]) -> list[Edit]:
     new = "".join(f", {name}={wrappers.DEFAULTS[name]}" for name in names)
     handed = _with_options(module, wrapper.call, {name: name for name in names})
     return [between(end, end, new), *handed]
-
-
-def _after_brackets(module: Module, call: ast.Call, last: ast.expr) -> tuple[int, int]:
-    """Returns the point behind the last argument, and the brackets that close around it."""
-    place, end = module.place(last), ends(module.place(last))
-    whole = module.place(call)
-    if place.end_line != whole.end_line:
-        return end
-    rest = module.source.line(place.end_line)[place.end_column : whole.end_column - 1]
-    closed = len(rest) - len(rest.lstrip(") "))
-    return (place.end_line, place.end_column + len(rest[:closed].rstrip()))
 
 
 def _text(module: Module, node: ast.AST) -> str:

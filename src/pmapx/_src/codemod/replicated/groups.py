@@ -247,9 +247,10 @@ class Graph:
         all_refs = [ref for each in found for ref in refs(each)]
         if not all_refs:
             return None
+        known = {ref.element for each in found if not isinstance(each, Mixed) for ref in refs(each)}
         for ref in all_refs:
             # Its fields are deeper in there.
-            ref.element.is_part |= self.is_by_field and not ref.is_part
+            ref.element.is_part |= self.is_by_field and not ref.is_part and ref.element in known
             self.join(all_refs[0].element, ref.element)
         if any(has_other(each) for each in found):
             all_refs[0].element.reasons.setdefault(place, MIXED)

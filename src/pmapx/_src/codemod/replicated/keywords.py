@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import definitions
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.replicated.mapped_functions import functions
 from pmapx._src.source.rewriting.edits import Edit, between, replacing, starts
 
@@ -50,10 +50,32 @@ def _order(module: Module, each: Map, call: ast.Call) -> list[int] | None:
     # By keyword, an argument is mapped over axis 0 and never donated.
     if any(p in each.static or each.in_axis(p) != 0 for p in positions):
         return None
-    donated = [name for name, p in zip(wanted, positions, strict=True) if p in each.donated]
-    if not all(_is_last_use(module, call, call.keywords[given[name]].value) for name in donated):
+    if not all(
+        _is_last_use(module, call, call.keywords[given[name]].value) or _is_never_donated(each, p)
+        for name, p in zip(wanted, positions, strict=True)
+        if p in each.donated
+    ):
         return None
     return [given[name] for name in wanted]
+
+
+def _is_never_donated(each: Map, position: int) -> bool:
+    """Tells whether all calls give an argument by keyword, which pmap does not donate."""
+    return not any(
+        len(call.args) > position or any(isinstance(arg, ast.Starred) for arg in call.args)
+        for _, call in each.calls.values()
+    )
+
+
+def donated_after(each: Map) -> set[int]:
+    """Returns what it donates once all calls are by position: all but what is used after one."""
+    used = {
+        len(call.args) + index
+        for call, (module, ordered) in each.by_keyword.items()
+        for index, keyword in enumerate(ordered)
+        if not _is_last_use(module, call, keyword.value)
+    }
+    return {*each.donated} - used
 
 
 def _is_last_use(module: Module, call: ast.Call, value: ast.expr) -> bool:

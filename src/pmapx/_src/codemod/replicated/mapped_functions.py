@@ -112,28 +112,52 @@ def _returned(node: ast.AST) -> list[ast.expr | None]:
     return found
 
 
-def returns_tuple(function: Function, index: int) -> bool:
-    """Tells whether one of a function's results, or the only one, is surely a tuple."""
+def returns_tuple(function: Function, index: int, depth: int = 0) -> bool:
+    """Tells whether one of a function's results, or the only one, is surely a tuple or list."""
     module, node = function.module, function.node
     found = _returned(node)
     if index >= 0:
         found = [each.elts[index] if isinstance(each, ast.Tuple) else None for each in found]
     bound = module.facts.definitions.bound
     return bool(found) and all(
-        is_tuple(module, each, bound.get((node, each.id), ()) if isinstance(each, ast.Name) else ())
+        is_tuple(
+            module,
+            each,
+            bound.get((node, each.id), ()) if isinstance(each, ast.Name) else (),
+            depth + 1,
+        )
         for each in found
     )
 
 
-def is_tuple(module: Module, node: ast.expr | None, named: Iterable[Any] = ()) -> bool:
-    """Tells whether an expression is surely a tuple; ``named`` binds it, if it is a name."""
+def is_tuple(
+    module: Module, node: ast.expr | None, named: Iterable[Any] = (), depth: int = 0
+) -> bool:
+    """Tells whether an expression is surely a tuple or list; ``named`` binds it, if it is a name.
+
+    ``depth`` is how many functions return it.
+    """
     if isinstance(node, ast.Name):
         several = [None if each.steps else each.source for each in named]
-        return bool(several) and all(is_tuple(module, each) for each in several)
+        return bool(several) and all(is_tuple(module, each, (), depth) for each in several)
     callees = module.facts.callees.get(node) if isinstance(node, ast.Call) else None
     if callees and all(isinstance(fact, (Function, Bound)) for fact in callees):
-        return one_arity((each for each, _ in functions(callees)), 1) >= 0
-    return isinstance(node, (ast.Tuple, ast.List))
+        called = [each for each, _ in functions(callees)]
+        is_plain = depth < 8 and not any(getattr(f.node, "decorator_list", ()) for f in called)
+        return one_arity(called, 1) >= 0 or (
+            is_plain and bool(called) and all(returns_tuple(f, -1, depth) for f in called)
+        )
+    return isinstance(node, (ast.Tuple, ast.List, ast.ListComp))
+
+
+def items_given(node: ast.expr) -> int:
+    """Returns how many items ``[f(x) for x in (a, b)]`` has, 0 if that is not written out."""
+    generators = node.generators if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else []
+    several = [each.iter for each in generators if not each.ifs]
+    if len(generators) != 1 or not several or not isinstance(several[0], (ast.Tuple, ast.List)):
+        return 0
+    items = several[0].elts
+    return 0 if any(isinstance(item, ast.Starred) for item in items) else len(items)
 
 
 def takes_items(function: Function, index: int) -> bool:

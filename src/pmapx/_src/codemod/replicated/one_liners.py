@@ -33,18 +33,26 @@ class OneLiner:
 def one_liner(module: Module, call: ast.Call, function: Function) -> OneLiner | None:
     """Returns what a call of such a function stands for, None if it is none."""
     definition = function.node
-    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+    if isinstance(definition, ast.AsyncFunctionDef):
+        return None
+    if isinstance(definition, ast.FunctionDef) and definition.decorator_list:
         return None
     arguments = definition.args
     others = [*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     is_plain = len(arguments.args) == len(call.args) == 1 and not any(others) and not call.keywords
-    body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
-    if not is_plain or len(body) != 1 or isinstance(call.args[0], ast.Starred):
-        return None
-    result = body[0].value if isinstance(body[0], ast.Return) else None
-    if not isinstance(result, ast.Call):
+    result = _result(definition)
+    is_plain = is_plain and not isinstance(call.args[0], ast.Starred)
+    if not is_plain or not isinstance(result, ast.Call):
         return None
     return _meaning(module, call.args[0], function.module, result, arguments.args[0].arg)
+
+
+def _result(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> ast.expr | None:
+    """Returns what a function returns that does nothing else."""
+    if isinstance(definition, ast.Lambda):
+        return definition.body
+    body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
+    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
 
 
 def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Change]:
@@ -59,15 +67,20 @@ def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Chan
     whole = {node: f for node, f in makers.items() if _uses(f, several) <= changed}
     kept = [each for each in changes if each.maker is None or each.maker.node not in whole]
     for function in whole.values():
-        result = function.node.body[-1].value  # type: ignore[union-attr, index, attr-defined]
+        result = _result(function.node)
+        assert isinstance(result, ast.Call)
         devices = [*result.args[1:], *(keyword.value for keyword in result.keywords)]
-        kept.append(Change(function.module, "place", result, result.args[0], *devices[:1]))
+        given = devices[0] if devices else None
+        kept.append(Change(function.module, "place", result, result.args[0], given))
     return kept
 
 
 def _uses(function: Function, modules: Sequence[Module]) -> set[ast.AST]:
     """Returns the calls of a function, and whatever else has its name."""
     found: set[ast.AST] = set()
+    above = function.module.parent(function.node)
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    own = target.id if isinstance(target, ast.Name) else function.name
     for module in modules:
         called: dict[ast.AST, ast.AST] = {
             call.func: call
@@ -77,7 +90,7 @@ def _uses(function: Function, modules: Sequence[Module]) -> set[ast.AST]:
         }
         for node in module.nodes:
             name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-            if name == function.name or node in called:
+            if (name == own or node in called) and node is not target:
                 found.add(called.get(node, node))
     return found
 

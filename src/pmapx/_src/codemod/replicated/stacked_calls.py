@@ -359,7 +359,7 @@ class StackedCalls(StackedValues):
         place = module.place(arg)
         found = list(refs(held))
         for ref in found:
-            if not isinstance(held, Ref):
+            if isinstance(held, (Parts, Pairs)):
                 ref.element.is_part |= self.graph.is_by_field and not ref.is_part
             element.is_part |= ref.is_field
             if element.is_part != ref.is_field:

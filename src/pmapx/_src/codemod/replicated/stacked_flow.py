@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pmapx._src.analysis.definitions import Definition
+from pmapx._src.analysis.definitions import bound as bound_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
-from pmapx._src.codemod.decide.assigned_values import LOOPS, block_of
+from pmapx._src.codemod.decide.assigned_values import is_in_loop
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -187,7 +188,7 @@ class Flow(StackedCalls):
         source = found[0].source if len(found) == 1 and not found[0].steps else None
         above = module.parent(source) if source is not None and list(refs(held)) else None
         # The first calls are compared, so that what is assigned must be what these take.
-        is_once = isinstance(above, ast.Assign) and not _is_in_loop(module, above)
+        is_once = isinstance(above, ast.Assign) and not is_in_loop(module, above)
         if source is not None and is_once and above.targets == [found[0].node]:  # type: ignore[union-attr]
             self._shown_equal[source] = (position, each.name)
 
@@ -244,32 +245,51 @@ class Flow(StackedCalls):
         module, node = each.module, each.node
         bound: set[str] = set()
         statement: ast.AST = node
-        while not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)) or (
-            node is not each.node and each.node in getattr(node, "decorator_list", ())
-        ):
+        while not isinstance(node, (ast.Module, ast.ClassDef, ast.AsyncFunctionDef)):
             above = module.parent(node)
             blocks = [b for b in above.__dict__.values() if isinstance(b, list) and node in b]
             if isinstance(node, ast.stmt) and not isinstance(statement, ast.stmt):
                 statement = node
             for before in reversed([s for b in blocks for s in b[: b.index(node)]]):
-                stored = {part.id for part in ast.walk(before) if isinstance(part, ast.Name)
-                          and not isinstance(part.ctx, ast.Load)}  # fmt: skip
                 for target, held in self._assigned(module, before):
                     if self._is_state(held, group) and target.id not in bound:
                         return before, target.id
-                bound |= stored
+                bound |= self._bound_otherwise(module, before, group)
             node = above
-        if not isinstance(node, ast.FunctionDef) or not isinstance(statement, ast.stmt):
-            return None
-        # In a loop, a later statement may bind it as well.
-        bound |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
-                  and not isinstance(part.ctx, ast.Load)}  # fmt: skip
-        for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            if parameter.arg not in bound and self._is_state(
-                self._parameter(module, parameter), group
-            ):
-                return statement, parameter.arg
+            if isinstance(node, ast.FunctionDef) and each.node not in node.decorator_list:
+                found = self._state_passed(module, node, group, bound)
+                # What a function around it binds is seen there as well.
+                if found and isinstance(statement, ast.stmt):
+                    return statement, found
+                if found or not module.functions_around(node):
+                    return None
+                bound |= {*_stored(node), *bound_names(ast.walk(node.args))}
         return None
+
+    def _bound_otherwise(
+        self, module: Module, statement: ast.AST, group: Collection[Element]
+    ) -> set[str]:
+        """Returns the names that a statement binds, somewhere in it, to more than such a state."""
+        states = [
+            target.id
+            for part in ast.walk(statement)
+            for target, held in self._assigned(module, part)
+            if self._is_state(held, group)
+        ]
+        stored = _stored(statement)
+        return {name for name in stored if stored.count(name) > states.count(name)}
+
+    def _state_passed(
+        self, module: Module, function: ast.FunctionDef, group: Collection[Element], bound: set[str]
+    ) -> str:
+        """Returns the parameter of a function that a state of a group is, and is not bound anew."""
+        # In a loop, a later statement may bind it as well.
+        bound = bound.union(_stored(function))
+        arguments = function.args
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if each.arg not in bound and self._is_state(self._parameter(module, each), group):
+                return each.arg
+        return ""
 
     def _assigned(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.Name, Abstract]]:
         """Yields the variables that a statement assigns, and their values."""
@@ -383,13 +403,10 @@ class Flow(StackedCalls):
             self.escape(held, module, target, "it is stored where it cannot be followed")
 
 
-def _is_in_loop(module: Module, statement: ast.AST) -> bool:
-    block, above = block_of(module, statement), module.parent(statement)
-    while above is not block:
-        if isinstance(above, LOOPS):
-            return True
-        above = module.parent(above)
-    return False
+def _stored(node: ast.AST) -> list[str]:
+    """Returns the names that a statement binds somewhere in it."""
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return [part.id for part in parts if not isinstance(part.ctx, ast.Load)]
 
 
 def _shapes(values: dict[object, Abstract]) -> dict[object, Any]:

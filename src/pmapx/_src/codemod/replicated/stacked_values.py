@@ -34,7 +34,7 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
-from pmapx._src.codemod.replicated.mapped_functions import is_static
+from pmapx._src.codemod.replicated.mapped_functions import is_static, items_given
 from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.text.read_by_name import may_name
 
@@ -194,6 +194,8 @@ class StackedValues(abc.ABC):
             return Parts((OTHER, iterated.ref))
         if isinstance(iterated, Parts) and iterated.items:
             return self._merged(iterated.items, module, node)
+        if isinstance(iterated, Ref) and iterated.is_tuple:
+            return by_field.part_of(self, iterated, module, node)
         self.escape(iterated, module, node, "a loop iterates over it")
         return OTHER
 
@@ -219,12 +221,7 @@ class StackedValues(abc.ABC):
 
     def definitions_of(self, module: Module, node: ast.Name) -> Iterable[Definition]:
         """Returns the bindings that a name may have its value from."""
-        found = module.facts.definitions
-        scopes = [*module.functions_around(node), module.source.tree]
-        reaching = found.reaching.get(node)
-        if reaching is not None and (scopes[0], node.id) not in found.rebound:
-            return reaching
-        return next((found.bound[s, node.id] for s in scopes if (s, node.id) in found.bound), ())
+        return module.facts.definitions.of_name(module, node)
 
     def _name(self, module: Module, node: ast.Name) -> Abstract:
         found = self.definitions_of(module, node)
@@ -417,6 +414,9 @@ class StackedValues(abc.ABC):
             for test in generator.ifs:
                 self.condition(module, test)
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        held, count = self.value(module, parts[-1]), items_given(node)
+        if isinstance(held, Ref) and count:
+            return Parts((held,) * count)
         for part in parts:
             self.escape(self.value(module, part), module, part, "it is stored in a container")
         return OTHER

@@ -28,6 +28,8 @@ __all__ = ["Gain", "NamingError", "Restyled", "Stay", "restyle"]
 DEEPEST = 8000
 # Fields of a state that differ may show that others do.
 MOST_READINGS = 4
+# Fields that keep their axis: a state with more of them is better left stacked.
+MOST_FIELDS = 2
 TAKEN = f"the name {editing.HELPER} that its rewrite needs means something else in this file"
 
 
@@ -168,14 +170,15 @@ def _decided(
     flow.follow()
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
-    wanted, last = decided.wanted, flow
+    wanted, last = _of_few_fields(decided.wanted), flow
     is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut
         if names:
             # Of what a map takes so, its function stays as it is; else all that kept others.
             cut |= last.without_specs - cut or last.refused
-        names |= collections.Counter(n for _, n in wanted.values()).most_common(1)[0][0]
+        for several, _ in collections.Counter(n for _, n in wanted.values()).most_common(1):
+            names |= several
         if names == before and cut == last.cut:
             break
         chosen = {at: each for at, each in wanted.items() if each[1] <= names}
@@ -183,13 +186,17 @@ def _decided(
         last.cut = cut
         last.follow()
         found = decisions.decide(last, positions, chosen)
-        wanted = found.wanted
+        wanted = _of_few_fields(found.wanted)
         if _count(found) > _count(decided):
             flow, decided = last, found
     if flow is not last:
         # The maps keep what the last reading showed of their calls.
         flow.follow()
     return flow, decided
+
+
+def _of_few_fields(wanted: decisions.Wanted) -> decisions.Wanted:
+    return {at: each for at, each in wanted.items() if len(each[1]) <= MOST_FIELDS}
 
 
 def _count(decided: decisions.Decisions) -> int:

@@ -98,7 +98,8 @@ def _is_followed(flow: Flow, module: Module, node: ast.AST) -> bool:
         # ``step.lower(...)`` is followed as a call.
         return parent in flow.resolved
     if isinstance(parent, ast.Dict):
-        return _is_renamed(flow, module, module.parent(parent), is_table=True)
+        is_kept = _is_renamed(flow, module, module.parent(parent), is_table=True)
+        return is_kept or _is_chosen_by_key(flow, module, parent, 0)
     if isinstance(parent, ast.Assign):
         return all(isinstance(target, (ast.Name, ast.Attribute)) for target in parent.targets)
     # A decorator's name is bound by its function.
@@ -332,18 +333,9 @@ def is_only_called(flow: Flow, module: Module, node: ast.AST, depth: int = 0) ->
     if isinstance(parent, ast.IfExp) and parent.test is not node:
         return is_only_called(flow, module, parent, depth + 1)
     if isinstance(parent, ast.Return):
-        around = module.functions_around(parent)[0]
-        if not isinstance(around, ast.FunctionDef) or around.name in flow.renamed:
-            return False
-        uses = [
-            use for use in flow.loads.get(around.name, ()) if _may_be(flow, use[0], use[1], around)
-        ]
-        calls = [(home, home.parent(use)) for home, use in uses]
+        calls = _calls_of(flow, module, parent)
         return bool(calls) and all(
-            isinstance(call, ast.Call)
-            and call.func is use
-            and is_only_called(flow, home, call, depth + 1)
-            for (home, call), (_, use) in zip(calls, uses, strict=True)
+            is_only_called(flow, home, call, depth + 1) for home, call in calls
         )
     if isinstance(parent, ast.Dict):
         return _is_chosen_by_key(flow, module, parent, depth)
@@ -360,9 +352,29 @@ def is_only_called(flow: Flow, module: Module, node: ast.AST, depth: int = 0) ->
     return False
 
 
-def _is_chosen_by_key(flow: Flow, module: Module, table: ast.Dict, depth: int) -> bool:
+def _calls_of(flow: Flow, module: Module, statement: ast.Return) -> list[tuple[Module, ast.Call]]:
+    """Returns the calls of the function that a statement ends, none if it is used otherwise."""
+    around = module.functions_around(statement)[0]
+    if not isinstance(around, ast.FunctionDef) or around.name in flow.renamed:
+        return []
+    uses = [use for use in flow.loads.get(around.name, ()) if _may_be(flow, *use, around)]
+    calls = [(home, home.parent(use)) for home, use in uses]
+    found = [
+        (home, call)
+        for (home, call), (_, use) in zip(calls, uses, strict=True)
+        if isinstance(call, ast.Call) and call.func is use
+    ]
+    return found if len(found) == len(uses) else []
+
+
+def _is_chosen_by_key(flow: Flow, module: Module, table: ast.expr, depth: int) -> bool:
     """Tells whether the items of a table of functions are only called, wherever it is used."""
     assigned = module.parent(table)
+    if isinstance(assigned, ast.Return) and depth <= MOST_STEPS:
+        calls = _calls_of(flow, module, assigned)
+        return bool(calls) and all(
+            _is_chosen_by_key(flow, home, call, depth + 1) for home, call in calls
+        )
     target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
     if not isinstance(target, ast.Name) or target.id in flow.renamed:
         return False

@@ -16,10 +16,10 @@ import os
 import weakref
 from collections.abc import Iterable, Sequence
 
+from pmapx._src.analysis.definitions import LOOPS
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide import axis_names, specs
-from pmapx._src.codemod.decide.assigned_values import LOOPS
 from pmapx._src.codemod.decide.nested_pmaps import Grid
 from pmapx._src.codemod.decide.process_model import Surroundings
 from pmapx._src.codemod.forms import process_calls, top_level
