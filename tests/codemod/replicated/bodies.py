@@ -282,6 +282,29 @@ def step(state, batch):
         new = batch
     return new, grads
 """, {0}),
+    "a_name_that_a_comprehension_assigns": ("""
+def step(state, batch):
+    several = [last := 2 * x for x in (state["w"], batch)]
+    return last, several[0] * 0 + state["w"], state["w"]
+""", {0, 1}),
+    "an_item_of_a_list_that_is_replaced": ("""
+def step(state, batch):
+    pairs = [{"first": state["w"], "second": batch}]
+    pairs[0] = {"first": batch, "second": state["w"]}
+    return pairs[0]["first"], state["w"]
+""", {0}),
+    "a_method_and_a_function_of_the_same_name": ("""
+def scaled(x):
+    return x * lax.axis_index("batch")
+class Model:
+    def scaled(self, x):
+        return x
+    def __call__(self, x):
+        return scaled(x)
+MODEL = Model()
+def step(state, batch):
+    return MODEL(state["w"]), MODEL.scaled(state["w"])
+""", {0}),
     "a_derivative_of_another_kind": ("""
 def step(state, batch):
     out, back = jax.vjp(lambda w: lax.psum(w * batch, "batch"), state["w"])
