@@ -181,9 +181,7 @@ def _returns(node: ast.AST) -> Iterator[ast.Return]:
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.Return):
             yield part
-        elif not isinstance(
-            part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-        ):
+        elif not isinstance(part, _OWN_SCOPES):
             yield from _returns(part)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pmapx._src.analysis.interpreter.statements import captured, imported
 from pmapx._src.codemod.varying.calls import Calls
@@ -13,7 +12,6 @@ from pmapx._src.codemod.varying.scopes import Names, Scope
 from pmapx._src.codemod.varying.values import (
     MOST_ROUNDS,
     Cause,
-    Closure,
     Fresh,
     Given,
     Items,
@@ -24,7 +22,7 @@ from pmapx._src.codemod.varying.values import (
     any_of,
     cause_of,
     join,
-    shape,
+    shapes,
     vary,
 )
 
@@ -77,11 +75,14 @@ class Reading(Calls):
         self, scope: Scope, cause: Cause | None, branches: Sequence[tuple[list[ast.stmt], Names]]
     ) -> bool:
         """Reads statements of which one of several lists runs, each with names of its own."""
-        before, ends = scope.names, []
+        before, ends, returns = scope.names, [], len(scope.returned)
         for statements, bound in branches:
             scope.names = {**before, **bound}
             if self.under(cause, functools.partial(self.execute, scope, statements)):
                 ends.append(scope.names)
+        if len(scope.returned) > returns:
+            # What follows happens on some devices only, too.
+            self.control = self.control or cause
         scope.names = _merged(ends or [before])
         return bool(ends)
 
@@ -110,7 +111,7 @@ class Reading(Calls):
             breaks, continues = scope.exits.pop()
             broken += breaks
             scope.names = _merged([before, *continues, *([scope.names] if is_through else [])])
-            if _shapes(before) == _shapes(scope.names):
+            if shapes(before) == shapes(scope.names):
                 break
         else:
             raise NotFollowedError("a loop", node.lineno)
@@ -162,7 +163,7 @@ class Reading(Calls):
         self.value(scope, node.value)
 
     def read_functiondef(self, scope: Scope, node: ast.FunctionDef) -> None:
-        held: Value = Closure(node=node, module=scope.module, scope=scope)
+        held = self.read_lambda(scope, node)
         for decorator in reversed(node.decorator_list):
             held = self.call(self.value(scope, decorator), Given([held]), decorator)
         scope.names[node.name] = held
@@ -189,6 +190,8 @@ class Reading(Calls):
         for target in node.targets:
             if isinstance(target, ast.Name):
                 scope.names.pop(target.id, None)
+            elif isinstance(target, ast.Subscript):
+                self.store(self.value(scope, target.value), [self.value(scope, target.slice)])
 
     def read_assert(self, scope: Scope, node: ast.Assert) -> None:
         self.value(scope, node.test)
@@ -210,7 +213,3 @@ def _merged(several: Sequence[Names]) -> Names:
         for name, held in names.items():
             merged[name] = join(merged[name], held) if name in merged else held
     return merged
-
-
-def _shapes(names: Names) -> dict[str, Any]:
-    return {name: shape(held) for name, held in names.items()}

@@ -6,13 +6,14 @@ import abc
 import ast
 from collections.abc import Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.interpreter.functions import match_arguments
-from pmapx._src.analysis.syntax import defaults
 from pmapx._src.codemod.varying import known_calls
 from pmapx._src.codemod.varying.expressions import Expressions
 from pmapx._src.codemod.varying.scopes import MAPPED, Scope
 from pmapx._src.codemod.varying.values import (
+    MUTATING,
     Cause,
     Closure,
     Deferred,
@@ -31,10 +32,10 @@ from pmapx._src.codemod.varying.values import (
     any_of,
     cause_of,
     functions_in,
-    is_mutating,
     is_none,
     join,
     joined,
+    sharing,
     vary,
     within,
 )
@@ -96,7 +97,7 @@ class Calls(Expressions):
         if type(base) is not Value and not isinstance(base, (Fresh, Items, Literal, Table)):
             return None
         if isinstance(base, Table):
-            if name in base.items or (base.cls and self.outside.methods(base.cls, name)):
+            if name in base.items or self._has_method(base, name):
                 return None
             found = self._of_mapping(base, name, given)
             if found is not None:
@@ -106,14 +107,21 @@ class Calls(Expressions):
                 # A tree with other items in the place of some.
                 return Table(base.cause, (), dict(given.keywords), base, method=name)
         is_discarded = isinstance(scope.module.parent(node), ast.Expr)
-        found_cause = cause_of(*given.every) or self.control
-        if (is_discarded or is_mutating(name)) and given.every:
-            if found_cause is not None:
-                vary(base, found_cause)
-            if isinstance(base, Items):
-                base.items[:] = [any_of(*base.items, *given.every)]
-                base.is_open = True
-        return self._unknown(name, [base, *given.every], node, self.differing.may_be_method(name))
+        if is_discarded or name in MUTATING or isinstance(base, Items):
+            self.store(base, given.every)
+        may_differ = self.program.differing.may_be_method(name)
+        result = self._unknown(name, [base, *given.every], node, may_differ)
+        is_container = isinstance(base, (Items, Table))
+        return sharing(result, [base, *given.every]) if is_container else result
+
+    def store(self, base: Value, given: Sequence[Value]) -> None:
+        """Notes that a function may have put what it is given into an object."""
+        found = cause_of(*given) or self.control
+        if found is not None:
+            vary(base, found)
+        if isinstance(base, Items):
+            base.items[:] = [any_of(*base.items, *given)]
+            base.is_open = True
 
     def _of_mapping(self, base: Table, name: str, given: Given) -> Value | None:
         args, keywords = given.args, given.keywords
@@ -153,13 +161,17 @@ class Calls(Expressions):
             if function.name == MAPPED:
                 raise NotFollowedError("a nested mapped function", getattr(node, "lineno", 0))
             return known_calls.call(self, function.name, given, node)
-        if isinstance(function, Table) and function.cls is not None:  # noqa: SIM102
-            if self.outside.methods(function.cls, "__call__") is not None:
-                return self.call(self.attribute(function, "__call__", node), given, node)
+        if isinstance(function, Table) and self._has_method(function, "__call__"):
+            return self.call(self.attribute(function, "__call__", node), given, node)
         if isinstance(function, Deferred):
             return self.outcome([function, *given.every], node)
+        for each in (function, *function.sources):
+            # It may be a method of a container.
+            is_plain = isinstance(each, Items) or (isinstance(each, Table) and each.cls is None)
+            if is_plain and not functions_in([each]):
+                self.store(each, given.every)
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else "a function"
-        may_be = self.differing.may_be(name.rpartition(".")[2])
+        may_be = self.program.differing.may_be(name.rpartition(".")[2])
         return self._unknown(name, [function, *given.every], node, may_be)
 
     def _unknown(self, name: str, given: Sequence[Value], node: ast.AST, may_differ: bool) -> Value:
@@ -197,13 +209,14 @@ class Calls(Expressions):
             raise NotFollowedError("an async function", line)
         scope = Scope(closure.module, closure.scope, function)
         self._bind_arguments(closure, scope, given, line)
-        before, self._running = self._running, (*self._running, function)
+        running, control = self._running, self.control
+        self._running = (*running, function)
         try:
             if isinstance(function, ast.Lambda):
                 return self.value(scope, function.body)
             self.execute(scope, function.body)
         finally:
-            self._running = before
+            self._running, self.control = running, control
         if scope.yielded:
             return Items(items=scope.yielded, is_open=True)
         # A path that returns nothing is not used as a value.
@@ -212,11 +225,13 @@ class Calls(Expressions):
     def _bind_arguments(self, closure: Closure, scope: Scope, given: Given, line: int) -> None:
         signature = closure.node.args
         names, more, extra = match_arguments(signature, given.args, given.keywords)
-        around = Scope(closure.module, closure.scope)
+        if closure.defaults is None:
+            around = Scope(closure.module, closure.scope)
+            closure.defaults = self.defaults(around, closure.node)
         rest = [given.rest] if given.rest is not None else []
-        for name, default in defaults(signature).items():
+        for name in syntax.defaults(signature):
             if name not in names:
-                held = [self.value(around, default)] if default is not None else []
+                held = [closure.defaults[name]] if name in closure.defaults else []
                 names[name] = joined([*held, *rest] or [Value()])
         if signature.vararg is not None:
             names[signature.vararg.arg] = Items(items=[*more, *rest], is_open=bool(rest))

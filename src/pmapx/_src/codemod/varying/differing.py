@@ -28,6 +28,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
 _OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
+_CALLED_BY_CLASS = frozenset({"__init__", "__call__", "__new__", "__post_init__"})
 # What these make of a function is followed where it is called.
 _TRANSFORMS = frozenset(
     {
@@ -71,6 +72,11 @@ class Differing:
     def is_any(self) -> bool:
         return bool(self._names)
 
+    @property
+    def operator(self) -> str:
+        """A method such as ``__add__``, which is called without its name, "" if there is none."""
+        return min(filter(_is_operator, self._names), default="")
+
     def may_be(self, name: str) -> bool:
         """Tells whether a function that is not found may differ between devices, by its name."""
         return self._is_handed_around or name in self._names
@@ -83,6 +89,10 @@ class Differing:
         if name in _OF_DICTS_AND_OPTIMIZERS:
             return name in self._names or name in self._methods
         return self.may_be(name)
+
+
+def _is_operator(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in _CALLED_BY_CLASS
 
 
 def _stored_as(tree: ast.AST, names: Set[str]) -> Iterator[str]:

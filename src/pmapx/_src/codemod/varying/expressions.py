@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.syntax import leaf
-from pmapx._src.codemod.varying.differing import Differing
-from pmapx._src.codemod.varying.scopes import Outside, Scope
+from pmapx._src.codemod.varying.scopes import PROPERTIES, Outside, Scope
 from pmapx._src.codemod.varying.values import (
     CALLABLE,
     Cause,
@@ -34,9 +33,14 @@ from pmapx._src.codemod.varying.values import (
     is_none,
     join,
     joined,
+    reached,
+    sharing,
     vary,
     within,
 )
+
+if TYPE_CHECKING:
+    from pmapx._src.codemod.varying.proof import SourceProof
 
 # Expressions of a whole proof.
 MOST_EXPRESSIONS = 60_000
@@ -47,25 +51,11 @@ _METADATA = frozenset({"shape", "dtype", "ndim"})
 class Expressions(abc.ABC):
     """Every expression but calls: ``read_binop`` reads an ``ast.BinOp``."""
 
-    def __init__(
-        self,
-        module: Module,
-        axis: object,
-        *,
-        has_other_axes: bool,
-        differing: Differing,
-        derived: dict[str, list[facts.Class]],
-    ) -> None:
-        """``axis`` is the mapped axis' name, ... if that is not known, None if it has none.
-
-        ``differing`` are the functions that may ask for the device's index, ``derived`` all
-        classes of the program by their bases' names.
-        """
+    def __init__(self, module: Module, axis: object, program: SourceProof) -> None:
+        """``axis`` is the mapped axis' name, ... if that is not known, None if it has none."""
         self.outside = Outside(module)
         self.axis = axis
-        self.has_other_axes = has_other_axes
-        self.differing = differing
-        self._derived = derived
+        self.program = program
         self._left = MOST_EXPRESSIONS
         # Why the path to here is taken on some devices only, and whether anything varied so far.
         self.control: Cause | None = None
@@ -143,11 +133,16 @@ class Expressions(abc.ABC):
         if isinstance(base, Either):
             for option in base.options:
                 self._set(option, key, held, node)
-        elif isinstance(base, Table) and key is not None:
-            before = base.items.get(key)
-            if before is None and base.rest is not None:
-                before = any_of(base.rest)
-            base.items[key] = held if before is None else join(before, held)
+        elif isinstance(base, Table) and key is not None and not self._has_method(base, key):
+            # It may be one of the tables that it comes from.
+            for table in reached(base, has_parts=False):
+                if not isinstance(table, Table):
+                    self._store(table, held, node)
+                    continue
+                before = table.items.get(key)
+                if before is None and table.rest is not None:
+                    before = any_of(table.rest)
+                table.items[key] = held if before is None else join(before, held)
         else:
             self._store(base, held, node)
 
@@ -220,7 +215,8 @@ class Expressions(abc.ABC):
             return self._of_table(base, name, node)
         if isinstance(base, Type):
             found = self.outside.methods(base.fact, name)
-            return joined(map(self.outside.function, found)) if found else Value()
+            held = joined(map(self.outside.function, found)) if found else Value()
+            return within(base, held)
         if isinstance(base, Closure):
             return Deferred(functions=[base])
         if name in _METADATA and not isinstance(base, Deferred):
@@ -238,12 +234,15 @@ class Expressions(abc.ABC):
             return Fresh()
         return within(table, table.rest) if table.rest is not None else any_of(table)
 
+    def _has_method(self, table: Table, name: str) -> bool:
+        return table.cls is not None and self.outside.methods(table.cls, name) is not None
+
     def _of_object(self, table: Table, cls: facts.Class, name: str, node: ast.AST) -> Value | None:
         found: list[Value] = []
         several = [cls]
         # Methods of classes that derive from it may replace its.
         for each in several:
-            several += [c for c in self._derived.get(each.node.name, ()) if c not in several]
+            several += [c for c in self.program.derived.get(each.node.name, ()) if c not in several]
             methods = self.outside.methods(each, name)
             if methods is None and each is cls:
                 return self._data_of(table, cls, name)
@@ -263,12 +262,12 @@ class Expressions(abc.ABC):
         return within(table, table.items[key])
 
     def _bound(self, table: Table, method: facts.Function, node: ast.AST) -> Value:
-        names = set(map(leaf, getattr(method.node, "decorator_list", ())))
+        names = set(map(syntax.leaf, getattr(method.node, "decorator_list", ())))
         if "staticmethod" in names:
             return self.outside.function(method)
         owner = Type(fact=table.cls) if "classmethod" in names and table.cls else table
         bound = self.outside.function(method, owner)
-        if names & {"property", "cached_property"}:
+        if names & PROPERTIES:
             return self.call(bound, Given(), node)
         return bound
 
@@ -337,7 +336,9 @@ class Expressions(abc.ABC):
 
     def read_binop(self, scope: Scope, node: ast.BinOp | ast.UnaryOp | ast.Slice) -> Value:
         parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
-        return self.computed(node, *[self.value(scope, each) for each in parts])
+        held = [self.value(scope, each) for each in parts]
+        # ``[x] * n + others`` has their items.
+        return sharing(self.computed(node, *held), [h for h in held if isinstance(h, Items)])
 
     read_unaryop = read_slice = read_binop
 
@@ -369,8 +370,16 @@ class Expressions(abc.ABC):
         )
         return joined(both)
 
-    def read_lambda(self, scope: Scope, node: ast.Lambda) -> Value:
-        return Closure(node=node, module=scope.module, scope=scope)
+    def read_lambda(self, scope: Scope, node: ast.Lambda | ast.FunctionDef) -> Value:
+        defaults = self.defaults(scope, node)
+        return Closure(node=node, module=scope.module, scope=scope, defaults=defaults)
+
+    def defaults(
+        self, scope: Scope, node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> dict[str, Value]:
+        """Returns the defaults of a function's parameters."""
+        found = syntax.defaults(node.args).items()
+        return {name: self.value(scope, each) for name, each in found if each is not None}
 
     def read_namedexpr(self, scope: Scope, node: ast.NamedExpr) -> Value:
         held = self.value(scope, node.value)

@@ -26,6 +26,7 @@ from pmapx._src.codemod.varying.values import (
     join,
     joined,
     shape,
+    sharing,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,23 @@ _REDUCTIONS = frozenset(
     {
         *(f"jax.lax.{name}" for name in ("pmean", "psum", "pmax", "pmin", "all_gather")),
         "kfac_jax.utils.pmean_if_pmap", "kfac_jax.utils.psum_if_pmap",
+    }
+)  # fmt: skip
+# These put what they are given into their first argument.
+_STORING = frozenset(
+    {
+        *(f"builtins.list.{name}" for name in ("append", "extend", "insert")), "operator.setitem",
+        *(f"builtins.dict.{name}" for name in ("update", "setdefault")), "builtins.set.add",
+        *(f"numpy.{name}" for name in ("copyto", "put", "place", "putmask")), "heapq.heappush",
+    }
+)  # fmt: skip
+# What these return has parts of their arguments.
+_SHARING = frozenset(
+    {
+        *(f"builtins.{name}" for name in ("zip", "enumerate", "reversed", "sorted", "iter")),
+        *(f"builtins.{name}" for name in ("next", "map", "filter", "list", "tuple", "dict")),
+        "builtins.min", "builtins.max", "copy.copy", "copy.replace", "dataclasses.replace",
+        "operator.getitem",
     }
 )  # fmt: skip
 # By the last part of the name, wherever they are imported from.
@@ -101,21 +119,25 @@ def call(reader: Calls, name: str, given: Given, node: ast.AST) -> Value:
         return Fresh(Cause(f"{leaf}(...)", line))
     if name in _LOOKING:
         return Fresh()
+    if name in _STORING and given.args:
+        reader.store(given.args[0], [*given.every[1:]])
     if name == SCALED_GRADIENT:
         # The scale, whether all gradients are finite, the value, and the gradients.
         inner = Given(given.args[1:], given.keywords, given.rest)
         value = reader.call(given.args[0], inner, node)
         return Items(items=[Fresh(), Fresh(), value, Fresh()])
+    if name.startswith(_CUSTOM) and reader.program.differing.is_any:
+        return Fresh(Cause(f"{leaf}(...)", line))
     found = _known(reader, name, given, node) if given.rest is None else None
     if found is not None:
         return found
-    if name.startswith(_CUSTOM) and reader.differing.is_any:
-        return Fresh(Cause(f"{leaf}(...)", line))
     # A layer that normalizes uses the axis only to reduce over it.
     is_norm = "Norm" in leaf or "ExponentialMovingAverage" in leaf
     if not is_norm and any(_names_axis(reader, each) for each in given.every):
         return Fresh(Cause(f"{leaf}(...), which is given the mapped axis", line))
-    return reader.outcome(given.every, node)
+    result = reader.outcome(given.every, node)
+    is_sharing = name in _SHARING or name.startswith(("itertools.", "collections."))
+    return sharing(result, given.every) if is_sharing else result
 
 
 def _known(reader: Calls, name: str, given: Given, node: ast.AST) -> Value | None:
@@ -176,7 +198,7 @@ def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
     if isinstance(axis, Literal) and reader.axis is not ...:
         return bool(axis.value == reader.axis)
     # A reduction must name an axis that is mapped, and there is no other.
-    return not reader.has_other_axes
+    return not reader.program.has_other_axes
 
 
 def _names_axis(reader: Calls, value: Value) -> bool:

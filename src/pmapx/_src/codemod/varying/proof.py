@@ -41,7 +41,8 @@ class SourceProof:
         self._modules = modules
 
     @functools.cached_property
-    def _differing(self) -> Differing:
+    def differing(self) -> Differing:
+        """The functions that may ask for the device's index."""
         project = self._modules[0].project if self._modules else None
         if project is None:
             return Differing(self._modules)
@@ -53,7 +54,8 @@ class SourceProof:
         return known[1]
 
     @functools.cached_property
-    def _derived(self) -> dict[str, list[facts.Class]]:
+    def derived(self) -> dict[str, list[facts.Class]]:
+        """All classes of the program by their bases' names."""
         found: dict[str, list[facts.Class]] = {}
         for module in self._modules:
             for held in module.env.names.values():
@@ -63,7 +65,7 @@ class SourceProof:
         return found
 
     @functools.cached_property
-    def _has_other_axes(self) -> bool:
+    def has_other_axes(self) -> bool:
         """Whether anything but a pmap names an axis."""
         return any(
             isinstance(node, ast.Call)
@@ -105,13 +107,9 @@ class SourceProof:
         arguments: Sequence[Argument],
         rest: Value | None,
     ) -> Value | Cause:
-        reader = Reading(
-            module,
-            axis,
-            has_other_axes=self._has_other_axes,
-            differing=self._differing,
-            derived=self._derived,
-        )
+        if self.differing.operator:
+            return Cause(f"{self.differing.operator}, which may differ between devices,")
+        reader = Reading(module, axis, self)
         callee = reader.outside.value(function)
         node = ast.Pass(lineno=0)
         try:

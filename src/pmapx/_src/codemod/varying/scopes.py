@@ -37,6 +37,7 @@ _TRANSPARENT = frozenset(
 _EQUAL = frozenset({"jax.process_count", "jax.host_count"})
 # A function that is mapped itself.
 MAPPED = "a mapped function"
+PROPERTIES = frozenset({"property", "cached_property"})
 # A binding of one of these holds no more than the analysis found in it.
 _PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Lambda, ast.Constant, ast.Tuple, ast.List)
 Names = dict[str, Value]
@@ -65,7 +66,7 @@ class Outside:
     def __init__(self, module: Module) -> None:
         self._frame = Frame(module, module.env)
         self._names: dict[tuple[int, str], Value] = {}
-        self._objects: dict[int, Value] = {}
+        self._objects: dict[facts.Fact, Value] = {}
 
     @property
     def held(self) -> list[Value]:
@@ -120,9 +121,9 @@ class Outside:
             case facts.Dict(items):
                 return Table(items={k: self.value(v) for k, v in items}, rest=Value())
             case facts.Class():
-                return Type(fact=fact)
+                return self._objects.setdefault(fact, Type(fact=fact))
             case facts.Instance(cls):
-                return self._objects.setdefault(id(cls), Table(rest=Value(), cls=cls))
+                return self._objects.setdefault(fact, Table(rest=Value(), cls=cls))
             case facts.Partial(function, args, keywords):
                 given = [self.value(each) for each in args]
                 named = {name: self.value(each) for name, each in keywords}
@@ -134,6 +135,9 @@ class Outside:
                 return self.name_of(path, name) if name else Package(path=path)
             case facts.Result(of) if of in known_names.PROCESSES - _EQUAL:
                 return Value(Cause(f"{of}()"))
+            case facts.Result(of) if of.startswith("jax.custom_"):
+                # Its rules may ask for the device's index.
+                return Library(name=of)
             case facts.Mapped() | facts.Sharded():
                 return Library(name=MAPPED)
         return Value()
@@ -150,9 +154,22 @@ class Outside:
 
     def methods(self, cls: facts.Class, name: str) -> list[facts.Function] | None:
         """Returns the methods that a name of an object may be; None if it is none."""
-        held = lookup.of_class(self._frame, cls, name, [])
+        held = _properties(cls, name) or lookup.of_class(self._frame, cls, name, [])
         found = [fact for fact in held if isinstance(fact, facts.Function)]
         return found if found and len(found) == len(held) else None
+
+
+def _properties(cls: facts.Class, name: str) -> facts.Value:
+    """Returns the functions of a property, which the analysis knows nothing of."""
+    several = [cls, *(fact for base in cls.bases for fact in facts.of_kind(base, facts.Class))]
+    found = [
+        each.module.visited.get(node)
+        for each in several
+        for node in each.node.body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+        if any(leaf(decorator) in PROPERTIES for decorator in node.decorator_list)
+    ]
+    return frozenset(fact for fact in found if fact is not None)
 
 
 def _order(fact: facts.Fact) -> tuple[str, str, int]:

@@ -90,6 +90,8 @@ class Closure(Value):
     module: Module = None  # type: ignore[assignment]
     scope: Environment = None  # type: ignore[assignment]
     bound: tuple[Value, ...] = ()
+    # What its parameters hold that are not given, from where it was defined.
+    defaults: dict[str, Value] | None = None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -170,6 +172,8 @@ _DATA = (Value, Fresh, Literal, Items, Table)
 # A value of more options than this is as good as any data.
 MOST_OPTIONS = 12
 MOST_ROUNDS = 8
+# Methods that put their arguments into their object.
+MUTATING = frozenset({"append", "extend", "insert", "add", "setdefault", "appendleft"})
 
 
 def reached(value: Value, *, has_parts: bool = True) -> Iterator[Value]:
@@ -204,6 +208,12 @@ def any_of(*values: Value) -> Value:
     return Value(cause_of(*values), values)
 
 
+def sharing(result: Value, containers: Iterable[Value]) -> Value:
+    """Returns what is computed from containers, and may be or have parts of them."""
+    sources = tuple(containers)
+    return Value(result.cause, sources) if sources and isinstance(result, Fresh) else result
+
+
 def within(container: Value, part: Value) -> Value:
     """Returns a part of a container, which may have been changed as a whole."""
     found = own_cause(container)
@@ -230,6 +240,9 @@ def vary(value: Value, cause: Cause) -> None:
         else:
             each.cause = each.cause or cause
         waiting += each.sources
+        # It may be a container in what it comes from.
+        parts = (part for source in each.sources for part in reached(source))
+        waiting += [part for part in parts if isinstance(part, (Items, Table))]
 
 
 def join(first: Value, second: Value) -> Value:
@@ -279,7 +292,8 @@ def _is_same(one: Value, other: Value) -> bool:
     if isinstance(one, Library) and isinstance(other, Library):
         return one.name == other.name
     if isinstance(one, Closure) and isinstance(other, Closure):
-        return one.node is other.node and one.scope is other.scope and one.bound == other.bound
+        is_same = one.node is other.node and one.scope is other.scope and one.bound == other.bound
+        return is_same and shapes(one.defaults) == shapes(other.defaults)
     return (
         isinstance(one, (Fresh, Literal))
         and isinstance(other, (Fresh, Literal))
@@ -302,16 +316,15 @@ def shape(value: Value, depth: int = 0) -> Any:
     if isinstance(value, Literal):
         return (*own, repr(value.value))
     if isinstance(value, Closure):
-        return (*own, id(value.node))
+        return (*own, id(value.node), shapes(value.defaults, depth + 1))
     if isinstance(value, Table):
         return (*own, tuple((key, shape(held, depth + 1)) for key, held in value.items.items()))
     return (*own, tuple(shape(part, depth + 1) for part in value.parts()))
 
 
+def shapes(several: dict[str, Value] | None, depth: int = 0) -> dict[str, Any]:
+    return {name: shape(each, depth) for name, each in (several or {}).items()}
+
+
 def is_none(value: Value) -> bool:
     return isinstance(value, Literal) and value.value is None
-
-
-def is_mutating(name: str) -> bool:
-    """Tells whether a method of this name puts its arguments into its object."""
-    return name in ("append", "extend", "insert", "add", "setdefault", "appendleft")
