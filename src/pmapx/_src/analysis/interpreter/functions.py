@@ -38,12 +38,13 @@ def match_arguments(
     signature: ast.arguments, args: Sequence[Held], keywords: Mapping[str, Held]
 ) -> tuple[dict[str, Held], list[Held], dict[str, Held]]:
     """Returns what each parameter is given, and what is left for ``*args`` and ``**kwargs``."""
-    names, by_position = syntax.defaults(signature), syntax.positional(signature)
-    given = dict(zip(by_position, args, strict=False))
+    names = syntax.defaults(signature)
+    count = len(names) - len(signature.kwonlyargs)
+    given = dict(zip(names, args[:count], strict=False))
     extra: dict[str, Held] = {}
     for name, held in keywords.items():
         (given if name in names else extra)[name] = held
-    return given, list(args[len(by_position) :]), extra
+    return given, list(args[count:]), extra
 
 
 def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
@@ -73,9 +74,9 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> lis
 
 def self_name(function: Function) -> str:
     """Returns the name of the parameter that a method has its object, or its class, in."""
-    positional = syntax.positional(function.node.args)
+    positional = function.node.args.posonlyargs or function.node.args.args
     is_method = function.owner is not None and not has_decorator(function, "staticmethod")
-    return positional[0] if positional and is_method else ""
+    return positional[0].arg if positional and is_method else ""
 
 
 def has_decorator(function: Function, name: str) -> bool:
