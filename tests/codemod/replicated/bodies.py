@@ -282,6 +282,170 @@ def step(state, batch):
         new = batch
     return new, grads
 """, {0}),
+    "a_name_that_a_comprehension_assigns": ("""
+def step(state, batch):
+    several = [last := 2 * x for x in (state["w"], batch)]
+    return last, several[0] * 0 + state["w"], state["w"]
+""", {0, 1}),
+    "an_item_of_a_list_that_is_replaced": ("""
+def step(state, batch):
+    pairs = [{"first": state["w"], "second": batch}]
+    pairs[0] = {"first": batch, "second": state["w"]}
+    return pairs[0]["first"], state["w"]
+""", {0}),
+    "a_method_and_a_function_of_the_same_name": ("""
+def scaled(x):
+    return x * lax.axis_index("batch")
+class Model:
+    def scaled(self, x):
+        return x
+    def __call__(self, x):
+        return scaled(x)
+MODEL = Model()
+def step(state, batch):
+    return MODEL(state["w"]), MODEL.scaled(state["w"])
+""", {0}),
+    "a_method_of_a_list_that_a_function_calls": ("""
+def step(state, batch):
+    found = []
+    jax.tree.map(found.append, {"x": batch})
+    return found[0], state["w"]
+""", {0}),
+    "a_method_of_a_list_with_a_name": ("""
+def step(state, batch):
+    found = [state["w"]]
+    add = found.append
+    add(batch)
+    return found[-1], state["w"]
+""", {0}),
+    "a_function_that_stores_in_its_argument": ("""
+import operator
+def step(state, batch):
+    found, table = [state["w"]], {"x": state["w"]}
+    list.append(found, batch)
+    operator.setitem(table, "x", batch)
+    return found[-1], table["x"], state["w"]
+""", {0, 1}),
+    "a_default_whose_name_is_bound_again": ("""
+def step(state, batch):
+    x = batch
+    later = lambda y, x=x: y + x
+    def also(y, *, x=x):
+        return y + x
+    x = state["w"]
+    return later(x), also(x), x
+""", {0, 1}),
+    "a_default_in_a_loop": ("""
+def step(state, batch):
+    found = []
+    for x in (state["w"], batch):
+        found.append(lambda y, x=x: y + x)
+    return found[0](state["w"]), state["w"]
+""", {0}),
+    "a_function_that_some_devices_leave_early": ("""
+def fill(table, w):
+    if jax.process_index() == 0:
+        return
+    table["w"] = 2 * w
+def step(state, batch):
+    table = {"w": state["w"]}
+    fill(table, state["w"])
+    return table["w"], state["w"]
+""", {0}),
+    "an_attribute_of_a_class_that_is_set": ("""
+class Config:
+    value = None
+def step(state, batch):
+    Config.value = batch
+    return Config.value, state["w"]
+""", {0}),
+    "a_property_that_is_set": ("""
+class Box:
+    def __init__(self):
+        self._x = 0.0
+    @property
+    def x(self):
+        return self._x
+    @x.setter
+    def x(self, x):
+        self._x = x
+def step(state, batch):
+    box = Box()
+    box.x = batch
+    return box.x, box._x, state["w"]
+""", {0, 1}),
+    "a_property_that_asks_for_the_device": ("""
+class Base:
+    @property
+    def noise(self):
+        return lax.axis_index("batch")
+class Model(Base):
+    pass
+MODEL = Model()
+def step(state, batch):
+    return state["w"] + MODEL.noise, state["w"]
+""", {0}),
+    "a_property_of_what_is_equal": ("""
+class Model:
+    def __init__(self):
+        self.scale = 2.0
+    @property
+    def rate(self):
+        return self.scale / 2
+MODEL = Model()
+def step(state, batch):
+    return state["w"] * MODEL.rate, batch * MODEL.rate
+""", {1}),
+    "items_that_move": ("""
+def step(state, batch):
+    first, second, third = [state["w"], batch], [state["w"], batch], [state["w"], batch]
+    first.reverse()
+    del second[0]
+    third.pop(0)
+    return first[0], second[0], third[0], state["w"]
+""", {0, 1, 2}),
+    "a_list_in_a_table": ("""
+def step(state, batch):
+    table, kept = {}, [state["w"]]
+    table.setdefault("a", []).append(batch)
+    other = {"b": kept}
+    other.get("".join(["b"])).append(batch)
+    return table["a"][0], kept[-1], state["w"]
+""", {0, 1}),
+    "one_of_two_tables_is_changed": ("""
+def step(state, batch):
+    first, second = {"x": state["w"]}, {"x": state["w"]}
+    chosen = first if len(first) else second
+    chosen["x"] = batch
+    return first["x"], state["w"]
+""", {0}),
+    "a_list_in_lists_made_of_others": ("""
+def step(state, batch):
+    first, second, third = [state["w"]], [state["w"]], [state["w"]]
+    ([first] * 2)[1].append(batch)
+    ([second] + [[]])[0].append(batch)
+    for each, x in zip([third], [batch]):
+        each.append(x)
+    return first[-1], second[-1], third[-1], state["w"]
+""", {0, 1, 2}),
+    "a_custom_derivative_of_a_function_of_the_module": ("""
+@jax.custom_jvp
+def same(x):
+    return x
+@same.defjvp
+def derivative(primals, tangents):
+    return same(primals[0]), tangents[0] * lax.axis_index("batch")
+def step(state, batch):
+    return jax.grad(lambda w: same(w).sum())(state["w"]), state["w"]
+""", {0}),
+    "an_operator_that_asks_for_the_device": ("""
+class Noise:
+    def __add__(self, x):
+        return x + lax.axis_index("batch")
+NOISE = Noise()
+def step(state, batch):
+    return NOISE + state["w"], state["w"]
+""", {0, 1}),
     "a_derivative_of_another_kind": ("""
 def step(state, batch):
     out, back = jax.vjp(lambda w: lax.psum(w * batch, "batch"), state["w"])

@@ -115,16 +115,19 @@ class Environment:
             scope = scope.around
         return None
 
+    def scope_of(self, name: str) -> Environment | None:
+        """Returns the innermost scope that binds a name as it is seen here, or None."""
+        scope: Environment | None = self.declared.get(name, self)
+        while scope is not None and (
+            name not in scope.names or (scope.is_class and scope is not self)
+        ):
+            scope = scope.around
+        return scope
+
     def is_parameter(self, name: str) -> bool:
         """Returns whether a name is bound by the parameters of a function."""
-        scope: Environment | None = self
-        while scope is not None:
-            if name in scope.parameters:
-                return True
-            if name in scope.names and not (scope.is_class and scope is not self):
-                return False
-            scope = scope.around
-        return False
+        scope = self.scope_of(name)
+        return scope is not None and name in scope.parameters
 
     @property
     def outermost(self) -> Environment:

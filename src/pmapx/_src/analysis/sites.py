@@ -210,9 +210,7 @@ def _is_partial_of(module: Module, parent: ast.AST, node: ast.AST) -> bool:
 def _is_parameter(module: Module, node: ast.Name) -> bool:
     for function in module.functions_around(node):
         assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        arguments = function.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        if any(parameter.arg == node.id for parameter in every):
+        if node.id in syntax.defaults(function.args):
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""Python's trees, walked faster than the ``ast`` module does."""
+"""Python's trees: walked faster than the ``ast`` module does, and names in them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,31 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield statement
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             todo += getattr(statement, block, ())
+
+
+def defaults(signature: ast.arguments) -> dict[str, ast.expr | None]:
+    """Returns the parameters of a function by name, each with its default if it has one.
+
+    >>> list(defaults(ast.parse("lambda a, *b, c, **d: a", mode="eval").body.args))
+    ['a', 'c']
+    """
+    # Asked for at every call.
+    known = signature.__dict__
+    if "defaults_by_name" not in known:
+        names = positional(signature)
+        several = [*[None] * (len(names) - len(signature.defaults)), *signature.defaults]
+        names += [each.arg for each in signature.kwonlyargs]
+        found = zip(names, [*several, *signature.kw_defaults], strict=True)
+        known["defaults_by_name"] = dict(found)
+    by_name: dict[str, ast.expr | None] = known["defaults_by_name"]
+    return by_name
+
+
+def positional(signature: ast.arguments) -> list[str]:
+    """Returns the names of the parameters that arguments are for by position."""
+    return [each.arg for each in (*signature.posonlyargs, *signature.args)]
+
+
+def leaf(node: ast.AST) -> str:
+    """Returns the last part of a name such as ``jax.pmap``, "" of other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

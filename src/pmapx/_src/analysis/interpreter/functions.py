@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.interpreter import frame as interpreter
 from pmapx._src.analysis.interpreter.frame import Arguments, Frame
 from pmapx._src.analysis.scopes import Environment
@@ -23,37 +26,43 @@ from pmapx._src.analysis.values import (
     value,
 )
 
+Held = TypeVar("Held")
 DEEPEST = 12
-
 
 # Readings of one function with different arguments.
 MOST_READINGS = 12
 _DROPPED = frozenset({Donated, Result, NotATuple})
 
 
+def match_arguments(
+    signature: ast.arguments, args: Sequence[Held], keywords: Mapping[str, Held]
+) -> tuple[dict[str, Held], list[Held], dict[str, Held]]:
+    """Returns what each parameter is given, and what is left for ``*args`` and ``**kwargs``."""
+    names = syntax.defaults(signature)
+    count = len(names) - len(signature.kwonlyargs)
+    given = dict(zip(names, args[:count], strict=False))
+    extra: dict[str, Held] = {}
+    for name, held in keywords.items():
+        (given if name in names else extra)[name] = held
+    return given, list(args[count:]), extra
+
+
 def bind(function: Function, arguments: Arguments) -> dict[str, Value]:
     """Returns what each parameter holds; defaults count for those that are not given."""
     signature = function.node.args
-    parameters = [parameter.arg for parameter in (*signature.posonlyargs, *signature.args)]
-    bound: dict[str, Value] = dict.fromkeys(
-        [*parameters, *(parameter.arg for parameter in signature.kwonlyargs)], UNKNOWN
+    given, rest, extra = match_arguments(
+        signature,
+        [_carried(held) for held in arguments.args],
+        {name: _carried(held) for name, held in arguments.keywords.items()},
     )
+    bound: dict[str, Value] = dict.fromkeys(syntax.defaults(signature), UNKNOWN)
     bound.update(function.defaults)
-    given = [_carried(held) for held in arguments.args]
-    for name, held in zip(parameters, given, strict=False):
-        bound[name] = held
-    extra: list[tuple[str, Value]] = []
-    for name, held in arguments.keywords.items():
-        if name in bound:
-            bound[name] = _carried(held)
-        else:
-            extra.append((name, _carried(held)))
+    bound.update(given)
     if signature.vararg is not None:
-        rest = tuple(given[len(parameters) :])
         is_known = rest and not arguments.is_open
-        bound[signature.vararg.arg] = value(Items(rest)) if is_known else UNKNOWN
+        bound[signature.vararg.arg] = value(Items(tuple(rest))) if is_known else UNKNOWN
     if signature.kwarg is not None:
-        bound[signature.kwarg.arg] = value(Dict(tuple(sorted(extra, key=lambda kw: kw[0]))))
+        bound[signature.kwarg.arg] = value(Dict(tuple(sorted(extra.items()))))
     return bound
 
 
@@ -65,8 +74,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> lis
 
 def self_name(function: Function) -> str:
     """Returns the name of the parameter that a method has its object, or its class, in."""
-    signature = function.node.args
-    positional = [*signature.posonlyargs, *signature.args]
+    positional = function.node.args.posonlyargs or function.node.args.args
     is_method = function.owner is not None and not has_decorator(function, "staticmethod")
     return positional[0].arg if positional and is_method else ""
 
@@ -97,27 +105,18 @@ def make_function(
     frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ) -> Function:
     """Returns the function that a definition makes, and sees to it that its body is read."""
-    arguments = node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [
-        (parameter.arg, interpreter.evaluate(frame, default))
-        for parameter, default in zip(
-            reversed(positional), reversed(arguments.defaults), strict=False
-        )
-    ]
-    defaults += [
-        (parameter.arg, interpreter.evaluate(frame, default))
-        for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    held_by_default = [
+        (name, interpreter.evaluate(frame, default))
+        for name, default in syntax.defaults(node.args).items()
         if default is not None
     ]
-    parameters = [*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    annotations = [parameter.annotation for parameter in parameters if parameter is not None]
+    annotations = [parameter.annotation for parameter in parameters(node)]
     # They name types that JAX may have removed.
     for annotation in [*annotations, getattr(node, "returns", None)]:
         if annotation is not None:
             interpreter.evaluate(frame, annotation, is_quiet=True)
     # ``mesh=None`` says nothing of what will be passed.
-    kept = tuple((name, held) for name, held in defaults if held != value(Const(None)))
+    kept = tuple((name, held) for name, held in held_by_default if held != value(Const(None)))
     owner = frame.env.names.get("__class__") if frame.env.is_class else None
     cls = next((f for f in owner or () if isinstance(f, Class)), None)
     function = Function(node, frame.module, frame.env, cls, kept)

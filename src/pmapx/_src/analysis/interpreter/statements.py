@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.definitions import EACH, OPAQUE
 from pmapx._src.analysis.facts import Reference
@@ -24,30 +25,44 @@ from pmapx._src.analysis.interpreter.lookup import dotted
 from pmapx._src.analysis.scopes import Environment, State
 from pmapx._src.analysis.values import UNKNOWN, Class, Elements, Mesh, Named, Value, join, value
 
+if TYPE_CHECKING:
+    from pmapx._src.analysis.module import Module
+
 _GUARDING_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception")
 
 
-def _import(frame: Frame, node: ast.Import) -> None:
+def imported(
+    module: Module, node: ast.Import | ast.ImportFrom
+) -> Iterator[tuple[ast.alias, str, Value]]:
+    """Yields the names that an import binds, and what each holds; none of ``import *``."""
     for alias in node.names:
-        _refer(frame, alias, alias.name)
-        project = frame.module.project
-        name = alias.asname or alias.name.partition(".")[0]
-        imported = alias.name if alias.asname is not None else name
-        frame.bind(name, project.imported(frame.module.path, imported), alias)
+        if isinstance(node, ast.ImportFrom):
+            home, name = node.module or "", alias.asname or alias.name
+            if alias.name != "*":
+                yield (
+                    alias,
+                    name,
+                    module.project.imported_from(module.path, home, node.level, alias.name),
+                )
+        else:
+            name = alias.asname or alias.name.partition(".")[0]
+            whole = alias.name if alias.asname is not None else name
+            yield alias, name, module.project.imported(module.path, whole)
 
 
-def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
-    project, path = frame.module.project, frame.module.path
-    for alias in node.names:
-        if alias.name == "*":
-            star = project.module_path(path, node.module or "", node.level)
-            frame.env.outermost.star_imports.append(star or (node.module or ""))
-            continue
-        held = project.imported_from(path, node.module or "", node.level, alias.name)
-        for fact in held:
-            if isinstance(fact, Named):
-                _refer(frame, alias, fact.name)
-        frame.bind(alias.asname or alias.name, held, alias)
+def _import(frame: Frame, node: ast.Import | ast.ImportFrom) -> None:
+    if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+        project, home = frame.module.project, node.module or ""
+        star = project.module_path(frame.module.path, home, node.level)
+        frame.env.outermost.star_imports.append(star or home)
+    for alias, name, held in imported(frame.module, node):
+        if isinstance(node, ast.Import):
+            _refer(frame, alias, alias.name)
+        else:
+            for fact in held:
+                if isinstance(fact, Named):
+                    _refer(frame, alias, fact.name)
+        frame.bind(name, held, alias)
 
 
 def _refer(frame: Frame, alias: ast.alias, name: str) -> None:
@@ -229,13 +244,19 @@ def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> bool:
 def _match(frame: Frame, node: ast.Match) -> bool:
     evaluate(frame, node.subject)
     for case in node.cases:
-        for part in ast.walk(case.pattern):
-            name = getattr(part, "name", None)
-            if isinstance(name, str):
-                frame.bind(name, UNKNOWN, part)
+        for part, name in captured(case):
+            frame.bind(name, UNKNOWN, part)
         if case.guard is not None:
             evaluate(frame, case.guard)
     return _branches(frame, [*[case.body for case in node.cases], []])
+
+
+def captured(case: ast.match_case) -> Iterator[tuple[ast.AST, str]]:
+    """Yields the names that a pattern binds."""
+    for part in ast.walk(case.pattern):
+        name = getattr(part, "name", None) or getattr(part, "rest", None)
+        if isinstance(name, str):
+            yield part, name
 
 
 def _expression(frame: Frame, node: ast.Expr) -> None:
@@ -271,7 +292,7 @@ def decorate(frame: Frame, decorator: ast.expr, known: Value, function: Value) -
 
 READERS: dict[type[ast.stmt], StatementReader] = {
     ast.Import: _import,
-    ast.ImportFrom: _import_from,
+    ast.ImportFrom: _import,
     ast.FunctionDef: _define_function,
     ast.AsyncFunctionDef: _define_function,
     ast.ClassDef: _define_class,

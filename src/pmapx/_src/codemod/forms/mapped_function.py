@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
+from pmapx._src.analysis.syntax import defaults, positional
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
@@ -46,27 +47,22 @@ class MappedFunction:
     @functools.cached_property
     def parameters(self) -> list[str] | None:
         """The names of its arguments by position, None if it takes any number of them."""
-        arguments = self.node.args
-        if arguments.vararg is not None:
+        if self.node.args.vararg is not None:
             return None
-        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-        return [name for name in names[self.taken :] if name not in self.given]
+        names = positional(self.node.args)[self.taken :]
+        return [name for name in names if name not in self.given]
 
     @property
     def by_position(self) -> int:
         """How many of its arguments stand before those that it has already."""
-        arguments = self.node.args
-        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][self.taken :]
+        names = positional(self.node.args)[self.taken :]
         return next((i for i, name in enumerate(names) if name in self.given), len(names))
 
     @property
     def required(self) -> int:
         """How many of them have no default."""
-        names = self.parameters or []
-        arguments = self.node.args
-        every = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-        with_default = set(every[len(every) - len(arguments.defaults) :])
-        return sum(name not in with_default for name in names)
+        known = defaults(self.node.args)
+        return sum(known[name] is None for name in self.parameters or ())
 
     def is_array(self, name: str) -> bool:
         """Returns whether the body uses a parameter as only an array can be used."""
@@ -185,9 +181,7 @@ def _returns(node: ast.AST) -> Iterator[ast.Return]:
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.Return):
             yield part
-        elif not isinstance(
-            part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-        ):
+        elif not isinstance(part, _OWN_SCOPES):
             yield from _returns(part)
 
 

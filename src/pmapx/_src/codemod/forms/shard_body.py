@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
+from pmapx._src.analysis.syntax import defaults, positional
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
 from pmapx._src.codemod.decide.specs import key_text
@@ -354,7 +355,7 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     layout, mapped = use.known_layout, use.function
     assert mapped is not None
     arguments = node.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    names = positional(arguments)
     is_plain = not (
         arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
     )
@@ -370,10 +371,10 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     place = use.module.place(node.body)
     changes = []
     inner = {
-        arg.arg
+        name
         for part in ast.walk(node.body)
         if isinstance(part, (ast.Lambda, ast.FunctionDef))
-        for arg in (*part.args.posonlyargs, *part.args.args, *part.args.kwonlyargs)
+        for name in defaults(part.args)
     }
     named = [part for part in ast.walk(node.body) if isinstance(part, ast.Name)]
     bound = {part.id for part in named if not isinstance(part.ctx, ast.Load)}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import Site
+from pmapx._src.analysis.syntax import defaults
 from pmapx._src.analysis.values import Mapped, Named
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.array_expressions import is_array_in_call
@@ -158,18 +159,9 @@ class Use:
         """Whether its devices are a parameter that may be None."""
         text = self.site.option("devices") or ""
         for function in self.module.functions_around(self.node) if text.isidentifier() else ():
-            arguments = function.args  # type: ignore[attr-defined]
-            named = [*arguments.posonlyargs, *arguments.args]
-            pairs = [
-                *zip(
-                    named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True
-                ),
-                *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-            ]
-            for argument, default in pairs:
-                is_none = isinstance(default, ast.Constant) and default.value is None
-                if argument.arg == text and is_none:
-                    return True
+            default = defaults(function.args).get(text)  # type: ignore[attr-defined]
+            if isinstance(default, ast.Constant) and default.value is None:
+                return True
         return False
 
     @functools.cached_property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import defaults
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.merged.batch_flow import BatchFlow
@@ -49,10 +50,5 @@ def _is_bound(flow: BatchFlow, definition: Definition, steps: int) -> bool:
 
 def _default(module: Module, function: ast.AST, node: ast.arg) -> list[tuple[Module, ast.expr]]:
     arguments = getattr(function, "args", None)
-    if not isinstance(arguments, ast.arguments):
-        return []
-    names = [*arguments.posonlyargs, *arguments.args]
-    last = names[len(names) - len(arguments.defaults) :]
-    pairs = [*zip(last, arguments.defaults, strict=True)]
-    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)  # type: ignore[arg-type]
-    return [(module, held) for each, held in pairs if each is node and held is not None]
+    held = defaults(arguments).get(node.arg) if isinstance(arguments, ast.arguments) else None
+    return [] if held is None else [(module, held)]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 from collections.abc import Sequence
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis import values as facts
+from pmapx._src.analysis.interpreter.functions import match_arguments
 from pmapx._src.codemod.varying import known_calls
-from pmapx._src.codemod.varying.bodies import Frame
-from pmapx._src.codemod.varying.differing import Differing
-from pmapx._src.codemod.varying.expressions import Expressions, any_of, within
-from pmapx._src.codemod.varying.scopes import MAPPED, Scope, methods
+from pmapx._src.codemod.varying.expressions import Expressions
+from pmapx._src.codemod.varying.scopes import MAPPED, Scope
 from pmapx._src.codemod.varying.values import (
+    MUTATING,
     Cause,
     Closure,
     Deferred,
     Either,
     Fresh,
+    Given,
     Gradient,
     Items,
     Library,
@@ -26,142 +29,113 @@ from pmapx._src.codemod.varying.values import (
     Table,
     Type,
     Value,
+    any_of,
     cause_of,
     functions_in,
-    is_mutating,
+    is_none,
     join,
     joined,
+    sharing,
     vary,
+    within,
 )
 
-# Calls within calls, and the same function within itself.
+# Calls within calls.
 DEEPEST = 40
-Keywords = dict[str, Value]
 
 
 class Calls(Expressions):
-    """One reading of a body, given which of its arguments vary."""
+    """Every call, of which ``execute`` reads the body."""
 
-    def __init__(
-        self,
-        axis: object,
-        *,
-        has_other_axes: bool,
-        differing: Differing,
-        derived: dict[str, list[facts.Class]],
-    ) -> None:
-        """``axis`` is the mapped axis' name, ... if that is not known, None if it has none.
+    _running: tuple[ast.AST, ...] = ()
 
-        ``differing`` are the functions that may ask for the device's index.
-        """
-        super().__init__()
-        self.axis = axis
-        self.has_other_axes = has_other_axes
-        self.differing = differing
-        self.derived = derived
-        self._running: list[ast.AST] = []
+    @abc.abstractmethod
+    def execute(self, scope: Scope, statements: Sequence[ast.stmt]) -> bool: ...
 
-    def define(self, frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Value:
-        """Returns a function that the body defines, as its decorators leave it."""
-        held: Value = Closure(node=node, module=frame.scope.module, scope=frame.scope)
-        for decorator in reversed(node.decorator_list):
-            function = self.value(frame, decorator)
-            held = self.call(frame, function, [held], {}, None, decorator)
-        return held
-
-    def _call(self, frame: Frame, node: ast.Call) -> Value:
-        args: list[Value] = []
+    def read_call(self, scope: Scope, node: ast.Call) -> Value:
+        given = Given()
         rest: list[Value] = []
-        keywords: Keywords = {}
         for arg in node.args:
             if isinstance(arg, ast.Starred):
-                held = self.value(frame, arg.value)
+                held = self.value(scope, arg.value)
                 if isinstance(held, Items) and not held.is_open and not rest:
-                    args += [within(held, item) for item in held.items]
+                    given.args += [within(held, item) for item in held.items]
                 else:
                     rest.append(any_of(held))
-            elif rest:
-                rest.append(self.value(frame, arg))
             else:
-                args.append(self.value(frame, arg))
+                (rest or given.args).append(self.value(scope, arg))
         for keyword in node.keywords:
-            held = self.value(frame, keyword.value)
+            held = self.value(scope, keyword.value)
             if keyword.arg is not None:
-                keywords[keyword.arg] = held
+                given.keywords[keyword.arg] = held
             elif isinstance(held, Table) and held.rest is None:
-                keywords |= {name: within(held, item) for name, item in held.items.items()}
+                given.keywords |= {name: within(held, item) for name, item in held.items.items()}
             else:
                 rest.append(any_of(held))
-        extra = Value(cause_of(*rest), tuple(rest)) if rest else None
+        given.rest = any_of(*rest) if rest else None
         if isinstance(node.func, ast.Attribute):
-            base = self.value(frame, node.func.value)
-            found = self._method(frame, base, node, args, keywords, extra)
+            base = self.value(scope, node.func.value)
+            found = self._method(scope, base, node.func.attr, given, node)
             if found is not None:
                 return self.controlled(found)
-            function = self.attribute(frame, base, node.func.attr, node.func)
+            function = self.attribute(base, node.func.attr, node.func)
         else:
-            function = self.value(frame, node.func)
-        return self.controlled(self.call(frame, function, args, keywords, extra, node))
+            function = self.value(scope, node.func)
+        return self.controlled(self.call(function, given, node))
 
     def _method(
-        self,
-        frame: Frame,
-        base: Value,
-        node: ast.Call,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
+        self, scope: Scope, base: Value, name: str, given: Given, node: ast.Call
     ) -> Value | None:
         """Reads a call of a method of data; None if the function is found in another way."""
-        assert isinstance(node.func, ast.Attribute)
-        name = node.func.attr
         if name == "bind":
             # A primitive of the program's own may do anything.
             return Fresh(Cause(f"{ast.unparse(node.func)}(...)", node.lineno))
-        given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
-        is_scaled = name == "value_and_grad" and len(args) == 1 and cause_of(base) is None
-        if is_scaled and known_calls.is_mapped_axis(self, keywords.get("axis_name")):
+        is_scaled = name == "value_and_grad" and len(given.args) == 1 and cause_of(base) is None
+        if is_scaled and known_calls.is_mapped_axis(self, given.keywords.get("axis_name")):
             # Flax's DynamicScale, whose gradients are their mean over the axis.
-            return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=args)
-        is_data = type(base) is Value or isinstance(base, (Fresh, Items, Literal, Table))
-        if not is_data:
+            return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=given.args)
+        if type(base) is not Value and not isinstance(base, (Fresh, Items, Literal, Table)):
             return None
         if isinstance(base, Table):
-            if name in base.items or (
-                base.cls is not None and methods(frame.scope.module, base.cls, name) is not None
-            ):
+            if name in base.items or self._has_method(base, name):
                 return None
-            found = self._of_mapping(base, name, args, keywords, rest)
+            found = self._of_mapping(base, name, given)
             if found is not None:
                 return found
-        elif name in ("replace", "_replace") and keywords and not args and rest is None:
-            # A tree with other items in the place of some.
-            return Table(base.cause, (), dict(keywords), base, method=name)
-        is_discarded = isinstance(frame.scope.module.parent(node), ast.Expr)
-        found_cause = cause_of(*given) or self.control
-        if (is_discarded or is_mutating(name)) and given:
-            if found_cause is not None:
-                vary(base, found_cause)
-            if isinstance(base, Items):
-                held = [*base.items, *given]
-                base.items[:] = [Value(cause_of(*held), tuple(held))]
-                base.is_open = True
-        return self.unknown(frame, name, [base, *given], node, is_method=True)
+        elif name in ("replace", "_replace") and given.keywords and not given.args:  # noqa: SIM102
+            if given.rest is None:
+                # A tree with other items in the place of some.
+                return Table(base.cause, (), dict(given.keywords), base, method=name)
+        is_discarded = isinstance(scope.module.parent(node), ast.Expr)
+        if is_discarded or name in MUTATING or isinstance(base, Items):
+            self.store(base, given.every)
+        may_differ = self.program.differing.may_be_method(name)
+        result = self._unknown(name, [base, *given.every], node, may_differ)
+        is_container = isinstance(base, (Items, Table))
+        return sharing(result, [base, *given.every]) if is_container else result
 
-    def _of_mapping(
-        self, base: Table, name: str, args: list[Value], keywords: Keywords, rest: Value | None
-    ) -> Value | None:
+    def store(self, base: Value, given: Sequence[Value]) -> None:
+        """Notes that a function may have put what it is given into an object."""
+        found = cause_of(*given) or self.control
+        if found is not None:
+            vary(base, found)
+        if isinstance(base, Items):
+            base.items[:] = [any_of(*base.items, *given)]
+            base.is_open = True
+
+    def _of_mapping(self, base: Table, name: str, given: Given) -> Value | None:
+        args, keywords = given.args, given.keywords
         first = args[0] if args else None
         key = first.value if isinstance(first, Literal) else None
-        if name in ("replace", "_replace") and not args and rest is None:
+        if name in ("replace", "_replace") and not args and given.rest is None:
             changed = {**base.items, **keywords}
             return Table(base.cause, base.sources, changed, base.rest, base.cls, name)
         if name in ("get", "pop") and isinstance(key, str) and key in base.items:
             return joined([within(base, base.items[key]), *args[1:]])
         if name == "copy" and not args:
             return Table(base.cause, base.sources, dict(base.items), base.rest, base.cls)
-        is_known = not args or (isinstance(first, Table) and first.rest is None)
-        if name == "update" and base.cls is None and rest is None and len(args) < 2 and is_known:
+        is_known = not args or (isinstance(first, Table) and first.rest is None and len(args) == 1)
+        if name == "update" and base.cls is None and given.rest is None and is_known:
             new = {**(first.items if isinstance(first, Table) else {}), **keywords}
             for each, held in new.items():
                 before = base.items.get(each) or base.rest
@@ -170,158 +144,108 @@ class Calls(Expressions):
             return Literal(value=None)
         return None
 
-    def call(
-        self,
-        frame: Frame,
-        function: Value,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
-        node: ast.AST,
-    ) -> Value:
+    def call(self, function: Value, given: Given, node: ast.AST) -> Value:
         """Returns what a call gives."""
         if isinstance(function, Either):
-            several = function.options
-            return joined(self.call(frame, f, args, keywords, rest, node) for f in several)
+            return joined(self.call(each, given, node) for each in function.options)
         if isinstance(function, Closure):
-            return self._run(function, args, keywords, rest, node)
+            return self._run(function, given, node)
         if isinstance(function, Partial):
-            whole = {**function.keywords, **keywords}
-            return self.call(frame, function.function, [*function.args, *args], whole, rest, node)
+            args, keywords = [*function.args, *given.args], {**function.keywords, **given.keywords}
+            return self.call(function.function, Given(args, keywords, given.rest), node)
         if isinstance(function, Gradient):
-            return self._gradient(frame, function, args, keywords, rest, node)
+            return self._gradient(function, given, node)
         if isinstance(function, Type):
-            return self._construct(frame, function.fact, args, keywords, rest, node)
+            return self._construct(function.fact, given, node)
         if isinstance(function, Library):
             if function.name == MAPPED:
                 raise NotFollowedError("a nested mapped function", getattr(node, "lineno", 0))
-            return known_calls.call(self, frame, function.name, args, keywords, rest, node)
-        given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
-        if isinstance(function, Table) and function.cls is not None:
-            found = methods(frame.scope.module, function.cls, "__call__")
-            if found is not None:
-                called = self.attribute(frame, function, "__call__", node)
-                return self.call(frame, called, args, keywords, rest, node)
+            return known_calls.call(self, function.name, given, node)
+        if isinstance(function, Table) and self._has_method(function, "__call__"):
+            return self.call(self.attribute(function, "__call__", node), given, node)
         if isinstance(function, Deferred):
-            return self.outcome(frame, [function, *given], node)
+            return self.outcome([function, *given.every], node)
+        for each in (function, *function.sources):
+            # It may be a method of a container.
+            is_plain = isinstance(each, Items) or (isinstance(each, Table) and each.cls is None)
+            if is_plain and not functions_in([each]):
+                self.store(each, given.every)
         name = ast.unparse(node.func) if isinstance(node, ast.Call) else "a function"
-        return self.unknown(frame, name, [function, *given], node)
+        may_be = self.program.differing.may_be(name.rpartition(".")[2])
+        return self._unknown(name, [function, *given.every], node, may_be)
 
-    def unknown(
-        self,
-        frame: Frame,
-        name: str,
-        given: Sequence[Value],
-        node: ast.AST,
-        *,
-        is_method: bool = False,
-    ) -> Value:
+    def _unknown(self, name: str, given: Sequence[Value], node: ast.AST, may_differ: bool) -> Value:
         """Returns what a function that is not followed gives: a function of what it is given."""
-        line = getattr(node, "lineno", 0)
-        may_be = self.differing.may_be_method if is_method else self.differing.may_be
-        if may_be(name.rpartition(".")[2]):
-            return Fresh(cause_of(*given) or Cause(f"{name}(...)", line))
-        return self.outcome(frame, given, node)
+        if may_differ:
+            cause = Cause(f"{name}(...)", getattr(node, "lineno", 0))
+            return Fresh(cause_of(*given) or cause)
+        return self.outcome(given, node)
 
-    def outcome(self, frame: Frame, given: Sequence[Value], node: ast.AST) -> Value:
+    def outcome(self, given: Sequence[Value], node: ast.AST) -> Value:
         """Returns what a function of some values may give; it may call those that are functions."""
         functions = functions_in(given)
         result = self.computed(node, *given)
         if not functions:
             return result
         before, self.varied = self.varied, None
-        argument = Value(cause_of(*given))
+        argument = Given(rest=Value(cause_of(*given)))
         for function in functions:
-            held = self.call(frame, function, [], {}, argument, node)
+            held = self.call(function, argument, node)
             result.cause = result.cause or cause_of(held)
         result.cause = result.cause or self.varied
         self.varied = before or self.varied
         return Deferred(result.cause, functions=functions)
 
-    def _run(
-        self,
-        closure: Closure,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
-        node: ast.AST,
-    ) -> Value:
+    def _run(self, closure: Closure, given: Given, node: ast.AST) -> Value:
         """Reads the body of a function of the program."""
-        line = getattr(node, "lineno", 0)
+        function, line = closure.node, getattr(node, "lineno", 0)
         if len(self._running) > DEEPEST:
             raise NotFollowedError("a call that is nested too deeply", line)
-        if self._running.count(closure.node) > 1:
+        given = Given([*closure.bound, *given.args], given.keywords, given.rest)
+        if self._running.count(function) > 1:
             # What else it may give is seen in the call around this one.
-            given = [*closure.bound, *args, *keywords.values(), *([rest] if rest else ())]
-            return self.computed(node, *given, *closure.scope.local())
-        if isinstance(closure.node, ast.AsyncFunctionDef):
+            return self.computed(node, *given.every, *_held_around(closure))
+        if isinstance(function, ast.AsyncFunctionDef):
             raise NotFollowedError("an async function", line)
-        scope = Scope(self.outside, closure.module, closure.scope.env, closure.scope)
-        frame = Frame(scope)
-        self._bind_arguments(closure, frame, [*closure.bound, *args], keywords, rest, node)
-        self._running.append(closure.node)
+        scope = Scope(closure.module, closure.scope, function)
+        self._bind_arguments(closure, scope, given, line)
+        running, control = self._running, self.control
+        self._running = (*running, function)
         try:
-            if isinstance(closure.node, ast.Lambda):
-                return self.value(frame, closure.node.body)
-            is_through = self.execute(frame, closure.node.body)
+            if isinstance(function, ast.Lambda):
+                return self.value(scope, function.body)
+            self.execute(scope, function.body)
         finally:
-            self._running.pop()
-        if frame.yielded:
-            return Items(items=frame.yielded, is_open=True)
-        if is_through:
-            frame.returned.append(Literal(value=None))
-        return _without_none(frame.returned)
+            self._running, self.control = running, control
+        if scope.yielded:
+            return Items(items=scope.yielded, is_open=True)
+        # A path that returns nothing is not used as a value.
+        return joined(each for each in scope.returned if not is_none(each))
 
-    def _bind_arguments(
-        self,
-        closure: Closure,
-        frame: Frame,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
-        node: ast.AST,
-    ) -> None:
+    def _bind_arguments(self, closure: Closure, scope: Scope, given: Given, line: int) -> None:
         signature = closure.node.args
-        names = frame.scope.names
-        positional = [each.arg for each in (*signature.posonlyargs, *signature.args)]
-        every = [*positional, *(each.arg for each in signature.kwonlyargs)]
-        names.update(zip(positional, args, strict=False))
-        extra = {name: held for name, held in keywords.items() if name not in every}
-        names.update({name: held for name, held in keywords.items() if name in every})
-        around = Frame(closure.scope)
-        defaults = dict(zip(reversed(positional), reversed(signature.defaults), strict=False))
-        defaults |= {
-            each.arg: default
-            for each, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
-            if default is not None
-        }  # type: ignore[arg-type]
-        for name in every:
+        names, more, extra = match_arguments(signature, given.args, given.keywords)
+        if closure.defaults is None:
+            around = Scope(closure.module, closure.scope)
+            closure.defaults = self.defaults(around, closure.node)
+        rest = [given.rest] if given.rest is not None else []
+        for name in syntax.defaults(signature):
             if name not in names:
-                held = [self.value(around, defaults[name])] if name in defaults else []
-                names[name] = joined([*held, *([rest] if rest is not None else ())] or [Value()])
-        more = args[len(positional) :]
+                held = [closure.defaults[name]] if name in closure.defaults else []
+                names[name] = joined([*held, *rest] or [Value()])
         if signature.vararg is not None:
-            open_end = [rest] if rest is not None else []
-            names[signature.vararg.arg] = Items(items=[*more, *open_end], is_open=rest is not None)
-        elif more and rest is None:
-            raise NotFollowedError("a call with more arguments", getattr(node, "lineno", 0))
+            names[signature.vararg.arg] = Items(items=[*more, *rest], is_open=bool(rest))
+        elif more and not rest:
+            raise NotFollowedError("a call with more arguments", line)
         if signature.kwarg is not None:
-            names[signature.kwarg.arg] = Table(items=extra, rest=rest)
+            names[signature.kwarg.arg] = Table(items=extra, rest=given.rest)
+        scope.names.update(names)
 
-    def _gradient(
-        self,
-        frame: Frame,
-        gradient: Gradient,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
-        node: ast.AST,
-    ) -> Value:
+    def _gradient(self, gradient: Gradient, given: Given, node: ast.AST) -> Value:
         """A derivative varies with all that its function computes with, whatever this returns."""
         before, self.varied = self.varied, None
-        result = self.call(frame, gradient.function, args, keywords, rest, node)
-        given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
-        derivative = self.computed(node, result, *given)
+        result = self.call(gradient.function, given, node)
+        derivative = self.computed(node, result, *given.every)
         derivative.cause = derivative.cause or self.varied
         self.varied = before or self.varied
         if gradient.has_value:
@@ -332,41 +256,39 @@ class Calls(Expressions):
             return Items(items=[derivative, self.part(result, 1, 2)])
         return derivative
 
-    def _construct(
-        self,
-        frame: Frame,
-        cls: facts.Class,
-        args: list[Value],
-        keywords: Keywords,
-        rest: Value | None,
-        node: ast.AST,
-    ) -> Value:
+    def _construct(self, cls: facts.Class, given: Given, node: ast.AST) -> Value:
         """Makes an object: by its ``__init__``, or of its fields."""
-        init = methods(frame.scope.module, cls, "__init__")
+        methods = self.outside.methods
+        init = methods(cls, "__init__")
         table = Table(cls=cls)
         if init is not None:
             for each in init:
-                bound = self.outside.function(each, table)
-                self.call(frame, bound, args, keywords, rest, node)
+                self.call(self.outside.function(each, table), given, node)
             return table
         fields = [
             each.target.id
             for each in cls.node.body
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         ]
-        given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
-        is_made = any(
-            methods(frame.scope.module, cls, name) for name in ("__new__", "__post_init__")
-        )
-        is_plain = rest is None and len(args) <= len(fields) and not is_made
-        is_plain = is_plain and not _inherits_fields(cls)
-        if is_plain:
+        is_plain = given.rest is None and len(given.args) <= len(fields)
+        is_made = any(methods(cls, name) for name in ("__new__", "__post_init__"))
+        if is_plain and not is_made and not _inherits_fields(cls):
             table.method = _replacing(cls)
-            table.items = {**dict(zip(fields, args, strict=False)), **keywords}
+            table.items = {**dict(zip(fields, given.args, strict=False)), **given.keywords}
             table.rest = Value()
-            return table
-        table.rest = Value(cause_of(*given), tuple(given))
+        else:
+            table.rest = any_of(*given.every)
         return table
+
+
+def _held_around(closure: Closure) -> list[Value]:
+    """Returns what the functions around hold that are read themselves."""
+    held: list[Value] = []
+    scope = closure.scope
+    while isinstance(scope, Scope):
+        held = [*scope.names.values(), *held]
+        scope = scope.around  # type: ignore[assignment]
+    return held
 
 
 def _replacing(cls: facts.Class) -> str:
@@ -381,9 +303,3 @@ def _inherits_fields(cls: facts.Class) -> bool:
     return any(
         isinstance(fact, (facts.Class, facts.Exported)) for base in cls.bases for fact in base
     )
-
-
-def _without_none(returned: list[Value]) -> Value:
-    """Returns what a function returns; a path that returns nothing is not used as a value."""
-    kept = [each for each in returned if not (isinstance(each, Literal) and each.value is None)]
-    return joined(kept or returned)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import leaf
 from pmapx._src.analysis.values import Bound, Exported, Function, Named
 from pmapx._src.source import files
 from pmapx._src.source.discovery import Unreadable
@@ -27,6 +28,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
 _OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
+_CALLED_BY_CLASS = frozenset({"__init__", "__call__", "__new__", "__post_init__"})
 # What these make of a function is followed where it is called.
 _TRANSFORMS = frozenset(
     {
@@ -70,6 +72,11 @@ class Differing:
     def is_any(self) -> bool:
         return bool(self._names)
 
+    @property
+    def operator(self) -> str:
+        """A method such as ``__add__``, which is called without its name, "" if there is none."""
+        return min(filter(_is_operator, self._names), default="")
+
     def may_be(self, name: str) -> bool:
         """Tells whether a function that is not found may differ between devices, by its name."""
         return self._is_handed_around or name in self._names
@@ -84,16 +91,20 @@ class Differing:
         return self.may_be(name)
 
 
+def _is_operator(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in _CALLED_BY_CLASS
+
+
 def _stored_as(tree: ast.AST, names: Set[str]) -> Iterator[str]:
     """Returns the names that functions get as attributes, of those that may differ."""
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _name(node.value) in names:
+        if isinstance(node, ast.Assign) and leaf(node.value) in names:
             yield from (each.attr for each in node.targets if isinstance(each, ast.Attribute))
-        elif isinstance(node, ast.keyword) and _name(node.value) in names and node.arg:
+        elif isinstance(node, ast.keyword) and leaf(node.value) in names and node.arg:
             yield node.arg
-        elif isinstance(node, ast.Call) and _OPTIMIZER in _name(node.func):
-            given = {_name(arg) for arg in (*node.args, *(k.value for k in node.keywords))}
+        elif isinstance(node, ast.Call) and _OPTIMIZER in leaf(node.func):
+            given = {leaf(arg) for arg in (*node.args, *(k.value for k in node.keywords))}
             if not given <= defined - names:
                 yield from _OF_DICTS_AND_OPTIMIZERS
 
@@ -152,7 +163,7 @@ def _data_parameters(tree: ast.AST) -> set[ast.AST]:
             names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
             names &= _WORDS
             inside = list(ast.walk(function)) if names else []
-            names -= {_name(each.func) for each in inside if isinstance(each, ast.Call)}
+            names -= {leaf(each.func) for each in inside if isinstance(each, ast.Call)}
             found.update(each for each in inside if isinstance(each, ast.Name) and each.id in names)
     return found
 
@@ -175,7 +186,7 @@ def _used_in(definition: ast.AST, module: Module | None, data: Set[ast.AST]) -> 
             waiting += [*node.args, *node.keywords]
             continue
         if node not in data and not _is_own_of_base(node, definition):
-            found.add(_name(node))
+            found.add(leaf(node))
         waiting += _parts(node)
     return found - {""}
 
@@ -188,10 +199,10 @@ def _is_own_of_base(node: ast.AST, definition: ast.AST) -> bool:
     is_super = (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Call)
-        and _name(node.value.func) == "super"
+        and leaf(node.value.func) == "super"
     )
     return is_super and (
-        isinstance(definition, ast.ClassDef) or _name(node) == definition.name  # type: ignore[attr-defined]
+        isinstance(definition, ast.ClassDef) or leaf(node) == definition.name  # type: ignore[attr-defined]
     )
 
 
@@ -214,14 +225,8 @@ def _called(call: ast.Call, module: Module | None) -> set[str | ast.AST] | None:
         return {name for name in leaves if name in _WORDS or name == "pmap"}
     if len(callees) == 1 and isinstance(callees[0], Function):
         function = callees[0]
-        return {function.node} if function.name == _name(call.func) else None
+        return {function.node} if function.name == leaf(call.func) else None
     return None
-
-
-def _name(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _is_value(tree: Tree, names: Set[str]) -> bool:
@@ -232,7 +237,7 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
     while waiting:
         node = waiting.pop()
         waiting += _parts(node)
-        held += [node] if _name(node) in names else []
+        held += [node] if leaf(node) in names else []
         if isinstance(node, ast.ClassDef):
             # A class that derives from one is itself among the names.
             followed.update(map(id, node.bases))
@@ -240,7 +245,7 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
             followed.add(id(node.func))
             callees = tree[1].facts.callees.get(node) if tree[1] is not None else None
             is_inside = callees and all(isinstance(f, (Function, Bound)) for f in callees)
-            if is_inside or _name(node.func) in _TRANSFORMS:
+            if is_inside or leaf(node.func) in _TRANSFORMS:
                 followed.update(map(id, (*node.args, *(k.value for k in node.keywords))))
     return any(
         id(node) not in followed

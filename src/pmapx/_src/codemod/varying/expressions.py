@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis import values as facts
-from pmapx._src.codemod.varying.bodies import Bodies, Frame
-from pmapx._src.codemod.varying.scopes import Scope, methods
+from pmapx._src.analysis.module import Module
+from pmapx._src.codemod.varying.scopes import PROPERTIES, Outside, Scope
 from pmapx._src.codemod.varying.values import (
     CALLABLE,
     Cause,
@@ -17,6 +18,7 @@ from pmapx._src.codemod.varying.values import (
     Deferred,
     Either,
     Fresh,
+    Given,
     Items,
     Library,
     Literal,
@@ -25,35 +27,58 @@ from pmapx._src.codemod.varying.values import (
     Table,
     Type,
     Value,
+    any_of,
     cause_of,
     functions_in,
+    is_none,
+    join,
     joined,
-    own_cause,
+    reached,
+    sharing,
+    vary,
+    within,
 )
 
+if TYPE_CHECKING:
+    from pmapx._src.codemod.varying.proof import SourceProof
+
+# Expressions of a whole proof.
+MOST_EXPRESSIONS = 60_000
 # What arrays have that is the same on all devices.
 _METADATA = frozenset({"shape", "dtype", "ndim"})
 
 
-class Expressions(Bodies):
-    """Every expression but calls."""
+class Expressions(abc.ABC):
+    """Every expression but calls: ``read_binop`` reads an ``ast.BinOp``."""
 
-    # All classes of the program, by their bases' names.
-    derived: dict[str, list[facts.Class]]
+    def __init__(self, module: Module, axis: object, program: SourceProof) -> None:
+        """``axis`` is the mapped axis' name, ... if that is not known, None if it has none."""
+        self.outside = Outside(module)
+        self.axis = axis
+        self.program = program
+        self._left = MOST_EXPRESSIONS
+        # Why the path to here is taken on some devices only, and whether anything varied so far.
+        self.control: Cause | None = None
+        self.varied: Cause | None = None
 
-    def value(self, frame: Frame, node: ast.expr) -> Value:
+    @abc.abstractmethod
+    def call(self, function: Value, given: Given, node: ast.AST) -> Value: ...
+
+    def value(self, scope: Scope, node: ast.expr) -> Value:
         """Returns what an expression holds."""
-        self.left -= 1
-        if self.left < 0:
+        self._left -= 1
+        if self._left < 0:
             raise NotFollowedError("a body that is too long to follow", node.lineno)
-        reader = _READERS.get(type(node))
-        if reader is None:
-            raise NotFollowedError(type(node).__name__, node.lineno)
-        held = reader(self, frame, node)
-        found = cause_of(held)
-        if found is not None:
-            self.varied = self.varied or found
+        held: Value = self.reader(node)(scope, node)
+        self.varied = self.varied or cause_of(held)
         return held
+
+    def reader(self, node: ast.expr | ast.stmt) -> Callable[[Scope, Any], Any]:
+        """Returns the method for a kind of node."""
+        found = getattr(self, f"read_{type(node).__name__.lower()}", None)
+        if found is None:
+            raise NotFollowedError(type(node).__name__, node.lineno)
+        return found  # type: ignore[no-any-return]
 
     def computed(self, node: ast.AST, *values: Value | None) -> Value:
         """Returns what is computed from values."""
@@ -63,36 +88,103 @@ class Expressions(Bodies):
         functions = functions_in(each for each in values if each is not None)
         return Deferred(found, functions=functions) if functions else Fresh(found)
 
-    def constant(self, frame: Frame, node: ast.expr) -> bool | None:
+    def under(self, cause: Cause | None, read: Callable[[], Any]) -> Any:
+        """Reads what happens on some devices only, if there is a cause for that."""
+        before = self.control
+        self.control = before or cause
+        try:
+            return read()
+        finally:
+            self.control = before
+
+    def controlled(self, held: Value) -> Value:
+        """Returns a value as it is on a path that some devices may not take."""
+        if self.control is None or cause_of(held) is not None:
+            return held
+        return Value(self.control, (held,)) if not functions_in([held]) else held
+
+    def bind(self, scope: Scope, target: ast.expr, held: Value) -> None:
+        """Gives a target its value."""
+        held = self.controlled(held)
+        if isinstance(target, ast.Name):
+            owner = scope.declared.get(target.id, scope)
+            if not isinstance(owner, Scope):
+                raise NotFollowedError(f"the global {target.id}", target.lineno)
+            is_own = owner is scope
+            owner.names[target.id] = held if is_own else join(owner.names[target.id], held)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            count = len(target.elts)
+            has_star = any(isinstance(each, ast.Starred) for each in target.elts)
+            for index, each in enumerate(target.elts):
+                part = any_of(held) if has_star else self.part(held, index, count)
+                self.bind(scope, each.value if isinstance(each, ast.Starred) else each, part)
+        elif isinstance(target, ast.Attribute):
+            self._set(self.value(scope, target.value), target.attr, held, target)
+        elif isinstance(target, ast.Subscript):
+            chosen = self.value(scope, target.slice)
+            base = self.value(scope, target.value)
+            key = chosen.value if isinstance(chosen, Literal) else None
+            self._set(base, key if isinstance(key, str) else None, held, target)
+            self._store(base, chosen, target)
+        else:
+            raise NotFollowedError("an assignment", target.lineno)
+
+    def _set(self, base: Value, key: str | None, held: Value, node: ast.expr) -> None:
+        if isinstance(base, Either):
+            for option in base.options:
+                self._set(option, key, held, node)
+        elif isinstance(base, Table) and key is not None and not self._has_method(base, key):
+            # It may be one of the tables that it comes from.
+            for table in reached(base, has_parts=False):
+                if not isinstance(table, Table):
+                    self._store(table, held, node)
+                    continue
+                before = table.items.get(key)
+                if before is None and table.rest is not None:
+                    before = any_of(table.rest)
+                table.items[key] = held if before is None else join(before, held)
+        else:
+            self._store(base, held, node)
+
+    def _store(self, base: Value, held: Value, node: ast.expr) -> None:
+        """Puts a value into an object, or into a name of another scope."""
+        found = cause_of(held)
+        if found is not None:
+            vary(base, found)
+        elif functions_in([held]):
+            if not isinstance(base, Table):
+                raise NotFollowedError("a function that is stored", node.lineno)
+            base.rest = held if base.rest is None else join(base.rest, held)
+
+    def constant(self, scope: Scope, node: ast.expr) -> bool | None:
         """Returns what a condition is, None if that is not known."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self.constant(frame, node.operand)
+            inner = self.constant(scope, node.operand)
             return None if inner is None else not inner
         if isinstance(node, ast.BoolOp):
-            known = [self.constant(frame, part) for part in node.values]
+            known = [self.constant(scope, part) for part in node.values]
             decisive = isinstance(node.op, ast.Or)
             if decisive in known:
                 return decisive
             return None if None in known else not decisive
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return self._compared(frame, node)
+            return self._compared(scope, node)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)):
-            held = self.value(frame, node)
+            held = self.value(scope, node)
             if isinstance(held, Literal):
                 return bool(held.value)
             return True if isinstance(held, (Closure, Library)) else None
         return None
 
-    def _compared(self, frame: Frame, node: ast.Compare) -> bool | None:
-        left, right = self.value(frame, node.left), self.value(frame, node.comparators[0])
+    def _compared(self, scope: Scope, node: ast.Compare) -> bool | None:
+        left, right = self.value(scope, node.left), self.value(scope, node.comparators[0])
         is_negated = isinstance(node.ops[0], (ast.IsNot, ast.NotEq))
+        is_identity = isinstance(node.ops[0], (ast.Is, ast.IsNot))
         if isinstance(left, Literal) and isinstance(right, Literal):
-            if isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+            if is_identity or isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
                 same = type(left.value) is type(right.value) and left.value == right.value
                 return same != is_negated
-            return None
-        is_identity = isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if is_identity and isinstance(right, Literal) and right.value is None:
+        elif is_identity and is_none(right):
             is_something = isinstance(left, (*CALLABLE, Library, Items, Table))
             return is_negated if is_something else None
         return None
@@ -105,66 +197,26 @@ class Expressions(Bodies):
             return within(held, held.items[index])
         return held if type(held) is Value or isinstance(held, Fresh) else any_of(held)
 
-    def _name(self, frame: Frame, node: ast.Name) -> Value:
-        return frame.scope.find(node.id)
+    def element(self, iterated: Value) -> Value:
+        """Returns what a loop's variable holds."""
+        if isinstance(iterated, Items) and iterated.items and not iterated.is_open:
+            return within(iterated, joined(iterated.items))
+        return any_of(iterated)
 
-    def _constant(self, frame: Frame, node: ast.Constant) -> Value:
-        return Literal(value=node.value)
-
-    def _sequence(self, frame: Frame, node: ast.Tuple | ast.List) -> Value:
-        items: list[Value] = []
-        is_plain = True
-        for part in node.elts:
-            if isinstance(part, ast.Starred):
-                inner = self.value(frame, part.value)
-                if isinstance(inner, Items) and not inner.is_open and inner.cause is None:
-                    items += inner.items
-                else:
-                    is_plain = False
-                    items.append(any_of(inner))
-            else:
-                items.append(self.value(frame, part))
-        nodes = node.elts if len(node.elts) == len(items) and is_plain else ()
-        return Items(items=items, nodes=nodes, is_open=not is_plain)
-
-    def _set_of(self, frame: Frame, node: ast.Set) -> Value:
-        return Items(items=[self.value(frame, part) for part in node.elts], is_open=True)
-
-    def _dict(self, frame: Frame, node: ast.Dict) -> Value:
-        table = Table()
-        for key, item in zip(node.keys, node.values, strict=True):
-            held = self.value(frame, item)
-            name = self.value(frame, key) if key is not None else None
-            if isinstance(name, Literal) and isinstance(name.value, str):
-                table.items[name.value] = held
-            elif key is None and isinstance(held, Table) and held.cause is None:
-                table.items.update(held.items)
-                if held.rest is not None:
-                    table.rest = (
-                        held.rest if table.rest is None else joined([table.rest, held.rest])
-                    )
-            else:
-                given = [each for each in (name, held, table.rest) if each is not None]
-                table.rest = Value(cause_of(*given), tuple(given))
-        return table
-
-    def _attribute(self, frame: Frame, node: ast.Attribute) -> Value:
-        return self.attribute(frame, self.value(frame, node.value), node.attr, node)
-
-    def attribute(self, frame: Frame, base: Value, name: str, node: ast.AST) -> Value:
+    def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
         """Returns what an attribute of a value holds."""
         if isinstance(base, Either):
-            return joined(self.attribute(frame, each, name, node) for each in base.options)
+            return joined(self.attribute(each, name, node) for each in base.options)
         if isinstance(base, Library):
             return Library(name=f"{base.name}.{name}")
         if isinstance(base, Package):
-            return self.outside.name_of(frame.scope.module, base.path, name)
+            return self.outside.name_of(base.path, name)
         if isinstance(base, Table):
-            return self._of_table(frame, base, name, node)
+            return self._of_table(base, name, node)
         if isinstance(base, Type):
-            found = methods(frame.scope.module, base.fact, name)
-            held = [self.outside.function(each) for each in found or ()]
-            return joined(held) if held else Value()
+            found = self.outside.methods(base.fact, name)
+            held = joined(map(self.outside.function, found)) if found else Value()
+            return within(base, held)
         if isinstance(base, Closure):
             return Deferred(functions=[base])
         if name in _METADATA and not isinstance(base, Deferred):
@@ -172,27 +224,29 @@ class Expressions(Bodies):
         is_same = type(base) is Value or isinstance(base, (Fresh, Deferred, Items))
         return base if is_same else any_of(base)
 
-    def _of_table(self, frame: Frame, table: Table, name: str, node: ast.AST) -> Value:
+    def _of_table(self, table: Table, name: str, node: ast.AST) -> Value:
         if name in table.items:
             return within(table, table.items[name])
-        if table.cls is not None:
-            held = self._of_object(frame, table, table.cls, name, node)
-            if held is not None:
-                return held
+        held = None if table.cls is None else self._of_object(table, table.cls, name, node)
+        if held is not None:
+            return held
         if name in _METADATA and table.cls is None:
             return Fresh()
         return within(table, table.rest) if table.rest is not None else any_of(table)
 
-    def _of_object(
-        self, frame: Frame, table: Table, cls: facts.Class, name: str, node: ast.AST
-    ) -> Value | None:
+    def _has_method(self, table: Table, name: str) -> bool:
+        return table.cls is not None and self.outside.methods(table.cls, name) is not None
+
+    def _of_object(self, table: Table, cls: facts.Class, name: str, node: ast.AST) -> Value | None:
         found: list[Value] = []
-        for each in self._with_derived(cls):
-            several = methods(frame.scope.module, each, name)
-            if several is None and each is cls:
+        several = [cls]
+        # Methods of classes that derive from it may replace its.
+        for each in several:
+            several += [c for c in self.program.derived.get(each.node.name, ()) if c not in several]
+            methods = self.outside.methods(each, name)
+            if methods is None and each is cls:
                 return self._data_of(table, cls, name)
-            for method in several or ():
-                found.append(self._bound(frame, table, method, node))
+            found += [self._bound(table, method, node) for method in methods or ()]
         return joined(found)
 
     def _data_of(self, table: Table, cls: facts.Class, name: str) -> Value | None:
@@ -204,40 +258,18 @@ class Expressions(Bodies):
         key = f"{name} of {cls.node.name}"
         # The same object for all that read it.
         if key not in table.items:
-            table.items[key] = self.outside.value(cls.module, held, is_all=len(published) == 1)
+            table.items[key] = self.outside.value(held, is_all=len(published) == 1)
         return within(table, table.items[key])
 
-    def _with_derived(self, cls: facts.Class) -> list[facts.Class]:
-        """Returns a class and those that derive from it, whose methods may replace its."""
-        found = [cls]
-        for each in found:
-            found += [one for one in self.derived.get(each.node.name, ()) if one not in found]
-        return found
-
-    def _bound(self, frame: Frame, table: Table, method: facts.Function, node: ast.AST) -> Value:
-        names = {getattr(each, "id", getattr(each, "attr", ""))
-                 for each in getattr(method.node, "decorator_list", ())}  # fmt: skip
+    def _bound(self, table: Table, method: facts.Function, node: ast.AST) -> Value:
+        names = set(map(syntax.leaf, getattr(method.node, "decorator_list", ())))
         if "staticmethod" in names:
             return self.outside.function(method)
         owner = Type(fact=table.cls) if "classmethod" in names and table.cls else table
         bound = self.outside.function(method, owner)
-        if names & {"property", "cached_property"}:
-            return self.call(frame, bound, [], {}, None, node)
+        if names & PROPERTIES:
+            return self.call(bound, Given(), node)
         return bound
-
-    @abc.abstractmethod
-    def call(
-        self,
-        frame: Frame,
-        function: Value,
-        args: list[Value],
-        keywords: dict[str, Value],
-        rest: Value | None,
-        node: ast.AST,
-    ) -> Value: ...
-
-    def _subscript(self, frame: Frame, node: ast.Subscript) -> Value:
-        return self.item(self.value(frame, node.value), self.value(frame, node.slice), node)
 
     def item(self, base: Value, index: Value, node: ast.AST) -> Value:
         """Returns what an index chooses."""
@@ -251,121 +283,130 @@ class Expressions(Bodies):
             return within(base, base.items[key])
         if cause_of(index) is not None:
             return self.computed(node, index)
-        if isinstance(base, (Fresh, Deferred)) or type(base) is Value:
-            return base
-        return any_of(base)
+        is_same = type(base) is Value or isinstance(base, (Fresh, Deferred))
+        return base if is_same else any_of(base)
 
-    def _slice(self, frame: Frame, node: ast.Slice) -> Value:
-        parts = [self.value(frame, each) for each in (node.lower, node.upper, node.step) if each]
-        return self.computed(node, *parts)
+    def read_name(self, scope: Scope, node: ast.Name) -> Value:
+        return self.outside.find(scope, node.id)
 
-    def _operation(self, frame: Frame, node: Any) -> Value:
+    def read_constant(self, scope: Scope, node: ast.Constant) -> Value:
+        return Literal(value=node.value)
+
+    def read_tuple(self, scope: Scope, node: ast.Tuple | ast.List) -> Value:
+        items: list[Value] = []
+        is_plain = True
+        for part in node.elts:
+            if isinstance(part, ast.Starred):
+                inner = self.value(scope, part.value)
+                if isinstance(inner, Items) and not inner.is_open and inner.cause is None:
+                    items += inner.items
+                else:
+                    is_plain = False
+                    items.append(any_of(inner))
+            else:
+                items.append(self.value(scope, part))
+        nodes = node.elts if len(node.elts) == len(items) and is_plain else ()
+        return Items(items=items, nodes=nodes, is_open=not is_plain)
+
+    read_list = read_tuple
+
+    def read_set(self, scope: Scope, node: ast.Set) -> Value:
+        return Items(items=[self.value(scope, part) for part in node.elts], is_open=True)
+
+    def read_dict(self, scope: Scope, node: ast.Dict) -> Value:
+        table = Table()
+        for key, item in zip(node.keys, node.values, strict=True):
+            held = self.value(scope, item)
+            name = self.value(scope, key) if key is not None else None
+            if isinstance(name, Literal) and isinstance(name.value, str):
+                table.items[name.value] = held
+            elif key is None and isinstance(held, Table) and held.cause is None:
+                table.items.update(held.items)
+                several = [each for each in (table.rest, held.rest) if each is not None]
+                table.rest = joined(several) if several else None
+            else:
+                table.rest = any_of(*(each for each in (name, held, table.rest) if each))
+        return table
+
+    def read_attribute(self, scope: Scope, node: ast.Attribute) -> Value:
+        return self.attribute(self.value(scope, node.value), node.attr, node)
+
+    def read_subscript(self, scope: Scope, node: ast.Subscript) -> Value:
+        return self.item(self.value(scope, node.value), self.value(scope, node.slice), node)
+
+    def read_binop(self, scope: Scope, node: ast.BinOp | ast.UnaryOp | ast.Slice) -> Value:
         parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
-        return self.computed(node, *[self.value(frame, each) for each in parts])
+        held = [self.value(scope, each) for each in parts]
+        # ``[x] * n + others`` has their items.
+        return sharing(self.computed(node, *held), [h for h in held if isinstance(h, Items)])
 
-    def _text(self, frame: Frame, node: ast.JoinedStr) -> Value:
+    read_unaryop = read_slice = read_binop
+
+    def read_joinedstr(self, scope: Scope, node: ast.JoinedStr) -> Value:
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
-                self.value(frame, part.value)
+                self.value(scope, part.value)
         # Of tracers, a text has the shapes.
         return Fresh()
 
-    def _any(self, frame: Frame, node: ast.BoolOp) -> Value:
-        return joined(self.value(frame, part) for part in node.values)
+    def read_boolop(self, scope: Scope, node: ast.BoolOp) -> Value:
+        return joined(self.value(scope, part) for part in node.values)
 
-    def _compare(self, frame: Frame, node: ast.Compare) -> Value:
-        parts = [self.value(frame, part) for part in (node.left, *node.comparators)]
+    def read_compare(self, scope: Scope, node: ast.Compare) -> Value:
+        parts = [self.value(scope, part) for part in (node.left, *node.comparators)]
         is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
         # ``"mask" in batch`` asks for a key.
-        is_key = isinstance(node.ops[0], (ast.In, ast.NotIn)) and isinstance(parts[0], Literal)
-        if is_identity or (is_key and isinstance(parts[0].value, str)):  # type: ignore[attr-defined]
-            return Fresh()
-        return self.computed(node, *parts)
+        key = parts[0].value if isinstance(parts[0], Literal) else None
+        is_key = isinstance(node.ops[0], (ast.In, ast.NotIn)) and isinstance(key, str)
+        return Fresh() if is_identity or is_key else self.computed(node, *parts)
 
-    def _choice(self, frame: Frame, node: ast.IfExp) -> Value:
-        known = self.constant(frame, node.test)
+    def read_ifexp(self, scope: Scope, node: ast.IfExp) -> Value:
+        known = self.constant(scope, node.test)
         if known is not None:
-            return self.value(frame, node.body if known else node.orelse)
-        found = cause_of(self.value(frame, node.test))
+            return self.value(scope, node.body if known else node.orelse)
+        found = cause_of(self.value(scope, node.test))
         both = self.under(
-            found, lambda: [self.controlled(self.value(frame, n)) for n in (node.body, node.orelse)]
+            found, lambda: [self.controlled(self.value(scope, n)) for n in (node.body, node.orelse)]
         )
         return joined(both)
 
-    def _lambda(self, frame: Frame, node: ast.Lambda) -> Value:
-        return Closure(node=node, module=frame.scope.module, scope=frame.scope)
+    def read_lambda(self, scope: Scope, node: ast.Lambda | ast.FunctionDef) -> Value:
+        defaults = self.defaults(scope, node)
+        return Closure(node=node, module=scope.module, scope=scope, defaults=defaults)
 
-    def _named(self, frame: Frame, node: ast.NamedExpr) -> Value:
-        held = self.value(frame, node.value)
-        self.bind(frame, node.target, held)
+    def defaults(
+        self, scope: Scope, node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> dict[str, Value]:
+        """Returns the defaults of a function's parameters."""
+        found = syntax.defaults(node.args).items()
+        return {name: self.value(scope, each) for name, each in found if each is not None}
+
+    def read_namedexpr(self, scope: Scope, node: ast.NamedExpr) -> Value:
+        held = self.value(scope, node.value)
+        around = scope.function_scope
+        # In a comprehension, it is a name of the function around that.
+        self.bind(around if isinstance(around, Scope) else scope, node.target, held)
         return held
 
-    def _comprehension(self, frame: Frame, node: Any) -> Value:
-        scope = Scope(self.outside, frame.scope.module, frame.scope.env, frame.scope)
-        inner = Frame(scope)
+    def read_listcomp(self, scope: Scope, node: Any) -> Value:
+        inner = Scope(scope.module, scope)
         found: list[Value] = []
         for generator in node.generators:
             iterated = self.value(inner, generator.iter)
-            if isinstance(iterated, Items) and iterated.items and not iterated.is_open:
-                element = within(iterated, joined(iterated.items))
-            else:
-                element = any_of(iterated)
-            self.bind(inner, generator.target, element)
+            self.bind(inner, generator.target, self.element(iterated))
             found += [self.value(inner, test) for test in generator.ifs]
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         held = [self.value(inner, part) for part in parts]
-        tested = cause_of(*found)
-        return Items(tested, (), held, is_open=True)
+        return Items(cause_of(*found), (), held, is_open=True)
 
-    def _starred(self, frame: Frame, node: ast.Starred) -> Value:
-        return any_of(self.value(frame, node.value))
+    read_setcomp = read_generatorexp = read_dictcomp = read_listcomp
 
-    def _yield(self, frame: Frame, node: ast.Yield | ast.YieldFrom) -> Value:
+    def read_starred(self, scope: Scope, node: ast.Starred) -> Value:
+        return any_of(self.value(scope, node.value))
+
+    def read_yield(self, scope: Scope, node: ast.Yield | ast.YieldFrom) -> Value:
         if node.value is not None:
-            frame.yielded.append(self.controlled(self.value(frame, node.value)))
+            scope.yielded.append(self.controlled(self.value(scope, node.value)))
         return Value()
 
-    @abc.abstractmethod
-    def _call(self, frame: Frame, node: ast.Call) -> Value: ...
-
-
-def any_of(held: Value) -> Value:
-    """Returns some part of a value."""
-    return Value(cause_of(held), (held,))
-
-
-def within(container: Value, part: Value) -> Value:
-    """Returns a part of a container, which may have been changed as a whole."""
-    found = own_cause(container)
-    if found is None or cause_of(part) is not None:
-        return part
-    return Value(found, (part,))
-
-
-_READERS: dict[type[ast.expr], Callable[[Expressions, Frame, Any], Value]] = {
-    ast.Name: Expressions._name,
-    ast.Constant: Expressions._constant,
-    ast.Tuple: Expressions._sequence,
-    ast.List: Expressions._sequence,
-    ast.Set: Expressions._set_of,
-    ast.Dict: Expressions._dict,
-    ast.Attribute: Expressions._attribute,
-    ast.Subscript: Expressions._subscript,
-    ast.Slice: Expressions._slice,
-    ast.BinOp: Expressions._operation,
-    ast.UnaryOp: Expressions._operation,
-    ast.BoolOp: Expressions._any,
-    ast.Compare: Expressions._compare,
-    ast.IfExp: Expressions._choice,
-    ast.JoinedStr: Expressions._text,
-    ast.Lambda: Expressions._lambda,
-    ast.NamedExpr: Expressions._named,
-    ast.ListComp: Expressions._comprehension,
-    ast.SetComp: Expressions._comprehension,
-    ast.GeneratorExp: Expressions._comprehension,
-    ast.DictComp: Expressions._comprehension,
-    ast.Starred: Expressions._starred,
-    ast.Yield: Expressions._yield,
-    ast.YieldFrom: Expressions._yield,
-    ast.Call: lambda reader, frame, node: reader._call(frame, node),
-}
+    read_yieldfrom = read_yield

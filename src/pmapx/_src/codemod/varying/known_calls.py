@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pmapx._src.analysis import known_names
-from pmapx._src.codemod.varying.bodies import MOST_ROUNDS, Frame
-from pmapx._src.codemod.varying.expressions import any_of
 from pmapx._src.codemod.varying.values import (
+    MOST_ROUNDS,
     Cause,
     Fresh,
+    Given,
     Gradient,
     Items,
     Library,
@@ -19,22 +20,41 @@ from pmapx._src.codemod.varying.values import (
     Partial,
     Table,
     Value,
+    any_of,
     cause_of,
+    is_none,
     join,
     joined,
     shape,
+    sharing,
 )
 
 if TYPE_CHECKING:
     from pmapx._src.codemod.varying.calls import Calls
 
-Keywords = dict[str, Value]
 # What DynamicScale.value_and_grad(f, axis_name=...) returns.
 SCALED_GRADIENT = "flax.training.dynamic_scale.DynamicScale.value_and_grad()"
 _REDUCTIONS = frozenset(
     {
         *(f"jax.lax.{name}" for name in ("pmean", "psum", "pmax", "pmin", "all_gather")),
         "kfac_jax.utils.pmean_if_pmap", "kfac_jax.utils.psum_if_pmap",
+    }
+)  # fmt: skip
+# These put what they are given into their first argument.
+_STORING = frozenset(
+    {
+        *(f"builtins.list.{name}" for name in ("append", "extend", "insert")), "operator.setitem",
+        *(f"builtins.dict.{name}" for name in ("update", "setdefault")), "builtins.set.add",
+        *(f"numpy.{name}" for name in ("copyto", "put", "place", "putmask")), "heapq.heappush",
+    }
+)  # fmt: skip
+# What these return has parts of their arguments.
+_SHARING = frozenset(
+    {
+        *(f"builtins.{name}" for name in ("zip", "enumerate", "reversed", "sorted", "iter")),
+        *(f"builtins.{name}" for name in ("next", "map", "filter", "list", "tuple", "dict")),
+        "builtins.min", "builtins.max", "copy.copy", "copy.replace", "dataclasses.replace",
+        "operator.getitem",
     }
 )  # fmt: skip
 # By the last part of the name, wherever they are imported from.
@@ -64,11 +84,9 @@ _SAME_FUNCTION = (
     | {
         "jax.jit", "jax.named_call", "jax.ad_checkpoint.checkpoint", "flax.linen.jit",
         "flax.linen.remat", "haiku.remat", "haiku.jit", "kfac_jax.utils.wrap_if_pmap",
-        "jax.experimental.checkify.checkify", "chex.chexify",
         "equinox.filter_vmap", "haiku.vmap", "jax.vmap", "chex.assert_max_traces",
     }
 )  # fmt: skip
-_UNLIKE = frozenset({"jax.experimental.checkify.checkify", "chex.chexify"})
 _LOOKING = frozenset(
     {
         "builtins.isinstance", "builtins.hasattr", "builtins.len", "builtins.type",
@@ -87,21 +105,12 @@ _REFUSED = frozenset(
 _CUSTOM = ("jax.custom_vjp", "jax.custom_jvp", "jax.custom_gradient", "jax.custom_derivatives")
 
 
-def call(
-    reader: Calls,
-    frame: Frame,
-    name: str,
-    args: list[Value],
-    keywords: Keywords,
-    rest: Value | None,
-    node: ast.AST,
-) -> Value:
+def call(reader: Calls, name: str, given: Given, node: ast.AST) -> Value:
     """Returns what a call of an outside function gives."""
     line = getattr(node, "lineno", 0)
     leaf = name.rpartition(".")[2]
-    given = [*args, *keywords.values(), *([rest] if rest is not None else ())]
     if name in _REDUCTIONS:
-        return _reduced(reader, args, keywords, rest, node)
+        return _reduced(reader, given, node)
     if name in _REFUSED:
         raise NotFollowedError(f"{leaf}(...)", line)
     if (leaf in _DIFFERING and name.startswith(("jax", "time", "os", "uuid", "builtins"))) or (
@@ -110,51 +119,45 @@ def call(
         return Fresh(Cause(f"{leaf}(...)", line))
     if name in _LOOKING:
         return Fresh()
+    if name in _STORING and given.args:
+        reader.store(given.args[0], [*given.every[1:]])
     if name == SCALED_GRADIENT:
         # The scale, whether all gradients are finite, the value, and the gradients.
-        value = reader.call(frame, args[0], args[1:], keywords, rest, node)
+        inner = Given(given.args[1:], given.keywords, given.rest)
+        value = reader.call(given.args[0], inner, node)
         return Items(items=[Fresh(), Fresh(), value, Fresh()])
-    if rest is None:
-        found = _known(reader, frame, name, args, keywords, node)
-        if found is not None:
-            return found
-    if name.startswith(_CUSTOM) and reader.differing.is_any:
+    if name.startswith(_CUSTOM) and reader.program.differing.is_any:
         return Fresh(Cause(f"{leaf}(...)", line))
-    if any(_names_axis(reader, each) for each in given) and not _is_norm(leaf):
+    found = _known(reader, name, given, node) if given.rest is None else None
+    if found is not None:
+        return found
+    # A layer that normalizes uses the axis only to reduce over it.
+    is_norm = "Norm" in leaf or "ExponentialMovingAverage" in leaf
+    if not is_norm and any(_names_axis(reader, each) for each in given.every):
         return Fresh(Cause(f"{leaf}(...), which is given the mapped axis", line))
-    return reader.outcome(frame, given, node)
+    result = reader.outcome(given.every, node)
+    is_sharing = name in _SHARING or name.startswith(("itertools.", "collections."))
+    return sharing(result, given.every) if is_sharing else result
 
 
-def _is_norm(leaf: str) -> bool:
-    """Returns whether a layer uses the axis only to reduce over it."""
-    return "Norm" in leaf or "ExponentialMovingAverage" in leaf
-
-
-def _known(
-    reader: Calls,
-    frame: Frame,
-    name: str,
-    args: list[Value],
-    keywords: Keywords,
-    node: ast.AST,
-) -> Value | None:
+def _known(reader: Calls, name: str, given: Given, node: ast.AST) -> Value | None:
     """Returns what a function of which more is known gives; None for all others."""
+    args, keywords = given.args, given.keywords
     first = args[0] if args else None
     if name in known_names.PARTIAL and first is not None:
         return Partial(function=first, args=args[1:], keywords=keywords)
-    if name in _SAME_FUNCTION - _UNLIKE:
+    if name in _SAME_FUNCTION:
         _refuse_same_axis(reader, keywords, node)
         return first if first is not None else Partial(function=Library(name=name), keywords={})
     if name == "functools.wraps":
         return Library(name="jax.named_call")
     if name in known_names.GRADIENT | known_names.VALUE_AND_GRADIENT and first is not None:
-        aux = args[2] if len(args) > 2 else keywords.get("has_aux", Literal(value=False))
+        aux = given.get(2, "has_aux") or Literal(value=False)
         has_aux = bool(aux.value) if isinstance(aux, Literal) else None
         has_value = name in known_names.VALUE_AND_GRADIENT
         return Gradient(function=first, has_value=has_value, has_aux=has_aux)
     if name in known_names.TREE_MAP and len(args) > 1:
-        leaves = [any_of(tree) for tree in args[1:]]
-        return any_of(reader.call(frame, args[0], leaves, {}, None, node))
+        return any_of(reader.call(args[0], Given(list(map(any_of, args[1:]))), node))
     if name in known_names.IDENTITY - {"builtins.dict", "builtins.iter"} and first is not None:
         return args[1] if name == "typing.cast" and len(args) > 1 else first
     if name in known_names.DICTS and not args:
@@ -162,35 +165,28 @@ def _known(
     if name in ("builtins.tuple", "builtins.list") and isinstance(first, Items):
         return Items(first.cause, (first,), list(first.items), first.nodes, first.is_open)
     if name == "builtins.getattr" and len(args) >= 2 and isinstance(args[1], Literal):
-        found = reader.attribute(frame, args[0], str(args[1].value), node)
-        return joined([found, *args[2:]])
+        return joined([reader.attribute(args[0], str(args[1].value), node), *args[2:]])
     control = _CONTROL.get(name)
-    return None if control is None else control(reader, frame, args, keywords, node)
+    return None if control is None else control(reader, given, node)
 
 
-def _refuse_same_axis(reader: Calls, keywords: Keywords, node: ast.AST) -> None:
-    for name in ("axis_name", "spmd_axis_name"):
-        held = keywords.get(name)
-        is_other = (
-            isinstance(held, Literal) and reader.axis is not ... and (held.value != reader.axis)
-        )
-        if held is not None and not is_other:
+def _refuse_same_axis(reader: Calls, keywords: dict[str, Value], node: ast.AST) -> None:
+    for name in keywords.keys() & {"axis_name", "spmd_axis_name"}:
+        held = keywords[name]
+        is_known = isinstance(held, Literal) and reader.axis is not ...
+        if not is_known or held.value == reader.axis:  # type: ignore[attr-defined]
             raise NotFollowedError("an inner axis", getattr(node, "lineno", 0))
 
 
-def _reduced(
-    reader: Calls, args: list[Value], keywords: Keywords, rest: Value | None, node: ast.AST
-) -> Value:
+def _reduced(reader: Calls, given: Given, node: ast.AST) -> Value:
     """A reduction over the mapped axis is equal on all devices; over another, it is not."""
-    data = args[0] if args else keywords.get("x", rest)
-    axis = args[1] if len(args) > 1 else keywords.get("axis_name", rest)
-    groups = keywords.get("axis_index_groups", args[2] if len(args) > 2 else None)
-    is_grouped = groups is not None and not (isinstance(groups, Literal) and groups.value is None)
-    if is_grouped:
+    axis = given.get(1, "axis_name") or given.rest
+    groups = given.get(2, "axis_index_groups")
+    if groups is not None and not is_none(groups):
         return Fresh(Cause("a reduction over groups of devices", getattr(node, "lineno", 0)))
-    if rest is None and is_mapped_axis(reader, axis):
+    if given.rest is None and is_mapped_axis(reader, axis):
         return Fresh()
-    return reader.computed(node, data, axis, groups, rest)
+    return reader.computed(node, given.get(0, "x"), axis, groups, given.rest)
 
 
 def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
@@ -202,7 +198,7 @@ def is_mapped_axis(reader: Calls, axis: Value | None) -> bool:
     if isinstance(axis, Literal) and reader.axis is not ...:
         return bool(axis.value == reader.axis)
     # A reduction must name an axis that is mapped, and there is no other.
-    return not reader.has_other_axes
+    return not reader.program.has_other_axes
 
 
 def _names_axis(reader: Calls, value: Value) -> bool:
@@ -211,14 +207,20 @@ def _names_axis(reader: Calls, value: Value) -> bool:
                and each.value == reader.axis for each in parts)  # fmt: skip
 
 
-def _argument(args: list[Value], keywords: Keywords, position: int, name: str) -> Value:
-    if position < len(args):
-        return args[position]
-    return keywords.get(name, Literal(value=None))
+def _all_of(given: Given, *names: str) -> list[Value]:
+    """Returns the arguments of these names, None for those that are not given."""
+    several = (given.get(position, name) for position, name in enumerate(names))
+    return [Literal(value=None) if each is None else each for each in several]
+
+
+def _chosen(by: Value, held: Value) -> Value:
+    """Returns a value that another one has chosen."""
+    found = cause_of(by)
+    return held if found is None else Value(found, (held,))
 
 
 def _carried(
-    reader: Calls, frame: Frame, body: Any, carry: Value, node: ast.AST
+    body: Callable[[Value], tuple[Value, Value]], carry: Value, node: ast.AST
 ) -> tuple[Value, Value]:
     """Calls a body with what it gave before, until that is the same; returns the last result."""
     for _ in range(MOST_ROUNDS):
@@ -230,95 +232,71 @@ def _carried(
     raise NotFollowedError("a loop", getattr(node, "lineno", 0))
 
 
-def _scan(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value:
-    function = _argument(args, keywords, 0, "f")
-    first = _argument(args, keywords, 1, "init")
-    element = _argument(args, keywords, 2, "xs")
-    if not isinstance(element, Literal):
-        element = any_of(element) if not isinstance(element, Items) else element
+def _scan(reader: Calls, given: Given, node: ast.AST) -> Value:
+    function, first, element = _all_of(given, "f", "init", "xs")
+    if not isinstance(element, (Literal, Items)):
+        element = any_of(element)
 
     def body(carry: Value) -> tuple[Value, Value]:
-        result = reader.call(frame, function, [carry, element], {}, None, node)
+        result = reader.call(function, Given([carry, element]), node)
         return reader.part(result, 0, 2), reader.part(result, 1, 2)
 
-    carry, stacked = _carried(reader, frame, body, first, node)
-    return Items(items=[carry, stacked])
+    return Items(items=[*_carried(body, first, node)])
 
 
-def _fori_loop(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value:
-    bounds = cause_of(*(_argument(args, keywords, i, n) for i, n in enumerate(("lower", "upper"))))
-    function = _argument(args, keywords, 2, "body_fun")
+def _fori_loop(reader: Calls, given: Given, node: ast.AST) -> Value:
+    lower, upper, function, first = _all_of(given, "lower", "upper", "body_fun", "init_val")
+    index = Fresh(cause_of(lower, upper))
 
     def body(carry: Value) -> tuple[Value, Value]:
-        return reader.call(frame, function, [Fresh(bounds), carry], {}, None, node), carry
+        return reader.call(function, Given([index, carry]), node), carry
 
-    carry, _ = _carried(reader, frame, body, _argument(args, keywords, 3, "init_val"), node)
-    return carry if bounds is None else Value(bounds, (carry,))
+    return _chosen(index, _carried(body, first, node)[0])
 
 
-def _while_loop(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value:
-    test, function = (
-        _argument(args, keywords, i, n) for i, n in ((0, "cond_fun"), (1, "body_fun"))
-    )
+def _while_loop(reader: Calls, given: Given, node: ast.AST) -> Value:
+    test, function, first = _all_of(given, "cond_fun", "body_fun", "init_val")
 
     def body(carry: Value) -> tuple[Value, Value]:
-        tested = reader.call(frame, test, [carry], {}, None, node)
-        return reader.call(frame, function, [carry], {}, None, node), tested
+        tested = reader.call(test, Given([carry]), node)
+        return reader.call(function, Given([carry]), node), tested
 
-    carry, tested = _carried(reader, frame, body, _argument(args, keywords, 2, "init_val"), node)
-    found = cause_of(tested)
-    return carry if found is None else Value(found, (carry,))
+    carry, tested = _carried(body, first, node)
+    return _chosen(tested, carry)
 
 
-def _cond(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value | None:
-    if len(args) < 3 or keywords:
+def _cond(reader: Calls, given: Given, node: ast.AST) -> Value | None:
+    args = given.args
+    if len(args) < 3 or given.keywords:
         return None
-    chosen = cause_of(args[0])
-    operands = args[3:]
-    results = [reader.call(frame, branch, operands, {}, None, node) for branch in args[1:3]]
-    held = joined(results)
-    return held if chosen is None else Value(chosen, (held,))
+    results = [reader.call(branch, Given(args[3:]), node) for branch in args[1:3]]
+    return _chosen(args[0], joined(results))
 
 
-def _switch(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value | None:
-    if len(args) < 2 or not isinstance(args[1], Items) or keywords:
+def _switch(reader: Calls, given: Given, node: ast.AST) -> Value | None:
+    args = given.args
+    if len(args) < 2 or not isinstance(args[1], Items) or given.keywords:
         return None
-    branches = args[1].items
-    held = joined(reader.call(frame, each, args[2:], {}, None, node) for each in branches)
-    chosen = cause_of(args[0])
-    return held if chosen is None else Value(chosen, (held,))
+    results = [reader.call(branch, Given(args[2:]), node) for branch in args[1].items]
+    return _chosen(args[0], joined(results))
 
 
-def _reduce(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value | None:
-    if len(args) < 2:
+def _reduce(reader: Calls, given: Given, node: ast.AST) -> Value | None:
+    if len(given.args) < 2:
         return None
-    leaf = any_of(args[1])
-    first = joined([leaf, *args[2:3], *(keywords[k] for k in ("initializer",) if k in keywords)])
+    leaf, initial = any_of(given.args[1]), given.get(2, "initializer")
 
     def body(carry: Value) -> tuple[Value, Value]:
-        return reader.call(frame, args[0], [carry, leaf], {}, None, node), carry
+        return reader.call(given.args[0], Given([carry, leaf]), node), carry
 
-    return _carried(reader, frame, body, first, node)[0]
+    first = leaf if initial is None else joined([leaf, initial])
+    return _carried(body, first, node)[0]
 
 
-def _map(
-    reader: Calls, frame: Frame, args: list[Value], keywords: Keywords, node: ast.AST
-) -> Value | None:
-    if len(args) != 2:
+def _map(reader: Calls, given: Given, node: ast.AST) -> Value | None:
+    if len(given.args) != 2:
         return None
-    return any_of(reader.call(frame, args[0], [any_of(args[1])], {}, None, node))
+    return any_of(reader.call(given.args[0], Given([any_of(given.args[1])]), node))
 
 
 _CONTROL = {

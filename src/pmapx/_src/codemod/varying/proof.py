@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
-from pmapx._src.codemod.varying.bodies import Frame
-from pmapx._src.codemod.varying.calls import Calls
+from pmapx._src.analysis.syntax import leaf
+from pmapx._src.codemod.varying.bodies import Reading
 from pmapx._src.codemod.varying.differing import Differing
-from pmapx._src.codemod.varying.scopes import Scope
 from pmapx._src.codemod.varying.values import (
     Cause,
+    Given,
     Items,
     NotFollowedError,
     Table,
@@ -41,7 +41,8 @@ class SourceProof:
         self._modules = modules
 
     @functools.cached_property
-    def _differing(self) -> Differing:
+    def differing(self) -> Differing:
+        """The functions that may ask for the device's index."""
         project = self._modules[0].project if self._modules else None
         if project is None:
             return Differing(self._modules)
@@ -53,31 +54,26 @@ class SourceProof:
         return known[1]
 
     @functools.cached_property
-    def _derived(self) -> dict[str, list[facts.Class]]:
+    def derived(self) -> dict[str, list[facts.Class]]:
+        """All classes of the program by their bases' names."""
         found: dict[str, list[facts.Class]] = {}
         for module in self._modules:
             for held in module.env.names.values():
                 for cls in facts.of_kind(held, facts.Class):
                     for base in cls.node.bases:
-                        name = (
-                            base.attr
-                            if isinstance(base, ast.Attribute)
-                            else (getattr(base, "id", ""))
-                        )
-                        found.setdefault(name, []).append(cls)
+                        found.setdefault(leaf(base), []).append(cls)
         return found
 
     @functools.cached_property
-    def _has_other_axes(self) -> bool:
+    def has_other_axes(self) -> bool:
         """Whether anything but a pmap names an axis."""
         return any(
             isinstance(node, ast.Call)
-            and "vmap" in (node.func.attr if isinstance(node.func, ast.Attribute)
-                           else getattr(node.func, "id", "")).lower()
+            and "vmap" in leaf(node.func).lower()
             and any(keyword.arg in ("axis_name", None) for keyword in node.keywords)
             for module in self._modules
             for node in module.nodes
-        )  # fmt: skip
+        )
 
     def varying(
         self,
@@ -111,21 +107,17 @@ class SourceProof:
         arguments: Sequence[Argument],
         rest: Value | None,
     ) -> Value | Cause:
-        reader = Calls(
-            axis,
-            has_other_axes=self._has_other_axes,
-            differing=self._differing,
-            derived=self._derived,
-        )
-        callee = reader.outside.value(module, function, is_all=True)
-        frame = Frame(Scope(reader.outside, module, module.env))
+        if self.differing.operator:
+            return Cause(f"{self.differing.operator}, which may differ between devices,")
+        reader = Reading(module, axis, self)
+        callee = reader.outside.value(function)
         node = ast.Pass(lineno=0)
         try:
             for _ in range(MOST_READINGS):
                 before = [cause_of(each) is None for each in reader.outside.held]
                 args = [_argument(each) for each in arguments]
                 more = None if rest is None else Value(rest.cause)
-                held = reader.call(frame, callee, args, {}, more, node)
+                held = reader.call(callee, Given(args, {}, more), node)
                 now = [cause_of(each) is None for each in reader.outside.held]
                 if before == now[: len(before)] and all(now[len(before) :]):
                     return held

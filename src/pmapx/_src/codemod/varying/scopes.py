@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis import values as facts
 from pmapx._src.analysis.interpreter import lookup
 from pmapx._src.analysis.interpreter.frame import Frame
+from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.scopes import Environment
+from pmapx._src.analysis.syntax import leaf
 from pmapx._src.codemod.varying.values import (
     Cause,
     Closure,
@@ -26,9 +27,6 @@ from pmapx._src.codemod.varying.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from pmapx._src.analysis.module import Module
-
 _TRANSPARENT = frozenset(
     {
         "jit", "pmap", "vmap", "checkpoint", "remat", "named_call", "named_scope", "staticmethod",
@@ -39,8 +37,24 @@ _TRANSPARENT = frozenset(
 _EQUAL = frozenset({"jax.process_count", "jax.host_count"})
 # A function that is mapped itself.
 MAPPED = "a mapped function"
+PROPERTIES = frozenset({"property", "cached_property"})
 # A binding of one of these holds no more than the analysis found in it.
 _PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Lambda, ast.Constant, ast.Tuple, ast.List)
+Names = dict[str, Value]
+
+
+class Scope(Environment):
+    """The names of one call of a function that is read, within those that the analysis found."""
+
+    names: dict[str, Any]
+
+    def __init__(self, module: Module, around: Environment, node: ast.AST | None = None) -> None:
+        super().__init__(around, node)
+        self.module = module
+        self.returned: list[Value] = []
+        self.yielded: list[Value] = []
+        # The names at each break, and at each continue, a pair for a loop.
+        self.exits: list[tuple[list[Names], list[Names]]] = []
 
 
 class Outside:
@@ -49,140 +63,129 @@ class Outside:
     A name is looked up once, so that what a body stores in its object is seen by others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: Module) -> None:
+        self._frame = Frame(module, module.env)
         self._names: dict[tuple[int, str], Value] = {}
-        self._objects: dict[int, Value] = {}
+        self._objects: dict[facts.Fact, Value] = {}
 
     @property
     def held(self) -> list[Value]:
         return [*self._names.values(), *self._objects.values()]
 
-    def name(self, module: Module, env: Environment, name: str) -> Value:
-        """Returns what a name holds where the body is defined."""
-        scope: Environment | None = env
-        while scope is not None and (
-            name not in scope.names or (scope.is_class and scope is not env)
-        ):
-            scope = scope.around
-        key = (id(scope or module), name)
+    def find(self, scope: Scope, name: str) -> Value:
+        """Returns what a name holds in a body."""
+        owner = scope.scope_of(name)
+        if isinstance(owner, Scope):
+            held: Value = owner.names[name]
+            return held
+        return self._name(scope.module, owner, name)
+
+    def _name(self, module: Module, owner: Environment | None, name: str) -> Value:
+        key = (id(owner or module), name)
         if key not in self._names:
-            frame = Frame(module, env)
-            if scope is None:
-                held = lookup.name_value(frame, name)
-                self._names[key] = self.value(module, held, is_all=True)
+            if owner is None:
+                found = lookup.name_value(Frame(module, module.env), name)
             else:
-                held = lookup.looked_up(frame, scope.names[name])
-                is_all = _is_bound_once(module, scope, name)
-                self._names[key] = self.value(module, held, is_all=is_all)
+                found = lookup.looked_up(self._frame, owner.names[name])
+            is_all = owner is None or _is_bound_once(module, owner, name)
+            self._names[key] = self.value(found, is_all=is_all)
         return self._names[key]
 
-    def name_of(self, module: Module, path: str, name: str) -> Value:
+    def name_of(self, path: str, name: str) -> Value:
         """Returns what a name of another module of the program holds."""
-        home = module.project.module(path)
+        project = self._frame.module.project
+        home = project.module(path)
         if home is not None and name in home.env.names:
-            return self.name(home, home.env, name)
-        held = lookup.looked_up(Frame(module, module.env), module.project.exported(path, name))
-        return self.value(module, held, is_all=True)
+            return self._name(home, home.env, name)
+        return self.value(lookup.looked_up(self._frame, project.exported(path, name)))
 
-    def value(self, module: Module, held: facts.Value, *, is_all: bool) -> Value:
+    def value(self, held: facts.Value, *, is_all: bool = True) -> Value:
         """Returns what is known of a value; it may be something else unless ``is_all``."""
-        found = [self._of(module, fact) for fact in held]
+        found = [self._of(fact) for fact in sorted(held, key=_order)]
         if not found or not is_all:
             found.append(Value())
         return found[0] if len(found) == 1 else Either(options=found)
 
-    def _all(self, module: Module, several: Iterable[facts.Value]) -> list[Value]:
-        return [self.value(module, each, is_all=True) for each in several]
-
-    def _of(self, module: Module, fact: facts.Fact) -> Value:
-        if isinstance(fact, facts.Function):
-            return self.function(fact)
-        if isinstance(fact, facts.Bound):
-            return self.function(fact.function, self._of(module, fact.owner))
-        if isinstance(fact, facts.Named):
-            return Library(name=fact.name)
-        if isinstance(fact, facts.Const):
-            return Literal(value=fact.value)
-        if isinstance(fact, facts.Items):
-            return Items(items=self._all(module, fact.items), is_open=not fact.is_tuple)
-        if isinstance(fact, facts.Dict):
-            items = dict(zip(dict(fact.items), self._all(module, dict(fact.items).values()),
-                             strict=True))  # fmt: skip
-            return Table(items=items, rest=Value())
-        if isinstance(fact, facts.Class):
-            return Type(fact=fact)
-        if isinstance(fact, facts.Instance):
-            return self._objects.setdefault(id(fact.cls), Table(rest=Value(), cls=fact.cls))
-        if isinstance(fact, facts.Partial):
-            keywords = dict(fact.keywords)
-            return Partial(
-                function=self.value(module, fact.function, is_all=True),
-                args=self._all(module, fact.args),
-                keywords=dict(zip(keywords, self._all(module, keywords.values()), strict=True)),
-            )
-        if isinstance(fact, facts.Derivative):
-            function = self.value(module, fact.function, is_all=True)
-            return Gradient(function=function, has_value=fact.has_value, has_aux=fact.has_aux)
-        if isinstance(fact, facts.Exported):
-            if not fact.name:
-                return Package(path=fact.path)
-            return self.name_of(module, fact.path, fact.name)
-        if isinstance(fact, facts.Result) and fact.of in known_names.PROCESSES - _EQUAL:
-            return Value(Cause(f"{fact.of}()"))
-        if isinstance(fact, (facts.Mapped, facts.Sharded)):
-            return Library(name=MAPPED)
+    def _of(self, fact: facts.Fact) -> Value:
+        match fact:
+            case facts.Function():
+                return self.function(fact)
+            case facts.Bound(function, owner):
+                return self.function(function, self._of(owner))
+            case facts.Named(name):
+                return Library(name=name)
+            case facts.Const(value):
+                return Literal(value=value)
+            case facts.Items(items, is_tuple):
+                return Items(items=[self.value(each) for each in items], is_open=not is_tuple)
+            case facts.Dict(items):
+                return Table(items={k: self.value(v) for k, v in items}, rest=Value())
+            case facts.Class():
+                return self._objects.setdefault(fact, Type(fact=fact))
+            case facts.Instance(cls):
+                return self._objects.setdefault(fact, Table(rest=Value(), cls=cls))
+            case facts.Partial(function, args, keywords):
+                given = [self.value(each) for each in args]
+                named = {name: self.value(each) for name, each in keywords}
+                return Partial(function=self.value(function), args=given, keywords=named)
+            case facts.Derivative(function, _, has_value, has_aux):
+                of = self.value(function)
+                return Gradient(function=of, has_value=has_value, has_aux=has_aux)
+            case facts.Exported(path, name):
+                return self.name_of(path, name) if name else Package(path=path)
+            case facts.Result(of) if of in known_names.PROCESSES - _EQUAL:
+                return Value(Cause(f"{of}()"))
+            case facts.Result(of) if of.startswith("jax.custom_"):
+                # Its rules may ask for the device's index.
+                return Library(name=of)
+            case facts.Mapped() | facts.Sharded():
+                return Library(name=MAPPED)
         return Value()
 
     def function(self, function: facts.Function, *bound: Value) -> Value:
         """Returns a function of the program; what an unknown decorator makes of it may be else."""
-        scope = Scope(self, function.module, function.around)
-        found = Closure(node=function.node, module=function.module, scope=scope, bound=bound)
+        found = Closure(
+            node=function.node, module=function.module, scope=function.around, bound=bound
+        )
         decorators = getattr(function.node, "decorator_list", ())
         if all(_is_transparent(each) for each in decorators):
             return found
         return Either(options=[found, Value()])
 
+    def methods(self, cls: facts.Class, name: str) -> list[facts.Function] | None:
+        """Returns the methods that a name of an object may be; None if it is none."""
+        held = _properties(cls, name) or lookup.of_class(self._frame, cls, name, [])
+        found = [fact for fact in held if isinstance(fact, facts.Function)]
+        return found if found and len(found) == len(held) else None
 
-class Scope:
-    """The names of one function that is read; ``env`` has those of what is around the first."""
 
-    def __init__(
-        self, outside: Outside, module: Module, env: Environment, around: Scope | None = None
-    ) -> None:
-        self.outside = outside
-        self.module = module
-        self.env = env
-        self.around = around
-        self.names: dict[str, Value] = {}
-        # Names that belong to a scope around this one, or to the module.
-        self.declared: set[str] = set()
+def _properties(cls: facts.Class, name: str) -> facts.Value:
+    """Returns the functions of a property, which the analysis knows nothing of."""
+    several = [cls, *(fact for base in cls.bases for fact in facts.of_kind(base, facts.Class))]
+    found = [
+        each.module.visited.get(node)
+        for each in several
+        for node in each.node.body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+        if any(leaf(decorator) in PROPERTIES for decorator in node.decorator_list)
+    ]
+    return frozenset(fact for fact in found if fact is not None)
 
-    def find(self, name: str) -> Value:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names and name not in scope.declared:
-                return scope.names[name]
-            scope = scope.around
-        return self.outside.name(self.module, self.env, name)
 
-    def local(self) -> list[Value]:
-        """Returns what the functions around hold that are read themselves."""
-        held = [] if self.around is None else self.around.local()
-        return [*held, *self.names.values()]
+def _order(fact: facts.Fact) -> tuple[str, str, int]:
+    """Sets have no order, and a report must not change from run to run."""
+    whole = fact.function if isinstance(fact, facts.Bound) else fact
+    if isinstance(whole, (facts.Function, facts.Class)):
+        return type(fact).__name__, whole.module.path, whole.node.lineno
+    return type(fact).__name__, str(getattr(fact, "name", "")), 0
 
 
 def _is_transparent(decorator: ast.expr) -> bool:
     """Returns whether what a decorator returns gives the results of its function."""
     if isinstance(decorator, ast.Call):
-        name = _leaf(decorator.func)
-        if name == "partial" and decorator.args:
-            return _leaf(decorator.args[0]) in _TRANSPARENT
-        return name in _TRANSPARENT
-    return _leaf(decorator) in _TRANSPARENT
-
-
-def _leaf(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        is_partial = leaf(decorator.func) == "partial" and bool(decorator.args)
+        decorator = decorator.args[0] if is_partial else decorator.func
+    return leaf(decorator) in _TRANSPARENT
 
 
 def _is_bound_once(module: Module, scope: Environment, name: str) -> bool:
@@ -194,10 +197,3 @@ def _is_bound_once(module: Module, scope: Environment, name: str) -> bool:
     if len({each.node for each in found}) > 1 or (scope.node, name) in definitions.rebound:
         return False
     return all(each.source is None or isinstance(each.source, _PLAIN) for each in found)
-
-
-def methods(module: Module, cls: facts.Class, name: str) -> list[facts.Function] | None:
-    """Returns the methods that a name of an object may be; None if it is none."""
-    held = lookup.of_class(Frame(module, module.env), cls, name, [])
-    found = [fact for fact in held if isinstance(fact, facts.Function)]
-    return found if found and len(found) == len(held) else None

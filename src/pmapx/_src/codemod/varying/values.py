@@ -11,7 +11,7 @@ from pmapx._src.analysis.values import Class
 
 if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
-    from pmapx._src.codemod.varying.scopes import Scope
+    from pmapx._src.analysis.scopes import Environment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,8 +88,10 @@ class Closure(Value):
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda = None  # type: ignore[assignment]
     module: Module = None  # type: ignore[assignment]
-    scope: Scope = None  # type: ignore[assignment]
+    scope: Environment = None  # type: ignore[assignment]
     bound: tuple[Value, ...] = ()
+    # What its parameters hold that are not given, from where it was defined.
+    defaults: dict[str, Value] | None = None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -148,15 +150,34 @@ class Either(Value):
         return self.options
 
 
+@dataclasses.dataclass(slots=True)
+class Given:
+    """The arguments of a call; ``rest`` is all of which it is not known where it goes."""
+
+    args: list[Value] = dataclasses.field(default_factory=list)
+    keywords: dict[str, Value] = dataclasses.field(default_factory=dict)
+    rest: Value | None = None
+
+    @property
+    def every(self) -> list[Value]:
+        return [*self.args, *self.keywords.values(), *([self.rest] if self.rest else ())]
+
+    def get(self, position: int, name: str) -> Value | None:
+        return self.args[position] if position < len(self.args) else self.keywords.get(name)
+
+
 _FUNCTIONS = (Closure, Partial, Gradient, Type)
 CALLABLE = (*_FUNCTIONS, Deferred)
 _DATA = (Value, Fresh, Literal, Items, Table)
 # A value of more options than this is as good as any data.
 MOST_OPTIONS = 12
+MOST_ROUNDS = 8
+# Methods that put their arguments into their object.
+MUTATING = frozenset({"append", "extend", "insert", "add", "setdefault", "appendleft"})
 
 
-def reached(value: Value) -> Iterator[Value]:
-    """Returns a value and all that it holds."""
+def reached(value: Value, *, has_parts: bool = True) -> Iterator[Value]:
+    """Returns a value, what it comes from, and all that it holds."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -164,31 +185,39 @@ def reached(value: Value) -> Iterator[Value]:
         if id(each) not in seen:
             seen.add(id(each))
             yield each
-            waiting += [*each.parts(), *each.sources]
+            waiting += [*each.parts(), *each.sources] if has_parts else each.sources
 
 
 def cause_of(*values: Value | None) -> Cause | None:
     """Returns why any part of these values varies, None if none does."""
     for value in values:
-        if value is not None:
-            found = next((each.cause for each in reached(value) if each.cause is not None), None)
-            if found is not None:
-                return found
+        for each in reached(value) if value is not None else ():
+            if each.cause is not None:
+                return each.cause
     return None
 
 
 def own_cause(value: Value) -> Cause | None:
     """Returns why a container varies as a whole, whatever its parts do."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if each.cause is not None:
-            return each.cause
-        if id(each) not in seen:
-            seen.add(id(each))
-            waiting += each.sources
-    return None
+    causes = (each.cause for each in reached(value, has_parts=False))
+    return next((cause for cause in causes if cause is not None), None)
+
+
+def any_of(*values: Value) -> Value:
+    """Returns some part of some values."""
+    return Value(cause_of(*values), values)
+
+
+def sharing(result: Value, containers: Iterable[Value]) -> Value:
+    """Returns what is computed from containers, and may be or have parts of them."""
+    sources = tuple(containers)
+    return Value(result.cause, sources) if sources and isinstance(result, Fresh) else result
+
+
+def within(container: Value, part: Value) -> Value:
+    """Returns a part of a container, which may have been changed as a whole."""
+    found = own_cause(container)
+    return part if found is None or own_cause(part) is not None else Value(found, (part,))
 
 
 def functions_in(values: Iterable[Value]) -> list[Value]:
@@ -211,6 +240,9 @@ def vary(value: Value, cause: Cause) -> None:
         else:
             each.cause = each.cause or cause
         waiting += each.sources
+        # It may be a container in what it comes from.
+        parts = (part for source in each.sources for part in reached(source))
+        waiting += [part for part in parts if isinstance(part, (Items, Table))]
 
 
 def join(first: Value, second: Value) -> Value:
@@ -260,7 +292,8 @@ def _is_same(one: Value, other: Value) -> bool:
     if isinstance(one, Library) and isinstance(other, Library):
         return one.name == other.name
     if isinstance(one, Closure) and isinstance(other, Closure):
-        return one.node is other.node and one.scope is other.scope and one.bound == other.bound
+        is_same = one.node is other.node and one.scope is other.scope and one.bound == other.bound
+        return is_same and shapes(one.defaults) == shapes(other.defaults)
     return (
         isinstance(one, (Fresh, Literal))
         and isinstance(other, (Fresh, Literal))
@@ -283,12 +316,15 @@ def shape(value: Value, depth: int = 0) -> Any:
     if isinstance(value, Literal):
         return (*own, repr(value.value))
     if isinstance(value, Closure):
-        return (*own, id(value.node))
+        return (*own, id(value.node), shapes(value.defaults, depth + 1))
     if isinstance(value, Table):
         return (*own, tuple((key, shape(held, depth + 1)) for key, held in value.items.items()))
     return (*own, tuple(shape(part, depth + 1) for part in value.parts()))
 
 
-def is_mutating(name: str) -> bool:
-    """Tells whether a method of this name puts its arguments into its object."""
-    return name in ("append", "extend", "insert", "add", "setdefault", "appendleft")
+def shapes(several: dict[str, Value] | None, depth: int = 0) -> dict[str, Any]:
+    return {name: shape(each, depth) for name, each in (several or {}).items()}
+
+
+def is_none(value: Value) -> bool:
+    return isinstance(value, Literal) and value.value is None

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError, FsdpFunction
 from pmapx._src.codemod.to_jit.placement.version import Version
@@ -126,8 +127,7 @@ class _Step:
     def _parameters(self) -> dict[Any, str]:
         """Returns the names of parameters, by the position of an argument that is not static."""
         assert self.definition is not None
-        given = self.definition.args
-        names = [each.arg for each in (*given.posonlyargs, *given.args)]
+        names = positional(self.definition.args)
         names = names[1:] if names[:1] == ["self"] else names
         keywords = self._jit.keywords if isinstance(self._jit, ast.Call) else []
         static = [each.value for each in keywords if each.arg == "static_argnums"]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import positional
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.candidates import Candidate
 from pmapx._src.codemod.to_jit.decisions import Decision
@@ -133,7 +134,7 @@ def _body(candidate: Candidate) -> _Body | None:
 
 
 def _parameters(candidate: Candidate, body: _Body) -> list[str]:
-    names = [each.arg for each in (*body.args.posonlyargs, *body.args.args)]
+    names = positional(body.args)
     is_method = names[:1] == ["self"]
     if candidate.names and not any("*" in each for each in candidate.names):
         return list(candidate.names)
