@@ -14,7 +14,7 @@ import pytest
 import pmapx
 from pmapx._src import fastpath
 from pmapx._src.cli import _about
-from pmapx._src.fastpath import dispatch, probes
+from pmapx._src.fastpath import dispatch, probes, tracing
 
 N = jax.device_count()
 X = np.arange(2.0 * N, dtype=np.float32).reshape(N, 2)
@@ -182,3 +182,13 @@ def test_info_names_a_piece_that_is_not_in_use_and_why(unprobed):
     why = "AttributeError: no such thing"
     assert f"on, except programs run by the dispatch ({why})" in shown
     assert in_use["dispatch in C++"] is True
+
+
+@only_private
+def test_the_first_call_of_a_program_may_be_traced(unprobed):
+    unprobed(tracing.TRACE_STATE, tracing._probe_trace_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        total = jax.jit(lambda x: pmapx.pmap(lambda y: y + 1)(x).sum())(X)
+    assert tracing.TRACE_STATE.is_usable()
+    assert total == X.sum() + X.size
