@@ -1150,6 +1150,28 @@ def test_a_comment_on_an_option_that_stays_is_above_it(tmp_path, options, expect
     assert expected in after
 
 
+@pytest.mark.parametrize(
+    "used",
+    [
+        "jax.tree.map(lambda params: params * 2, params)",
+        "[params.sum() for params in params]",
+        "list(map(lambda params: params.sum(), params))",
+    ],
+)
+def test_an_inner_function_that_uses_a_name_for_an_array_says_nothing_of_the_argument(
+    tmp_path, used
+):
+    text = f"import jax\n\nN = jax.device_count()\n\n\n@jax.pmap\ndef f(params, x):\n    return {used}\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "params, x = jax.tree.map(lambda x: x[0], (params, x))" in after
+
+
+def test_an_infinity_among_results_is_a_number_of_pythons(tmp_path):
+    text = "import jax\nimport jax.numpy as jnp\n\nN = jax.device_count()\n\n\n@jax.pmap\ndef f(x):\n    return x, -jnp.inf\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "jnp.expand_dims(x, 0)" in after
+
+
 WRAPPED_MAP = """\
 import functools
 import jax

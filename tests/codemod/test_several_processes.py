@@ -1,6 +1,7 @@
 """Programs of several processes give the same after their migration, in each process."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -258,7 +259,34 @@ def main():
 
 main()
 """
+COMPUTING = """\
+def unreplicate(tree):
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def main(rate=0.5):
+    step = jax.pmap(
+        lambda w, x, lr: (w + lr * jax.lax.pmean(x, "i"), jax.lax.pmean(x.sum(), "i")),
+        axis_name="i",
+        in_axes=(0, 0, None),
+    )
+    x = np.arange(N * 2.0, dtype=np.float32).reshape(N, 2) + FIRST
+    w = jax.device_put_replicated(np.ones(2, np.float32), jax.local_devices())
+    for count in range(2):
+        lr = rate / (count + 1)
+        w, mean = step(w, x, lr)
+    from jax.experimental import multihost_utils
+
+    gathered = multihost_utils.process_allgather(unreplicate(w), tiled=True)
+    show(gathered, multihost_utils.process_allgather(mean[0]))
+    first = jax.device_put(unreplicate(w), jax.local_devices()[0])
+    show(jnp.dot(first, jnp.asarray(x[0])), jnp.asarray(x) @ unreplicate(w))
+
+
+main()
+"""
 PROGRAMS = {
+    "computing": COMPUTING,
     "chosen": CHOSEN,
     "own": OWN,
     "local": LOCAL,
@@ -417,6 +445,18 @@ def test_maps_of_a_function_over_the_same_axis_share_a_mesh(tmp_path):
     path.write_text(HEAD + ATTRIBUTE)
     (file,) = migrate([str(path)]).changed
     assert file.after.decode().count("jax.sharding.Mesh(") == 1
+
+
+def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + COMPUTING)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert "process_allgather(mean.addressable_data(0))" in text
+    assert text.count("jax.tree.map(lambda x: x.addressable_data(0), w)") == 3
+    # A number of Python's is not converted, and the name that is imported has one meaning.
+    assert re.search(r"^ +lr,$", text, re.MULTILINE)
+    assert text.count("import multihost_utils") == 1
 
 
 def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path):

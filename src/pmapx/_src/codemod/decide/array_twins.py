@@ -1,4 +1,6 @@
-"""Whether a tree may have an array twice: its memory can be donated only once.
+"""What must be copied: arrays that a tree has twice, and shards that outlive their state.
+
+The memory of an array can be donated only once.
 
 ``jax.device_put`` to a replicated sharding keeps an array's memory on the device where it is, where
 ``device_put_replicated`` copied: ``State(params=params, ema=params)`` has the same memory twice.
@@ -10,9 +12,20 @@ import ast
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Named
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of
+from pmapx._src.codemod.decide import copies
+from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_used_after
 
 DEEPEST = 4
+# Functions of JAX that take what a process has, and not a global array.
+_COMPUTING = (
+    "jax.experimental.multihost_utils.", "jax.device_put", "jax.numpy.", "jax.random.", "jax.nn.",
+    "jax.lax.",
+)  # fmt: skip
+_READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
+_READING_OUTSIDE = (
+    "jax.device_get", "numpy.", "pickle.dump", "flax.serialization.",
+    "flax.training.checkpoints.save_checkpoint",
+)  # fmt: skip
 
 
 def may_have_twins(module: Module, node: ast.expr, depth: int = 0) -> bool:
@@ -87,3 +100,55 @@ def _is_imported(module: Module, node: ast.expr) -> bool:
     """Tells whether a value is another module's, as ``np.float32`` is, and no array."""
     known = module.env.find(ast.unparse(node).partition(".")[0])
     return bool(known) and all(isinstance(fact, Named) for fact in known or ())
+
+
+def is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
+    """Tells whether a shard may be kept longer than the state that it was taken of."""
+    is_own = isinstance(state, ast.Name) and _is_only_result(block_of(module, node), state.id)
+    if is_own and not is_used_after(module, node, state.id):  # type: ignore[attr-defined]
+        return False
+    parent = module.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)):
+        node, parent = parent, module.parent(parent)
+    if isinstance(parent, ast.FormattedValue | ast.Compare | ast.BinOp | ast.UnaryOp):
+        return False
+    while isinstance(parent, (ast.Tuple, ast.List, ast.Dict, ast.keyword)):
+        node, parent = parent, module.parent(parent)
+    if isinstance(parent, ast.Call) and parent.func is not node:
+        if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
+            return False
+        names = copies.names_called(module, parent)
+        is_later = any(each.arg == "async_manager" for each in parent.keywords)
+        return is_later or not names or not all(n.startswith(_READING_OUTSIDE) for n in names)
+    is_method = isinstance(parent, ast.Call) and parent.func is node
+    return not is_method
+
+
+def is_computed_with(module: Module, node: ast.AST) -> bool:
+    """Tells whether JAX computes with a shard, beside what a process has alone or for itself."""
+    parent = module.parent(node)
+    if isinstance(parent, (ast.BinOp, ast.Compare)):
+        parts = [part for part in ast.iter_child_nodes(parent) if isinstance(part, ast.expr)]
+        return not any(isinstance(part, ast.Constant) for part in parts)
+    while isinstance(parent, (ast.Tuple, ast.List, ast.Dict, ast.keyword, ast.Starred)):
+        node, parent = parent, module.parent(parent)
+    if not isinstance(parent, ast.Call) or parent.func is node:
+        return False
+    names = copies.names_called(module, parent)
+    return any(name.startswith(_COMPUTING) for name in names)
+
+
+def _is_only_result(block: ast.AST, name: str) -> bool:
+    """Tells whether a name has only what calls return, and no other name has it."""
+    parts = [part for part in ast.walk(block) if isinstance(part, (ast.Name, ast.Assign))]
+    assigned = [part.value for part in parts if isinstance(part, ast.Assign)]
+    if any(isinstance(value, ast.Name) and value.id == name for value in assigned):
+        return False
+    bound = [
+        part
+        for part in parts
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+    ]
+    values = list(assigned_values(block, name))
+    is_known = len(bound) == len(values) > 0
+    return is_known and all(isinstance(value, ast.Call) for value in values)

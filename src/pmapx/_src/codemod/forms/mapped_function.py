@@ -28,6 +28,10 @@ _OF_ARRAYS = frozenset(
         "ravel", "squeeze", "max", "min", "at",
     }
 )  # fmt: skip
+_SCOPES = (
+    ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ListComp, ast.SetComp, ast.DictComp,
+    ast.GeneratorExp,
+)  # fmt: skip
 _OF_POSITIONS = ("static_broadcasted_argnums", "donate_argnums")
 _ARRAY_FUNCTIONS = ("jax.numpy.", "jax.random.", "jax.nn.")
 
@@ -67,16 +71,10 @@ class MappedFunction:
     def is_array(self, name: str) -> bool:
         """Returns whether the body uses a parameter as only an array can be used."""
         module, node = self.function.module, self.node
-        uses = [
-            part
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
-        ]
-        stored = [
-            part.lineno
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        ]
+        named = [part for part in _of_scope(node, name) if isinstance(part, ast.Name)]
+        named = [part for part in named if part.id == name]
+        uses = [part for part in named if isinstance(part.ctx, ast.Load)]
+        stored = [part.lineno for part in named if isinstance(part.ctx, ast.Store)]
         first = min(stored, default=1 << 30)
         # ``mask is None``: some calls give None, a tree without leaves.
         may_be_none = any(
@@ -157,6 +155,24 @@ class MappedFunction:
             or (isinstance(part, ast.Name) and part.id in ("grad", "value_and_grad", "grad_fn"))
             for part in ast.walk(self.node)
         )
+
+
+def _of_scope(function: ast.AST, name: str) -> Iterator[ast.AST]:
+    """Gives the nodes of a function but for inner functions and comprehensions with the name."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _SCOPES):
+            bound = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+            bound |= {
+                part.id
+                for part in ast.walk(node)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+            if name in bound:
+                continue
+        yield node
+        waiting += ast.iter_child_nodes(node)
 
 
 def _is_used_as_array(module: Module, use: ast.Name) -> bool:

@@ -432,14 +432,8 @@ def may_be_number(use: Use, position: int) -> bool:
         args = call.args[position - use.is_method :]
         named = [k.value for k in call.keywords if k.arg in (use.names or [])[position:][:1]]
         block = block_of(module, call)
-        loops = {
-            ast.unparse(part.target)
-            for part in ast.walk(block)
-            if isinstance(part, ast.For) and "range(" in ast.unparse(part.iter)
-        }
-        for arg in (*args[:1], *named):
-            if ast.unparse(arg) in loops or is_number(arg, block):
-                return True
+        if any(is_number(arg, block) for arg in (*args[:1], *named)):
+            return True
     return False
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from pmapx._src.analysis.syntax import defaults
 from pmapx._src.codemod.decide.assigned_values import assigned_values
 from pmapx._src.codemod.forms.mapped_function import MappedFunction
+
+# Of arrays, and of numpy, jax.numpy and math.
+_NUMBERS = frozenset({"size", "ndim", "shape", "inf", "nan", "pi", "e", "tau"})
 
 
 def may_return_numbers(mapped: MappedFunction | None) -> bool:
@@ -38,7 +42,9 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
         case ast.BinOp(left=one, right=other):
             return inside(one) and inside(other)
         case ast.Attribute(attr=attribute):
-            return attribute in ("size", "ndim", "shape")
+            return attribute in _NUMBERS
+        case ast.UnaryOp(operand=inner):
+            return inside(inner)
         case ast.Subscript(value=ast.Attribute(attr="shape")):
             return True
         case ast.Call(func=ast.Name(id="len" | "int" | "float")):
@@ -51,5 +57,24 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
                 for keyword in keywords
             )
         case ast.Name(id=name):
-            return any(map(inside, assigned_values(function, name)))
+            return name in _counted(function) or any(map(inside, assigned_values(function, name)))
     return False
+
+
+def _counted(function: ast.AST) -> set[str]:
+    """Returns the names that a function counts with, or that are numbers by default."""
+    loops = [part for part in ast.walk(function) if isinstance(part, ast.For)]
+    found = {
+        part.id
+        for loop in loops
+        if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) in ("range", "enumerate")
+        for part in (getattr(loop.target, "elts", None) or [loop.target])[:1]
+        if isinstance(part, ast.Name)
+    }
+    is_function = isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    known = defaults(function.args) if is_function else {}  # type: ignore[attr-defined]
+    return found | {
+        name
+        for name, default in known.items()
+        if isinstance(default, ast.Constant) and type(default.value) in (int, float)
+    }

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.codemod.decide import axis_names, copies
-from pmapx._src.codemod.decide.array_twins import may_have_twins
-from pmapx._src.codemod.decide.assigned_values import assigned_values, block_of, is_used_after
+from pmapx._src.codemod.decide import axis_names
+from pmapx._src.codemod.decide.array_twins import is_computed_with, is_kept, may_have_twins
+from pmapx._src.codemod.decide.assigned_values import is_used_after
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.forms.use import jax_numpy
@@ -36,11 +36,6 @@ def on_every_device(tree, devices=None, axis_name="devices"):
     return jax.device_put(jax.tree.map(jax.numpy.array, tree), replicated)
 '''
 # What these make of an array holds none of its memory.
-_READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
-_READING_OUTSIDE = (
-    "jax.device_get", "numpy.", "pickle.dump", "flax.serialization.",
-    "flax.training.checkpoints.save_checkpoint",
-)  # fmt: skip
 _SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List)
 
 
@@ -132,7 +127,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     whole = module.place(node)
     if change.kind == "index":
         assert isinstance(node, ast.Subscript)
-        return _without_index(module, node, is_donated)
+        if in_processes and is_computed_with(module, node):
+            return _without_index(module, node, ".addressable_data(0)")
+        return _without_index(module, node, is_donated=is_donated)
     if change.kind == "stack":
         return _stacked_again(change, in_processes)
     if change.kind == "unstack":
@@ -165,7 +162,9 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
-    elif is_donated and _is_kept(module, node, change.kept):
+    elif in_processes and change.fields is None and is_computed_with(module, node):
+        before, after = "jax.tree.map(lambda x: x.addressable_data(0), ", ")"
+    elif is_donated and is_kept(module, node, change.kept):
         before, after = f"jax.tree.map({jax_numpy(module)}.copy, ", ")"
     return [*keeping(whole, kept, before, after + text)]
 
@@ -262,7 +261,9 @@ def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]
     return found
 
 
-def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> list[Edit]:
+def _without_index(
+    module: Module, node: ast.Subscript, instead: str = "", *, is_donated: bool = False
+) -> list[Edit]:
     """Takes the index off ``x[0]``."""
     whole, value = module.place(node), module.place(node.value)
     line, column = whole.end_line, whole.end_column
@@ -273,8 +274,8 @@ def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> lis
         if found >= 0 and (line, found) >= ends(value):
             break
         line, column = line - 1, len(module.source.line(line - 1))
-    index = between((line, found), ends(whole))
-    if is_donated and _is_kept(module, node, node.value):
+    index = between((line, found), ends(whole), instead)
+    if is_donated and is_kept(module, node, node.value):
         copy = between(starts(whole), starts(whole), f"{jax_numpy(module)}.copy(")
         return [copy, between((line, found), ends(whole), ")")]
     return [index]
@@ -283,44 +284,6 @@ def _without_index(module: Module, node: ast.Subscript, is_donated: bool) -> lis
 def _needs_brackets(module: Module, node: ast.expr) -> bool:
     place = module.place(node)
     return place.line != place.end_line or not isinstance(node, _SIMPLE)
-
-
-def _is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
-    """Tells whether a shard may be kept longer than the state that it was taken of."""
-    is_own = isinstance(state, ast.Name) and _is_only_result(block_of(module, node), state.id)
-    if is_own and not is_used_after(module, node, state.id):  # type: ignore[attr-defined]
-        return False
-    parent = module.parent(node)
-    while isinstance(parent, (ast.Attribute, ast.Subscript)):
-        node, parent = parent, module.parent(parent)
-    if isinstance(parent, ast.FormattedValue | ast.Compare | ast.BinOp | ast.UnaryOp):
-        return False
-    while isinstance(parent, (ast.Tuple, ast.List, ast.Dict, ast.keyword)):
-        node, parent = parent, module.parent(parent)
-    if isinstance(parent, ast.Call) and parent.func is not node:
-        if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
-            return False
-        names = copies.names_called(module, parent)
-        is_later = any(each.arg == "async_manager" for each in parent.keywords)
-        return is_later or not names or not all(n.startswith(_READING_OUTSIDE) for n in names)
-    is_method = isinstance(parent, ast.Call) and parent.func is node
-    return not is_method
-
-
-def _is_only_result(block: ast.AST, name: str) -> bool:
-    """Tells whether a name has only what calls return, and no other name has it."""
-    parts = [part for part in ast.walk(block) if isinstance(part, (ast.Name, ast.Assign))]
-    assigned = [part.value for part in parts if isinstance(part, ast.Assign)]
-    if any(isinstance(value, ast.Name) and value.id == name for value in assigned):
-        return False
-    bound = [
-        part
-        for part in parts
-        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-    ]
-    values = list(assigned_values(block, name))
-    is_known = len(bound) == len(values) > 0
-    return is_known and all(isinstance(value, ast.Call) for value in values)
 
 
 def _axes_of(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.text.name_uses import name_uses
+from pmapx._src.source.rewriting import import_edits
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
 
 
@@ -53,6 +54,20 @@ def without_removed(module: Module, used: Collection[str]) -> list[Edit]:
         taken = {alias for alias in names if is_of_jax(alias, module)}
         found += _changed(module, node, {}, taken) if taken else []
     return found
+
+
+def without_local(module: Module, lines: Collection[str]) -> list[Edit]:
+    """Returns the edits that delete imports inside functions of what the file imports now.
+
+    Such an import would make the name local to its function, unbound above it.
+    """
+    found = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [
+        edit
+        for node in found
+        if ast.unparse(node) in lines and module.functions_around(node)
+        for edit in import_edits.removed(module.source, node, module.parent(node))
+    ]
 
 
 def is_of_jax(alias: ast.alias, module: Module) -> bool:

@@ -246,6 +246,7 @@ def _changed(
     edits = [
         *editor.edits,
         *imports.without_removed(module, used),
+        *imports.without_local(module, imported),
         *file_head.added(module, editor, pasted, manner, imported),
     ]
     try:
