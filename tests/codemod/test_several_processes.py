@@ -269,16 +269,20 @@ def main(rate=0.5):
         lambda w, x, lr: (w + lr * jax.lax.pmean(x, "i"), jax.lax.pmean(x.sum(), "i")),
         axis_name="i",
         in_axes=(0, 0, None),
+        donate_argnums=0,
     )
     x = np.arange(N * 2.0, dtype=np.float32).reshape(N, 2) + FIRST
     w = jax.device_put_replicated(np.ones(2, np.float32), jax.local_devices())
     for count in range(2):
         lr = rate / (count + 1)
         w, mean = step(w, x, lr)
+    before = unreplicate(w)
+    w, mean = step(w, x, min(lr, 0.5))
+    average = mean[0]
     from jax.experimental import multihost_utils
 
     gathered = multihost_utils.process_allgather(unreplicate(w), tiled=True)
-    show(gathered, multihost_utils.process_allgather(mean[0]))
+    show(gathered, multihost_utils.process_allgather(average), jnp.dot(before, jnp.asarray(x[0])))
     first = jax.device_put(unreplicate(w), jax.local_devices()[0])
     show(jnp.dot(first, jnp.asarray(x[0])), jnp.asarray(x) @ unreplicate(w))
 
@@ -452,8 +456,10 @@ def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
     path.write_text(HEAD + COMPUTING)
     (file,) = migrate([str(path)]).changed
     text = file.after.decode()
-    assert "process_allgather(mean.addressable_data(0))" in text
-    assert text.count("jax.tree.map(lambda x: x.addressable_data(0), w)") == 3
+    assert "average = mean.addressable_data(0)\n" in text
+    # The step after it reuses the memory of the state.
+    assert "before = jax.tree.map(lambda x: jnp.copy(x.addressable_data(0)), w)\n" in text
+    assert len(re.findall(r"addressable_data\(0\)\)?, w\)", text)) == 4
     # A number of Python's is not converted, and the name that is imported has one meaning.
     assert re.search(r"^ +lr,$", text, re.MULTILINE)
     assert text.count("import multihost_utils") == 1

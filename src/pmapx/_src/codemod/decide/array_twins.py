@@ -124,18 +124,25 @@ def is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
     return not is_method
 
 
-def is_computed_with(module: Module, node: ast.AST) -> bool:
+def is_computed_with(module: Module, node: ast.AST, depth: int = 0) -> bool:
     """Tells whether JAX computes with a shard, beside what a process has alone or for itself."""
     parent = module.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node:
+        node, parent = parent, module.parent(parent)
     if isinstance(parent, (ast.BinOp, ast.Compare)):
         parts = [part for part in ast.iter_child_nodes(parent) if isinstance(part, ast.expr)]
         return not any(isinstance(part, ast.Constant) for part in parts)
+    if isinstance(parent, ast.Assign) and depth < DEEPEST:
+        names = {target.id for target in parent.targets if isinstance(target, ast.Name)}
+        uses = [part for part in ast.walk(block_of(module, node)) if isinstance(part, ast.Name)]
+        uses = [part for part in uses if part.id in names and isinstance(part.ctx, ast.Load)]
+        return any(is_computed_with(module, use, depth + 1) for use in uses)
     while isinstance(parent, (ast.Tuple, ast.List, ast.Dict, ast.keyword, ast.Starred)):
         node, parent = parent, module.parent(parent)
     if not isinstance(parent, ast.Call) or parent.func is node:
         return False
-    names = copies.names_called(module, parent)
-    return any(name.startswith(_COMPUTING) for name in names)
+    called = copies.names_called(module, parent)
+    return any(name.startswith(_COMPUTING) for name in called)
 
 
 def _is_only_result(block: ast.AST, name: str) -> bool:

@@ -49,6 +49,8 @@ def is_number(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
             return True
         case ast.Call(func=ast.Name(id="len" | "int" | "float")):
             return True
+        case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "round"), args=args):
+            return all(map(inside, args))
         case ast.Call(func=ast.Attribute(attr="psum" | "pmean"), args=[first, *_]):
             return inside(first)
         case ast.Call(keywords=keywords, func=ast.Name(id="dict")):

@@ -127,9 +127,8 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     whole = module.place(node)
     if change.kind == "index":
         assert isinstance(node, ast.Subscript)
-        if in_processes and is_computed_with(module, node):
-            return _without_index(module, node, ".addressable_data(0)")
-        return _without_index(module, node, is_donated=is_donated)
+        own = ".addressable_data(0)" if in_processes and is_computed_with(module, node) else ""
+        return _without_index(module, node, is_donated, own)
     if change.kind == "stack":
         return _stacked_again(change, in_processes)
     if change.kind == "unstack":
@@ -162,10 +161,14 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
-    elif in_processes and change.fields is None and is_computed_with(module, node):
-        before, after = "jax.tree.map(lambda x: x.addressable_data(0), ", ")"
-    elif is_donated and is_kept(module, node, change.kept):
-        before, after = f"jax.tree.map({jax_numpy(module)}.copy, ", ")"
+    else:
+        is_local = in_processes and change.fields is None and is_computed_with(module, node)
+        copied = (
+            f"{jax_numpy(module)}.copy" if is_donated and is_kept(module, node, change.kept) else ""
+        )
+        own = f"{copied}(x.addressable_data(0))" if copied else "x.addressable_data(0)"
+        function = f"lambda x: {own}" if is_local else copied
+        before, after = (f"jax.tree.map({function}, ", ")") if function else (before, after)
     return [*keeping(whole, kept, before, after + text)]
 
 
@@ -262,7 +265,7 @@ def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]
 
 
 def _without_index(
-    module: Module, node: ast.Subscript, instead: str = "", *, is_donated: bool = False
+    module: Module, node: ast.Subscript, is_donated: bool, instead: str
 ) -> list[Edit]:
     """Takes the index off ``x[0]``."""
     whole, value = module.place(node), module.place(node.value)
@@ -277,7 +280,7 @@ def _without_index(
     index = between((line, found), ends(whole), instead)
     if is_donated and is_kept(module, node, node.value):
         copy = between(starts(whole), starts(whole), f"{jax_numpy(module)}.copy(")
-        return [copy, between((line, found), ends(whole), ")")]
+        return [copy, between((line, found), ends(whole), f"{instead})")]
     return [index]
 
 
