@@ -168,7 +168,14 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         )
         own = f"{copied}(x.addressable_data(0))" if copied else "x.addressable_data(0)"
         function = f"lambda x: {own}" if is_local else copied
-        before, after = (f"jax.tree.map({function}, ", ")") if function else (before, after)
+        if function:
+            before, after = f"jax.tree.map({function}, ", ")"
+            editor, line = Editor(module.source), module.source.line(whole.line)
+            added = len(before + _text(module, change.kept) + after) - len(_text(module, node))
+            if is_local and len(line) + added > editor.width:
+                indent = editor.indent(whole.line)
+                before = f"jax.tree.map(\n{indent}{editor.hang}{function}, "
+                after = ")" if editor.is_filled else f"\n{indent})"
     return [*keeping(whole, kept, before, after + text)]
 
 
