@@ -88,7 +88,8 @@ def run(jobs, out):
 
 def run_jobs(jobs, out, **environment):
     """Run the jobs of program_runner.py in a process; their results by name."""
-    flags = f"{environment.get('XLA_FLAGS', '')} {_STUCK_SECONDS}".strip()
+    given = environment.get("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+    flags = f"{given} {_STUCK_SECONDS}".strip()
     for is_last in (False, False, False, True):
         done = subprocess.run(
             [sys.executable, str(HERE / "program_runner.py"), str(out)],
