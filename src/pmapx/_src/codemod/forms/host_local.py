@@ -6,6 +6,8 @@ would convert (``process_calls``), where a module has that function (``write/com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.forms import process_calls
@@ -13,13 +15,19 @@ from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 
 NAME = "host_local_shard_map"
-# With fewer maps, each converts by itself.
+# With fewer maps, each converts by itself; with fewer meshes, each place makes its own.
 FEWEST = 3
 
 
-def can_share(use: Use) -> bool:
+def sharing(uses: Sequence[Use]) -> list[Use]:
+    """Returns the uses that one function can convert for, none of which it converts for yet."""
+    for use in uses:
+        use.conversion = ""
+    return [use for use in uses if _can_share(use)]
+
+
+def _can_share(use: Use) -> bool:
     """Returns whether its arguments are all arrays and its replicated results stay global."""
-    use.conversion = ""
     if use.site.kind not in ("call", "wrapper") or not process_calls.is_converted(use):
         return False
     # A variable, or the cached function of a module that files share.

@@ -32,8 +32,6 @@ from pmapx._src.source.rewriting.edits import Edit, applied, between
 if TYPE_CHECKING:
     from pmapx._src.codemod.write.rewrite import Rewriting
 
-# With fewer files, each makes its own; with fewer meshes in a file, each place does.
-FEWEST = 3
 MESH = "device_mesh"
 _MADE = re.compile(rb"jax\.(?:make_mesh|sharding\.Mesh)\(")
 
@@ -59,7 +57,7 @@ class CommonFunctions:
 
     def share_conversions(self, module: Module, uses: Sequence[Use]) -> None:
         """Lets one function convert for the maps of a file whose arrays are all host-local."""
-        uses = [use for use in uses if host_local.can_share(use)]
+        uses = host_local.sharing(uses)
         if uses:
             path = self._added(module, in_processes=True)
             self._converted[path] = len(uses)
@@ -92,7 +90,12 @@ class CommonFunctions:
             is_left = path in self._users and path not in self._homes
             module, in_processes = self._modules[path] if is_left else (None, False)
             made = len(_MADE.findall(file.after)) - len(_MADE.findall(file.before))
-            if module is not None and in_processes and made >= FEWEST and _can_have(module, MESH):
+            if (
+                module is not None
+                and in_processes
+                and made >= host_local.FEWEST
+                and _can_have(module, MESH)
+            ):
                 self._homes[path] = path
         return bool(self._homes or self._converting)
 
@@ -106,7 +109,7 @@ class CommonFunctions:
                 for home in {*imported, path} & self._users.keys():
                     if self._modules[home][1] == self._modules[path][1]:
                         found[home] += needs[path]
-            fits = [home for home, count in found.items() if count >= FEWEST]
+            fits = [home for home, count in found.items() if count >= host_local.FEWEST]
             fits = [home for home in fits if _can_have(self._modules[home][0], name)]
             if not fits:
                 return homes

@@ -127,7 +127,7 @@ class SharedModule:
 
     def share_conversions(self, module: Module, uses: Sequence[Use]) -> None:
         """Lets one function convert for the maps of a file whose arrays are all host-local."""
-        uses = [use for use in uses if host_local.can_share(use)]
+        uses = host_local.sharing(uses)
         if self.is_here(module) or self._can_import(module):
             self._converted[module.path] = len(uses)
             for use in uses:
