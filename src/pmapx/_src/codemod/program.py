@@ -53,6 +53,7 @@ class Migration:
     # With ``to="jit"``: what became of each map, and the migration to the global form before that.
     forms: tuple[Form, ...] = ()
     global_form: Migration | None = None
+    old_comments: tuple[tuple[str, int], ...] = ()  # On pmap, beside changes: paths, lines.
     failure: Exception | None = None  # A bug of pmapx that left only the stacked style.
 
     @property
@@ -332,23 +333,13 @@ class Program:
                 return True
             return imports.may_be_imported(modules[path], name)
 
-        return dataclasses.replace(
-            done,
-            files=tuple(
-                dataclasses.replace(
-                    file,
-                    after=without_unused(
-                        file.path,
-                        file.before,
-                        file.after,
-                        functools.partial(is_used_elsewhere, file.path),
-                    ),
-                )
-                if file.is_changed
-                else file
-                for file in done.files
-            ),
-        )
+        def tidy(file: Rewriting) -> Rewriting:
+            is_used = functools.partial(is_used_elsewhere, file.path)
+            after = without_unused(file.path, file.before, file.after, is_used)
+            return dataclasses.replace(file, after=after)
+
+        files = tuple(tidy(file) if file.is_changed else file for file in done.files)
+        return dataclasses.replace(done, files=files)
 
     def restyled(
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
