@@ -26,7 +26,7 @@ def migrated(tmp_path, comment, **options):
 
 
 @pytest.mark.parametrize(
-    "comment, expected",
+    ("comment", "expected"),
     [
         ("pmap the step over the devices.", "shard_map the step over the devices."),
         ("Pmap (and jit-compile) the step.", "shard_map (and jit-compile) the step."),
