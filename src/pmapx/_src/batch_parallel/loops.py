@@ -78,14 +78,14 @@ def scan(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
     [(num_consts, num_carry)] = [each for each in counts if each is not None]
     consts = values[:num_consts]
     start, xs = values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
-    length, _, whole_length = (eqn.params["length"] for eqn in eqns)
+    length, _, global_length = (eqn.params["length"] for eqn in eqns)
     bodies = [eqn.params["jaxpr"] for eqn in eqns]
 
     def run(inputs: Sequence[Value]) -> list[Value]:
         return walk.jaxpr(bodies, inputs, (*at, "body"))
 
-    if length != whole_length:
-        if whole_length != walk.n * length or not xs:
+    if length != global_length:
+        if global_length != walk.n * length or not xs:
             raise UnprovenError("has a number of iterations that depends on the batch size")
         with walk.loop_over_batch(EXAMPLES):
             return _over_examples(eqns[0], run, consts, start, xs)

@@ -93,11 +93,11 @@ def dtype_of(atom: Any) -> Any:
 
 def differing_axis(shapes: Shapes, n: int) -> int | None:
     """Returns the only axis that is n times longer over the global batch, if any is longer."""
-    local, whole = shapes
-    axes = [k for k, (a, b) in enumerate(zip(local, whole, strict=True)) if a != b]
+    local, global_ = shapes
+    axes = [k for k, (a, b) in enumerate(zip(local, global_, strict=True)) if a != b]
     if not axes:
         return None
-    if len(axes) > 1 or whole[axes[0]] != n * local[axes[0]]:
+    if len(axes) > 1 or global_[axes[0]] != n * local[axes[0]]:
         raise UnprovenError(OTHER_SHAPE)
     return axes[0]
 

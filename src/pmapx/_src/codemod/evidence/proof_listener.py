@@ -17,7 +17,7 @@ import numpy as np
 
 from pmapx._src import fastpath
 from pmapx._src.mesh import trace_context
-from pmapx._src.replication import shard_map_body, source_locations, whole_program
+from pmapx._src.replication import shard_map_body, source_locations, traced_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.frames import Span
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -174,7 +174,7 @@ class _Site:
                 into.setdefault(element, f"{rest + ' ' if rest else ''}differs {since}{made}")
 
         by_themselves = ask(set())
-        shard_map = next(whole_program.shard_maps(traced.jaxpr.jaxpr))
+        shard_map = next(traced_program.shard_maps(traced.jaxpr.jaxpr))
         lines = source_locations.lines_behind(shard_map.params["jaxpr"])
         note(by_themselves, self.record["varies"], "")
         for index, leaves in owners.items():

@@ -106,15 +106,15 @@ def _changed(
     """Takes names out of a ``from ... import``, and imports them from pmapx below it."""
     taken = [alias for alias in node.names if alias in moved or alias in unused]
     texts = [_text(alias, moved[alias]) for alias in node.names if alias in moved]
-    whole = module.place(node)
+    place = module.place(node)
     line = f"from pmapx import {', '.join(texts)}" if texts else ""
     if len(taken) == len(node.names):
         if line:
-            return [replacing(whole, line)]
+            return [replacing(place, line)]
         block = getattr(module.parent(node), "body", [])
         if _stands_alone(module, node) and node in block and len(block) > 1:
-            return [between((whole.line, 0), (whole.end_line + 1, 0))]
-        return [replacing(whole, "pass")]
+            return [between((place.line, 0), (place.end_line + 1, 0))]
+        return [replacing(place, "pass")]
     found = []
     kept = [alias for alias in node.names if alias not in taken]
     for alias, following in zip(node.names, node.names[1:], strict=False):
@@ -123,12 +123,12 @@ def _changed(
     if node.names[-1] in taken:
         found.append(between(ends(module.place(kept[-1])), ends(module.place(node.names[-1]))))
     if line and _stands_alone(module, node):
-        text = module.source.line(whole.end_line)
-        indent = module.source.line(whole.line)[: whole.column]
-        end = (whole.end_line, len(text))
+        text = module.source.line(place.end_line)
+        indent = module.source.line(place.line)[: place.column]
+        end = (place.end_line, len(text))
         found.append(between(end, end, f"\n{indent}{line}"))
     elif line:
-        found.append(between(ends(whole), ends(whole), f"; {line}"))
+        found.append(between(ends(place), ends(place), f"; {line}"))
     return found
 
 

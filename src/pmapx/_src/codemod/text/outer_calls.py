@@ -111,12 +111,12 @@ def _is_misaligned(module: Module, editor: Editor, call: ast.Call) -> bool:
 
 
 def _align(module: Module, editor: Editor, call: ast.Call) -> None:
-    function, whole = editor.text(module.place(call.func)), editor.text(module.place(call))
-    if not whole.startswith(function) or needs_parentheses(call.func):
+    function, written = editor.text(module.place(call.func)), editor.text(module.place(call))
+    if not written.startswith(function) or needs_parentheses(call.func):
         return
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     texts = [on_one_line(editor.text(module.place(part))) for part in parts]
-    if "#" in whole.removeprefix(function) or not all(texts):
+    if "#" in written.removeprefix(function) or not all(texts):
         return
     last = function.rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]

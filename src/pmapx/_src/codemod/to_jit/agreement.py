@@ -43,8 +43,8 @@ def difference(
     worst, words = 0.0, ""
     if isinstance(found, dict) and not isinstance(expected, dict):
         # State that FSDP shards over processes was replicated.
-        whole = np.asarray(expected)
-        expected = {key: whole[tuple(slice(*part) for part in key)] for key in found}
+        replicated = np.asarray(expected)
+        expected = {key: replicated[tuple(slice(*part) for part in key)] for key in found}
     pairs = (
         [(expected[key], found.get(key)) for key in expected]
         if isinstance(expected, dict) and isinstance(found, dict)

@@ -84,8 +84,8 @@ def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
     is_map = isinstance(call, ast.Call) and _TREE_MAP.search(ast.unparse(call.func))
     if not isinstance(call, ast.Call) or not is_map or call.keywords or len(call.args) != 2:
         return None
-    is_whole = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
-    return call if is_whole and call.args[0] is function else None
+    is_same_name = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
+    return call if is_same_name and call.args[0] is function else None
 
 
 def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:

@@ -33,12 +33,12 @@ def moved(
         return found
     taken = [alias for alias in moves if moves[alias].rpartition(".")[0] in below]
     lines = [f"from {module} import {', '.join(names)}" for module, names in below.items()]
-    whole = source.place(statement)
+    place = source.place(statement)
     is_alone = stands_alone(source, statement)
-    joint = "\n" + source.line(whole.line)[: whole.column] if is_alone else "; "
+    joint = "\n" + source.line(place.line)[: place.column] if is_alone else "; "
     if len(taken) == len(statement.names):
-        return [replacing(whole, joint.join(lines))]
-    end = (whole.end_line, len(source.line(whole.end_line))) if is_alone else ends(whole)
+        return [replacing(place, joint.join(lines))]
+    end = (place.end_line, len(source.line(place.end_line))) if is_alone else ends(place)
     return [
         *found,
         *_without(source, statement.names, taken),

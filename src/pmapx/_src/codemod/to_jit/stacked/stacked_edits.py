@@ -10,7 +10,7 @@ from pmapx._src.analysis.syntax import positional
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.candidates import Candidate
 from pmapx._src.codemod.to_jit.decisions import Decision
-from pmapx._src.codemod.to_jit.stacked.unstacked_body import COPIES, SPLIT, WHOLE
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import COPIES, SINGLE, SPLIT
 
 _Body = ast.FunctionDef | ast.Lambda
 # By the axis of the examples without the device axis: (n, b, ...), or (n, steps, b, ...).
@@ -169,7 +169,7 @@ def _results(body: _Body) -> Iterator[ast.expr]:
 
 
 def _at(value: ast.expr, position: int) -> ast.expr | None:
-    if position == WHOLE:
+    if position == SINGLE:
         return value
     if not isinstance(value, ast.Tuple):
         return value if _is_map(value, "None") else None

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from pmapx._src.batch_parallel.traces import PER_DEVICE
 from pmapx._src.batch_parallel.verdict import Output, Verdict
 
-WHOLE = -1
+SINGLE = -1
 """The position of a result that is no tuple."""
 COPIES, SPLIT, OTHER = "copies", "split", "other"
 """A stacked result over the global batch: n equal copies of it, its examples by device, or per
@@ -53,7 +53,7 @@ class UnstackedBody:
         drops = [s and jnp.shape(x)[:1] == (1,) for x, s in zip(leaves, is_sharded, strict=True)]
         parts = result if isinstance(result, tuple) else [result]
         positions = [
-            at if isinstance(result, tuple) else WHOLE
+            at if isinstance(result, tuple) else SINGLE
             for at, part in enumerate(parts)
             for _ in jax.tree.leaves(part)
         ]
