@@ -45,6 +45,15 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
             todo += getattr(statement, block, ())
 
 
+def returns(function: ast.AST) -> Iterator[ast.Return]:
+    """Gives the return statements of a function, without those of functions inside it."""
+    for part in children(function):
+        if isinstance(part, ast.Return):
+            yield part
+        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
+            yield from returns(part)
+
+
 def defaults(signature: ast.arguments) -> dict[str, ast.expr | None]:
     """Returns the parameters of a function by name, each with its default if it has one.
 

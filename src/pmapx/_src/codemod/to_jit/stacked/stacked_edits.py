@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.syntax import positional
+from pmapx._src.analysis.syntax import positional, returns
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.candidates import Candidate
 from pmapx._src.codemod.to_jit.decisions import Decision
@@ -156,16 +156,9 @@ def _taking(body: _Body, name: str) -> Iterator[ast.expr]:
 def _results(body: _Body) -> Iterator[ast.expr]:
     if isinstance(body, ast.Lambda):
         yield body.body
-        return
-    inner = {
-        part
-        for each in ast.walk(body)
-        if isinstance(each, ast.FunctionDef | ast.Lambda) and each is not body
-        for part in ast.walk(each)
-    }
-    for node in ast.walk(body):
-        if isinstance(node, ast.Return) and node.value is not None and node not in inner:
-            yield node.value
+    for statement in returns(body):
+        if statement.value is not None:
+            yield statement.value
 
 
 def _at(value: ast.expr, position: int) -> ast.expr | None:
