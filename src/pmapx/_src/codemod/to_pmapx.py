@@ -55,7 +55,7 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     """
     uses = [
         use
-        for use in [*_references(module), *_rows(module)]
+        for use in [*_references(module), *_first_shards(module)]
         if not suppressions.is_suppressed("PMX501", module.place(use.node), module.source)
     ]
     reason = _obstacle(module)
@@ -120,8 +120,8 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
     return _Use(node, what, (replacing(module.place(node), f"pmapx.{ours}"),), reason)
 
 
-def _rows(module: Module) -> list[_Use]:
-    """First entries of what came out of a pmap, taken by an index or a tree_map."""
+def _first_shards(module: Module) -> list[_Use]:
+    """Returns where the first shard of a result is taken, by an index or a tree_map."""
     uses = []
     for node in taken_first(module):
         place = module.place(node)
