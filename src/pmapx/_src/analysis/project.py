@@ -58,7 +58,7 @@ class Project:
         self.is_following = False
         # How often each function was read for that module.
         self.readings: dict[ast.AST, int] = {}
-        # Where the partial stands that is being applied.
+        # The place of the partial that is being applied.
         self.through: Place | None = None
         self._module_paths: dict[tuple[str, str, int], str | None] = {}
         self._imports: dict[tuple[str, str], Value] = {}
@@ -225,7 +225,7 @@ class Project:
         return self._module_paths[key]
 
     def is_outside(self, name: str) -> bool:
-        """Returns whether a module is surely not one of the project: JAX's, for one."""
+        """Returns whether a module is certainly not part of the project, such as JAX's."""
         package = name.partition(".")[0]
         return package not in self._words or (package == "jax" and self._has_jax)
 

@@ -204,11 +204,11 @@ def drawn_from_one_state(step: Step) -> Result:
 
 
 def wrapped(step: Step) -> Result:
-    """Keys from their data, whose last dimension is no longer seen."""
+    """Keys from their data, whose last dimension is hidden."""
     step.require_same_params()
     kind = step.exact()
     if kind.relation is Relation.SHARD and kind.axis >= len(step.out_shapes()[0]):
-        raise UnprovenError("takes the batch for the data of a key")
+        raise UnprovenError("uses the batch as the data of a key")
     return kind
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from pmapx._src.batch_parallel.kinds import SAME, SUM, Kind, Relation, UnprovenError, Value, shard
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, common_segments, description
 
-_BY_POSITION = "takes examples of a device by their position"
-_PAIRS = "takes an example for another one on its device"
+_BY_POSITION = "indexes the examples of a device by position"
+_PAIRS = "indexes one example by another on its device"
 
 
 def gather(step: Step) -> Result:
@@ -220,11 +220,11 @@ def _counts(indices: np.ndarray, axis: int) -> bool:  # type: ignore[type-arg]
 
 
 def _require_neutral_fill(step: Step) -> None:
-    """What is read out of bounds must scale and add up as all else does: zero or NaN."""
+    """Values read out of bounds must scale and add up like all others: zero or NaN."""
     fill, is_float = step.eqn.params.get("fill_value"), jnp.issubdtype(step.dtype(), jnp.inexact)
     is_neutral = is_float if fill is None else fill == 0 or fill != fill
     if "FILL" in str(step.eqn.params["mode"]) and not is_neutral:
-        raise UnprovenError("fills what is out of bounds with a constant")
+        raise UnprovenError("fills out-of-bounds values with a constant")
 
 
 def _require_replicated(starts: Sequence[Value]) -> None:
@@ -235,7 +235,7 @@ def _require_replicated(starts: Sequence[Value]) -> None:
 
 def _require_in_batch_dims(step: Step, indices: Value) -> None:
     if indices.kind.axis == len(step.shapes(1)[0]) - 1:
-        raise UnprovenError("takes the batch for the coordinates of an index")
+        raise UnprovenError("uses the batch as the coordinates of an index")
 
 
 def _is_sharded(value: Value, axis: int) -> bool:

@@ -143,7 +143,7 @@ class Interpreter:
         try:
             return read(atoms, index, at)
         except (UnprovenError, KeyError):
-            why = "is another one in the trace for the global batch"
+            why = "is different in the trace for the global batch"
             return Value(unknown(Reason("a result", None, why)))
 
     def _constants(self, programs: Programs, opened: Any, env: Any, twins: Any) -> None:
@@ -310,7 +310,7 @@ class Interpreter:
             raise UnprovenError(steps.OTHER_SHAPE)
         is_item = self._loop_over_batch == loops.EXAMPLES
         if is_item and kind.relation not in (Relation.SAME, Relation.TOTAL, Relation.UNKNOWN):
-            raise UnprovenError("takes all examples of a device in a loop over them")
+            raise UnprovenError("uses all examples of a device in a loop over them")
         return value
 
     def _folded(self, step: Step) -> list[Value] | None:

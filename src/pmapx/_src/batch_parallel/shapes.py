@@ -9,7 +9,7 @@ from jax.extend.core import JaxprEqn
 from pmapx._src.batch_parallel.kinds import SAME, Kind, Relation, UnprovenError, Value, shard
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, differing_axis
 
-_ACROSS = "takes examples by their position on a device"
+_ACROSS = "selects examples by their position on a device"
 
 
 def reshape(step: Step) -> Result:

@@ -110,7 +110,7 @@ def same_parameter(one: Any, other: Any) -> bool:
         return str(one) == str(other) and not _constants_differ(one, other)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(same_parameter, one, other))
-    if callable(one) and callable(other):  # A rule for derivatives, which nobody takes any more.
+    if callable(one) and callable(other):  # A rule for derivatives, which are traced already.
         return type(one) is type(other)
     try:
         return bool(np.all(one == other))

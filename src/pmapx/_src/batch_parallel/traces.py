@@ -80,7 +80,7 @@ def trace(
         at = f" ({line})" if line else ""
         raise OtherTraceError(f"cannot be traced for the global batch{at}: {why}", local) from error
     if out_tree != other_tree:
-        raise OtherTraceError("returns another structure for the global batch", local)
+        raise OtherTraceError("returns a different tree structure for the global batch", local)
     return Traces(local, alone, global_, tuple(axes), names, out_tree)
 
 

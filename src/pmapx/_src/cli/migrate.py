@@ -394,6 +394,6 @@ def _git_status(folder: str, names: list[str]) -> list[str] | None:
     # The name that a file was renamed from follows in a separate entry.
     entries = [entry for entry in os.fsdecode(status.stdout).split("\0") if entry[2:3] == " "]
     changed = {os.path.basename(entry[3:].rstrip("/")) for entry in entries}
-    # An ignored folder stands for what is in it.
+    # An ignored folder is listed in place of its files.
     is_all = any(entry.startswith("!!") and entry.endswith("/") for entry in entries)
     return [name for name in names if is_all or name in changed]

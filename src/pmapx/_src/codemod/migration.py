@@ -40,7 +40,7 @@ def migrate(
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
 
-    Nothing is imported or run either, but for a ``command``, in copies of the tree.
+    Nothing is imported or run either, except for a ``command``, in copies of the tree.
 
     Examples:
       >>> import pathlib, tempfile, pmapx
@@ -118,7 +118,7 @@ def _in_style(
         except Exception as error:
             if style == "stacked" or to == "pmapx":
                 raise
-            # A bug of ours: the stacked style does without most of the analysis.
+            # A bug in pmapx: the stacked style needs little of the analysis.
             program = read()
             done = _with_current_names(program, to, "stacked", Evidence(), ())
             return program, dataclasses.replace(done, failure=error)

@@ -1,4 +1,4 @@
-"""The small step: the same code, with pmapx's functions in the place of JAX's and Flax's."""
+"""The small step: the same code, with pmapx's functions instead of JAX's and Flax's."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _obstacle(module: Module) -> str:
 
 def _references(module: Module) -> list[_Use]:
     found = [ref for ref in module.facts.references.values() if ref.name in OURS]
-    # One that is used where its absence is looked after is left altogether.
+    # A name whose absence the code handles somewhere is left everywhere.
     guarded = {ref.name for ref in found if ref.is_guarded and ref.name not in known_names.PMAP}
     return [_use(module, ref, guarded) for ref in found if ref.is_certain]
 

@@ -94,7 +94,7 @@ def _named_scopes(
 
 
 def _inside(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
-    """Gives the nodes below one, but for what is inside nodes of some kinds."""
+    """Yields the nodes below one, except for those inside nodes of some kinds."""
     for node in ast.iter_child_nodes(tree):
         yield node
         if not isinstance(node, kinds):

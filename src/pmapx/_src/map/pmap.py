@@ -165,7 +165,7 @@ def pmap(
 
 
 class PmapImpl:
-    """What is behind a pmapped function: its dispatch, and the path of a call that misses it."""
+    """The implementation of a pmapped function: its dispatch, and the path of a cache miss."""
 
     def __init__(self, fun: Callable[..., Any], options: Options) -> None:
         self._options = options

@@ -37,7 +37,7 @@ class TreeCopy:
 
 
 def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    """Copies a tree into an empty folder, with links to what is beside the tree."""
+    """Copies a tree into an empty folder, with links to what is next to the tree."""
     root = Path(os.path.realpath(root))
     folder.mkdir(parents=True)
     with contextlib.suppress(OSError):  # Not every folder above can be listed.

@@ -228,7 +228,7 @@ class BatchFlow(AppliedFunctions):
         return self._outside_names(module, node) == MAP
 
     def iterated(self, module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
-        """Leaves an argument in the place of an iterator over it, as one that ``next`` takes."""
+        """Replaces an iterator over an argument, as one that ``next`` takes, by the argument."""
         found = splits.only(module, node, kept)
         inner: ast.AST = node
         above = module.parent(node)

@@ -113,7 +113,7 @@ def _is_bare(change: Change) -> bool:
 
 
 def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | None:
-    """Returns the function that does no more than ``return x`` after a change."""
+    """Returns the function that only does ``return x`` after a change."""
     module, node = change.module, change.node
     returned = module.parent(node)
     function = module.parent(returned)
@@ -211,7 +211,7 @@ def _named(module: Module, name: str) -> Iterator[ast.AST]:
 
 
 def _removed(module: Module, function: ast.FunctionDef) -> Change:
-    """Takes a function off, with the blank lines behind it, or above the last of a class."""
+    """Deletes a function with the blank lines after it, or above the last of a class."""
     first, last = function.lineno, function.end_lineno or function.lineno
     lines = module.source.lines
     around = module.parent(function)

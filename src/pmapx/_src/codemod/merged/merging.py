@@ -84,7 +84,7 @@ def _leave_mixed(
     reasons: list[Reason | None],
     replicated: Positions,
 ) -> None:
-    """Leaves arguments stacked beside others that stay so, where no body can be edited.
+    """Leaves arguments stacked if others stay so, where no body can be edited.
 
     A lambda around the function would convert each of them on its own.
     """

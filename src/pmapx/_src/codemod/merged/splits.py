@@ -33,7 +33,7 @@ class Reshaped:
     """An expression that splits or merges ``of``, and the edits that stop it from doing so.
 
     ``is_gone`` if nothing is left but ``of``; ``has_two_axes`` if it fails unless the value that it
-    merges has an axis behind that of the devices.
+    merges has an axis after that of the devices.
     """
 
     of: ast.expr
@@ -169,7 +169,7 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
         return only(module, node, kept)
     if not isinstance(node.func, ast.Attribute):
         return None
-    # NumPy takes whatever is like an array, and gives one on the host: its own, but for a reshape.
+    # NumPy accepts any array-like and returns an array on the host: a new one, except for reshape.
     numpy = module.source.segment(module.place(node.func.value))
     name = "asarray" if is_view else "array"
     edits = keeping(module.place(node), module.place(kept), f"{numpy}.{name}(", ")")
@@ -187,7 +187,7 @@ def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
 
 
 def _is_array(module: Module, node: ast.expr, is_view: bool) -> bool:
-    """Returns whether an expression is surely an array on the host, and a new one unless a view."""
+    """Returns whether an expression is known to be a host array, and a new one unless a view."""
     called = names_called(module, node)
     return bool(called) and all(
         name.startswith("numpy.") or (is_view and name == "jax.device_get") for name in called
@@ -246,7 +246,7 @@ def _dimensions(shape: list[ast.expr]) -> Iterator[_Dimension]:
 
 
 def _named_dimensions(module: Module, dims: Iterator[_Dimension]) -> Iterator[_Dimension]:
-    """Gives the dimensions of ``prefix = (n, b)`` in the place of the name."""
+    """Replaces the name by the dimensions of ``prefix = (n, b)``."""
     for dim in dims:
         reaching = module.facts.definitions.reaching
         bound = reaching.get(dim.node, frozenset()) if isinstance(dim, _Rest) else frozenset()

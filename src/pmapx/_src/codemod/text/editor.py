@@ -212,7 +212,7 @@ class Editor:
     def hugged_call(self, function: str, args: Sequence[str], indent: str) -> str:
         """Returns a call that begins on the line of its first argument, a call of several lines.
 
-        As in ``jax.jit(jax.shard_map(``: what is left stands on the last line of that, if it fits.
+        As in ``jax.jit(jax.shard_map(``: what is left goes on its last line, if it fits.
         """
         first, *others = args
         last = len(first.rpartition("\n")[2])

@@ -153,7 +153,7 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
 
 
 def _added(module: Module) -> Edit:
-    """Puts ``import pmapx`` behind the imports at the top of a file."""
+    """Puts ``import pmapx`` after the imports at the top of a file."""
     line = end_of_imports(module)
     if not line and module.source.cells:
         # What is above the first statement of a notebook may be a magic for all of its cell.

@@ -1,6 +1,6 @@
 """Calls around a new text of several lines, laid out again as formatters do.
 
-A call that was on one line gets an argument a line; the arguments behind a new function, which
+A call that was on one line gets an argument a line; the arguments after a new function, which
 were aligned with the old one, are indented anew.
 """
 

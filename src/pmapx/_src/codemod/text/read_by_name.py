@@ -98,7 +98,7 @@ def name_given(call: ast.Call) -> object:
 
 
 def _is_module(module: Module, node: ast.expr) -> bool:
-    """Tells whether an expression is an imported module, whose names are no object's attributes."""
+    """Returns whether an expression is an imported module, whose names are not attributes."""
     if isinstance(node, ast.Attribute):
         # ``jax.nn``: what a library has.
         while isinstance(node, ast.Attribute):

@@ -38,7 +38,7 @@ def difference(
 ) -> tuple[float, str]:
     """Returns how far an output is from the map's, as a part of the limit, and in words.
 
-    Infinite if it has another shape or type, or is no number where the map's is.
+    Infinite if it has another shape or type, or is not a number where the map's is.
     """
     worst, words = 0.0, ""
     if isinstance(found, dict) and not isinstance(expected, dict):

@@ -17,7 +17,7 @@ COUNT = "jax.device_count()"
 _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List,
           ast.Dict)  # fmt: skip
 _BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
-# What is said of a collective that is gone.
+# What the report states of a removed collective.
 _COMMENT = re.compile(
     r"devices?\b|replicas?\b|hosts?\b|pmap|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat"
     r"|axis.?name",

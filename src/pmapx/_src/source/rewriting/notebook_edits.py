@@ -55,7 +55,7 @@ def origins(path: str, data: bytes, edits: Sequence[Edit]) -> spans.Origins:
 def within_cells(source: Source, edits: Iterable[Edit]) -> list[Edit]:
     """Returns the edits so that none reaches beyond its cell.
 
-    A line that goes takes the line break behind it along, which the last of a cell has not.
+    A deleted line takes its line break along; the last line of a cell has none.
     """
     found = []
     for edit in edits:

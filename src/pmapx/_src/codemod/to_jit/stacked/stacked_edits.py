@@ -207,7 +207,7 @@ def _names(node: ast.expr) -> list[str]:
 def _text(
     candidate: Candidate, node: ast.expr, template: str, editor: Editor, indent: str, used: int
 ) -> str:
-    """Returns an expression with another one in the place of ``x[0]`` or ``x[None]``."""
+    """Returns an expression with ``x[0]`` or ``x[None]`` replaced by another one."""
     operand = _operand(node)
     text = editor.text(candidate.module.place(operand))
     if isinstance(node, ast.Subscript) and isinstance(operand, ast.Name):
