@@ -21,7 +21,7 @@ from pmapx._src.audit.report.audit_report import (
     History,
     Leaf,
     MovedInput,
-    RowRead,
+    ShardRead,
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
@@ -114,7 +114,7 @@ def examine(subject: Subject, history: History, with_fsdp: bool = False) -> Audi
 
 def assemble(
     functions: Sequence[AuditedFunction],
-    row_reads: Sequence[RowRead] = (),
+    shard_reads: Sequence[ShardRead] = (),
     topology: str | None = None,
     skipped: Sequence[str] = (),
     assumptions: Sequence[str] = (),
@@ -122,7 +122,7 @@ def assemble(
     """Returns the report on functions."""
     report = AuditReport(
         functions=tuple(functions),
-        row_reads=tuple(row_reads),
+        shard_reads=tuple(shard_reads),
         assumptions=tuple(dict.fromkeys(assumptions)),
         jax_version=jax.__version__,
         topology=topology,

@@ -67,7 +67,7 @@ class ProofListener(Listener):
         """Writes what is known."""
         with self._lock:
             sites = [site.record for site in self._sites]
-            found = {"sites": sites, "rows": sorted(self._indexed)}
+            found = {"sites": sites, "indexed": sorted(self._indexed)}
             record_files.write(self._records, "replicated", found)
 
 
