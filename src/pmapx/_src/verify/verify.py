@@ -14,8 +14,8 @@ from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.limits import CALLS, TIMEOUT
-from pmapx._src.verify.runs import CannotRunError, Run
-from pmapx._src.verify.tree_copies import TreeCopy, copy_beside
+from pmapx._src.verify.runs import Run
+from pmapx._src.verify.tree_copies import copy_beside
 from pmapx._src.verify.uses import uses_below
 
 NEEDED = (
@@ -130,7 +130,7 @@ def _run_in_copy(
 ) -> tuple[Run, list[Path]]:
     """Runs the command in a copy of one version; returns also the files it wrote outside of it."""
     with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
-        copy = _copied(roots[side], Path(kept, side), changed)
+        copy = copy_beside(roots[side], Path(kept, side), changed)
         redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
         paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
         done = runs.run(
@@ -146,14 +146,6 @@ def _run_in_copy(
     # The user knows the tree, not its copy.
     output = done.output.replace(str(copy.path), str(copy.root))
     return dataclasses.replace(done, output=output), written
-
-
-def _copied(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    try:
-        return copy_beside(root, folder, changed)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise CannotRunError(f"cannot copy {root} to run it: {why}") from None
 
 
 def _overlap(one: Path, other: Path) -> bool:
