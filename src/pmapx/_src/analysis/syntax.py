@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """Gives the nodes right below a node, as ``ast.iter_child_nodes`` does."""
+    """Yields the nodes right below a node, as ``ast.iter_child_nodes`` does."""
     for part in node.__dict__.values():
         if type(part) is list:
             for child in part:
@@ -36,7 +36,7 @@ def walk(node: ast.AST) -> list[ast.AST]:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Gives all statements of a module, and the handlers and cases that hold some."""
+    """Yields all statements of a module, and the handlers and cases that hold some."""
     todo: list[ast.AST] = [*tree.body]
     while todo:
         statement = todo.pop()
@@ -46,7 +46,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def returns(function: ast.AST) -> Iterator[ast.Return]:
-    """Gives the return statements of a function, without those of functions inside it."""
+    """Yields the return statements of a function, without those of functions inside it."""
     for part in children(function):
         if isinstance(part, ast.Return):
             yield part

@@ -29,7 +29,7 @@ DEEPEST = 6
 
 
 def start(records: Path) -> None:
-    """Looks at every pmapped function from now on."""
+    """Watches every pmapped function from now on."""
     attach(ProofListener(records))
 
 
@@ -53,7 +53,7 @@ class ProofListener(Listener):
         return True
 
     def call(self, call: Call) -> Any:
-        """Looks at a call before it runs."""
+        """Examines a call before it runs."""
         if call.function.state.look(call.args, call.kwargs):
             self.end()
         return call.run()
@@ -94,7 +94,7 @@ class _Site:
         }
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Looks at a call; returns whether there is something new."""
+        """Examines a call; returns whether it shows anything new."""
         self.record["calls"] += 1
         try:
             mapping = self._mapped._mapped

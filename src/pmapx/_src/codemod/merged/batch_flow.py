@@ -294,7 +294,7 @@ class BatchFlow(AppliedFunctions):
     def _tree_map_of_reshape(
         self, module: Module, node: ast.Call, function: ast.Lambda, held: Abstract
     ) -> Abstract | None:
-        """``tree_map(lambda x: x.reshape(...), tree)`` that is nothing but ``tree`` then."""
+        """``tree_map(lambda x: x.reshape(...), tree)`` that is then just ``tree``."""
         body, parameters = function.body, function.args.args
         if not isinstance(body, ast.Call) or len(parameters) != 1:
             return None

@@ -68,7 +68,7 @@ def _without_comprehension(change: Change) -> Change:
 
 
 def _without_assignment(change: Change) -> Change:
-    """Takes ``batch = shard(batch)`` off, where ``batch = batch`` would be left of it."""
+    """Deletes ``batch = shard(batch)``, where ``batch = batch`` would be left."""
     module, assigned = change.module, change.module.parent(change.node)
     if not isinstance(assigned, ast.Assign) or len(assigned.targets) > 1 or change.kept is None:
         return change
@@ -89,7 +89,7 @@ def _without_assignment(change: Change) -> Change:
 
 
 def _without_comment(change: Change) -> Change:
-    """Takes off the comment above a statement that is about a split or a merge that goes."""
+    """Deletes the comment above a statement if it is about a removed split or merge."""
     module = change.module
     statement: ast.AST = change.node
     while not isinstance(statement, ast.stmt):
@@ -202,7 +202,7 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
 
 
 def _named(module: Module, name: str) -> Iterator[ast.AST]:
-    """Gives what has the name of a function, or may."""
+    """Yields what has the name of a function, or may."""
     for node in module.nodes:
         held = [getattr(node, field, "") for field in ("id", "attr", "value")]
         is_named = isinstance(node, (ast.alias, ast.FunctionDef)) and node.name == name

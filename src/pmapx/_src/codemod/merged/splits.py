@@ -177,7 +177,7 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
 
 
 def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
-    """Leaves nothing of a call but one of its arguments."""
+    """Replaces a call by one of its arguments."""
     place = module.place(kept)
     # The brackets of a call hold its lines together.
     first = module.place(kept.func if isinstance(kept, ast.Call) else kept)
@@ -237,7 +237,7 @@ def _reshape(node: ast.Call, called: frozenset[str]) -> tuple[ast.expr | None, l
 
 
 def _dimensions(shape: list[ast.expr]) -> Iterator[_Dimension]:
-    """Gives the dimensions of a shape: of one argument that is a sequence, or of several."""
+    """Yields the dimensions of a shape: of one argument that is a sequence, or of several."""
     if len(shape) == 1 and not isinstance(shape[0], ast.Starred):
         yield from _of_sequence(shape[0]) if not _is_number(shape[0]) else shape
     else:

@@ -17,7 +17,7 @@ Step = tuple[str, int]
 
 
 def aligned(before: Sequence[str], after: Sequence[str]) -> list[Step]:
-    """Returns steps through both: ``=`` lines stay, ``~`` change, ``-`` go and ``+`` come.
+    """Returns steps through both: ``=`` keeps, ``~`` changes, ``-`` removes and ``+`` adds a line.
 
     >>> aligned(["import jax", "f = jax.pmap(g)"], ["import jax", "", "f = jax.jit(g)"])
     [('=', 1), ('+', 1), ('~', 1)]

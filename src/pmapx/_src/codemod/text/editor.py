@@ -38,7 +38,7 @@ class Editor:
         return "".join([*parts, self._between(at, ends(place))])
 
     def replace(self, place: Place, text: str) -> None:
-        """Puts a text in a place, in which no other edit counts any more."""
+        """Replaces the text at a place, and drops the edits inside it."""
         self.edits = [edit for edit in self.edits if not _is_inside(edit, place)]
         self.edits.append(replacing(place, text))
 

@@ -140,7 +140,7 @@ def _is_used_only(module: Module, name: str, where: Callable[[ast.Name], bool]) 
 
 
 def _is_imported_elsewhere(module: Module, name: str) -> bool:
-    """Returns whether another file imports a name from a module that is called as this one is."""
+    """Returns whether another file imports a name from a module with the same name as this one."""
     folder, file = os.path.split(os.path.abspath(module.path))
     stem = os.path.basename(folder) if file == "__init__.py" else file.partition(".")[0]
     return any(

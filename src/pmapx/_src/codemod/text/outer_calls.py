@@ -60,7 +60,7 @@ def _too_long(editor: Editor, text: str) -> int:
 
 
 def _is_broken(module: Module, editor: Editor, call: ast.Call) -> bool:
-    """Tells whether a call was on one line, and only its arguments have several now."""
+    """Returns whether a call was on one line, and only its arguments have several now."""
     if call.lineno != call.end_lineno:
         return False
     place = module.place(call)
