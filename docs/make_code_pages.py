@@ -103,9 +103,9 @@ def page(title: str, introduction: str, sections: list[Section]) -> str:
     """Writes a table of all codes, then one section per code."""
     rows = [f"| [{each.code}](#{each.code.lower()}) | {each.summary} |" for each in sections]
     table = "\n".join(["| code | |", "|---|---|", *rows])
-    whole = "\n\n".join([title, introduction, table, *map(written, sections)]) + "\n"
+    text = "\n\n".join([title, introduction, table, *map(written, sections)]) + "\n"
     # Docstrings write code between two backticks, Markdown between one.
-    return re.sub("(?<!`)``(?!`)", "`", whole)
+    return re.sub("(?<!`)``(?!`)", "`", text)
 
 
 def written(section: Section) -> str:

@@ -164,7 +164,7 @@ def timed(stage: Stage, name: str, way: str, version: str, audits: dict[str, dic
     row.compiles = str(json.loads(result.read_text())["compiles"])
     report = audits[version]
     if report.get("functions"):
-        reads = report["row_reads"]
+        reads = report["shard_reads"]
         # Installed, pmapx reads one shard; with JAX alone it is a collective.
         is_gathered = way != "pmapx"
         row.gathers = str(sum(read["count"] for read in reads) if is_gathered else 0)

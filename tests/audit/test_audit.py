@@ -264,6 +264,16 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["audit.json"]
 
 
+def test_a_report_of_an_earlier_version_is_read():
+    read = {"place": "train.py:20", "index": "0", "count": 3, "bytes": 84, "type": "float32[8]"}
+    written = pmapx.AuditReport(()).to_dict()
+    del written["shard_reads"]
+
+    report = pmapx.AuditReport.from_dict({**written, "row_reads": [read]})
+
+    assert [each.place for each in report.shard_reads] == ["train.py:20"]
+
+
 def test_what_is_printed_has_every_part():
     text = str(pmapx.audit(pmapx.pmap(train_step, "i", donate_argnums=0), *make_arguments()))
 

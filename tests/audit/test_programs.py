@@ -158,7 +158,7 @@ def test_findings_follow_from_what_is_expected(program, name):
 
 
 def test_rows_taken_have_their_lines():
-    reads = report_with(QUICK[0]).row_reads
+    reads = report_with(QUICK[0]).shard_reads
 
     lines = [linecache.getline(*split(read.place)) for read in reads]
     assert any("losses.append(loss[0].item())" in line for line in lines)

@@ -143,7 +143,7 @@ def test_calls_traces_and_moves_are_counted_over_the_run(watched):
 def test_rows_taken_are_counted_by_line(watched):
     _, report, _ = watched
 
-    (read,) = report.row_reads
+    (read,) = report.shard_reads
     line = 1 + TRAIN.splitlines().index('    print("loss", i, loss[0].shape)')
     assert read.place.endswith(f"train.py:{line}")
     assert (read.index, read.count, read.bytes) == ("0", 5, 5 * 4 * 7)

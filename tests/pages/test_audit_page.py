@@ -15,7 +15,7 @@ from pmapx._src.audit.report.audit_report import (
     Memory,
     MovedInput,
     Remark,
-    RowRead,
+    ShardRead,
 )
 from pmapx._src.audit.report.scaling_table import Growth, Point, Scaling
 
@@ -42,7 +42,7 @@ STEP = AuditedFunction(
 REMARK = Remark("PMX601", "stacked-replicas", "state['w'] is stacked", "pass it whole", "step")
 REPORT = AuditReport(
     functions=(STEP, dataclasses.replace(STEP, name="evaluate", exchanges=())),
-    row_reads=(RowRead("/code/train.py:20", "0", 3, 84, "float32[8]"),),
+    shard_reads=(ShardRead("/code/train.py:20", "0", 3, 84, "float32[8]"),),
     findings=(REMARK,),
     assumptions=("TPU v4: a ring.",),
     jax_version="0.10.2",
@@ -170,7 +170,7 @@ def test_what_others_wrote_is_text(opened):
     )
     report = AuditReport(
         (step,),
-        (RowRead(evil, evil, 1, 1, evil),),
+        (ShardRead(evil, evil, 1, 1, evil),),
         (dataclasses.replace(REMARK, message=evil, code=evil),),
         (evil,),
         command=evil,

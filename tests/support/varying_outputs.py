@@ -1,6 +1,6 @@
 """Which outputs of a mapped function vary between devices, and why.
 
-``whole_program`` finds that for a traced program; here each output gets its path, the line that
+``traced_program`` finds that for a traced program; here each output gets its path, the line that
 made it, and a description.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
-from pmapx._src.replication import shard_map_body, whole_program
+from pmapx._src.replication import shard_map_body, traced_program
 from pmapx._src.replication.shard_map_body import Variation
 from pmapx._src.trees import names
 
@@ -59,8 +59,8 @@ def outputs_of(
     for path, _ in paths:
         name = names.leaf(path, range(len(paths)), parameters)
         is_equal = path[0].idx == 0 and getattr(path[1], "idx", None) in equal
-        arguments.append(whole_program.Argument(name, differs=frozenset() if is_equal else None))
-    found = whole_program.of_program(traced.jaxpr, arguments).outputs
+        arguments.append(traced_program.Argument(name, differs=frozenset() if is_equal else None))
+    found = traced_program.of_program(traced.jaxpr, arguments).outputs
     outputs, _ = jax.tree_util.tree_flatten_with_path(traced.out_info)
     return [
         Output(jax.tree_util.keystr(path), _variation(held), held.made_at)
@@ -68,6 +68,6 @@ def outputs_of(
     ]
 
 
-def _variation(held: whole_program.Held) -> Variation:
+def _variation(held: traced_program.Held) -> Variation:
     origins = shard_map_body.join([held.axes, held.made_of])
     return Variation(frozenset(origins), next(iter(origins.values()), None))

@@ -58,7 +58,7 @@ class Project:
         self.is_following = False
         # How often each function was read for that module.
         self.readings: dict[ast.AST, int] = {}
-        # Where the partial stands that is being applied.
+        # The place of the partial that is being applied.
         self.through: Place | None = None
         self._module_paths: dict[tuple[str, str, int], str | None] = {}
         self._imports: dict[tuple[str, str], Value] = {}
@@ -225,7 +225,7 @@ class Project:
         return self._module_paths[key]
 
     def is_outside(self, name: str) -> bool:
-        """Returns whether a module is surely not one of the project: JAX's, for one."""
+        """Returns whether a module is certainly not part of the project, such as JAX's."""
         package = name.partition(".")[0]
         return package not in self._words or (package == "jax" and self._has_jax)
 
@@ -240,16 +240,10 @@ class Project:
         if "." not in name:
             # A bare name is a top-level module only where no package is around it.
             candidates = [path for path in candidates if not _is_in_package(path, name)]
-            candidates = [path for path in candidates if self._is_top(path, importer, name)]
+            candidates = [path for path in candidates if _is_top(path, importer)]
         if not candidates:
             return None
         return max(candidates, key=lambda path: len(os.path.commonpath(_absolute(path, importer))))
-
-    def _is_top(self, path: str, importer: str, name: str) -> bool:
-        folder = os.path.dirname(os.path.abspath(path))
-        if os.path.basename(path) == "__init__.py":
-            folder = os.path.dirname(folder)
-        return os.path.commonpath([folder, os.path.abspath(importer)]) == folder
 
     def _folder_above(self, importer: str, level: int) -> str:
         folder = os.path.dirname(importer)
@@ -306,6 +300,13 @@ def _is_in_package(path: str, top: str = "") -> bool:
     if os.path.basename(path) == "__init__.py" and os.path.basename(folder) == top:
         folder = os.path.dirname(folder)
     return os.path.exists(os.path.join(folder, "__init__.py"))
+
+
+def _is_top(path: str, importer: str) -> bool:
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.basename(path) == "__init__.py":
+        folder = os.path.dirname(folder)
+    return os.path.commonpath([folder, os.path.abspath(importer)]) == folder
 
 
 def _absolute(*paths: str) -> list[str]:

@@ -283,7 +283,7 @@ class Relevance:
         return found, uses
 
     def _around(self, function: Function, text: Text) -> Iterator[tuple[str, Value]]:
-        """Gives the names in a function's text that are bound around it or imported in it."""
+        """Yields the names in a function's text that are bound around it or imported in it."""
         project, path = self._project, function.module.path
         for node in text.imports:
             for alias in node.names:

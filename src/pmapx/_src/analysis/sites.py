@@ -91,7 +91,7 @@ def _is_alias(module: Module, node: ast.AST) -> bool:
         # What stood there before was something else.
         if use.lineno > parent.lineno or module.functions_around(use) != around
     ]
-    # Where the name may be something else too, a choice is made here, and it is no alias.
+    # Where the name may be something else too, this is a choice, not an alias.
     return not uses or any(_is_certain(module, use) for use in uses)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """Gives the nodes right below a node, as ``ast.iter_child_nodes`` does."""
+    """Yields the nodes right below a node, as ``ast.iter_child_nodes`` does."""
     for part in node.__dict__.values():
         if type(part) is list:
             for child in part:
@@ -36,13 +36,22 @@ def walk(node: ast.AST) -> list[ast.AST]:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Gives all statements of a module, and the handlers and cases that hold some."""
+    """Yields all statements of a module, and the handlers and cases that hold some."""
     todo: list[ast.AST] = [*tree.body]
     while todo:
         statement = todo.pop()
         yield statement
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             todo += getattr(statement, block, ())
+
+
+def returns(function: ast.AST) -> Iterator[ast.Return]:
+    """Yields the return statements of a function, without those of functions inside it."""
+    for part in children(function):
+        if isinstance(part, ast.Return):
+            yield part
+        elif not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
+            yield from returns(part)
 
 
 def defaults(signature: ast.arguments) -> dict[str, ast.expr | None]:

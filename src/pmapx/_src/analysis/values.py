@@ -109,7 +109,7 @@ class Result(Fact):
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)
 class NotATuple(Fact):
-    """An array, dict or object: an index into it is no choice from a tuple."""
+    """An array, dict or object: an index into it does not choose from a tuple."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -284,7 +284,7 @@ def functions_in(known: Value) -> Iterator[Function]:
 
 
 def constant(known: Value) -> Any:
-    """Returns the literal that a value surely is, or ``...`` if it is not known."""
+    """Returns the literal that a value is known to be, or ``...``."""
     if len(known) == 1:
         (fact,) = known
         if isinstance(fact, Const):
@@ -297,7 +297,7 @@ def constant(known: Value) -> Any:
 
 
 def integers(known: Value) -> tuple[int, ...]:
-    """Returns the integers that a value surely is: one, or a tuple or list of them."""
+    """Returns the integers that a value is known to be: one, or a tuple or list of them."""
     literal = constant(known)
     if isinstance(literal, int) and not isinstance(literal, bool):
         return (literal,)

@@ -56,7 +56,7 @@ def audit(
       build: a function that takes the devices and returns the mapped function and a tuple of its
         arguments for them, in place of ``f`` and its arguments.
       what_if: ``"fsdp"`` adds the cost with parameters and optimizer state sharded over the data
-        axis, beside the cost of the function as it is.
+        axis, next to the cost of the function as it is.
       **kwargs: its keyword arguments.
 
     Returns:

@@ -47,8 +47,8 @@ def _content(report: AuditReport) -> dict[str, Any]:
     content["functions"] = [
         _function(function) | {"variant": variant} for function, variant in _variants(report)
     ]
-    content["rowReads"] = [
-        {**read, "place": place(read["place"])} for read in content.pop("row_reads")
+    content["shardReads"] = [
+        {**read, "place": place(read["place"])} for read in content.pop("shard_reads")
     ]
     content["pages"] = {code: kind.page() for code, kind in findings.all_findings().items()}
     for remark in content["findings"]:

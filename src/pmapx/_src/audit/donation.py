@@ -73,7 +73,7 @@ def carried(arguments: Any, result: Any) -> list[tuple[int, int]]:
         leaves = jax.tree.leaves(argument)
         starts.append((start, argument, leaves))
         start += len(leaves)
-    # A state takes its own part before a batch that has the shape of one of its leaves.
+    # State is matched before a batch that has the shape of one of its leaves.
     for start, argument, leaves in sorted(starts, key=lambda each: -len(each[2])):
         for part, first in parts if leaves else ():
             is_free = taken.isdisjoint(range(first, first + len(leaves)))

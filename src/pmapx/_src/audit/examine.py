@@ -21,7 +21,7 @@ from pmapx._src.audit.report.audit_report import (
     History,
     Leaf,
     MovedInput,
-    RowRead,
+    ShardRead,
 )
 from pmapx._src.audit.subject import Subject
 from pmapx._src.audit.topology import interconnect
@@ -31,7 +31,7 @@ from pmapx._src.audit.topology.growing_arguments import Scale, check_names
 from pmapx._src.audit.topology.names import several
 from pmapx._src.map.cache_info import CacheInfo
 from pmapx._src.mesh import resharding
-from pmapx._src.replication import array_shardings, whole_program
+from pmapx._src.replication import array_shardings, traced_program
 from pmapx._src.replication.shard_map_body import Origins
 from pmapx._src.trees import names as describe
 
@@ -114,7 +114,7 @@ def examine(subject: Subject, history: History, with_fsdp: bool = False) -> Audi
 
 def assemble(
     functions: Sequence[AuditedFunction],
-    row_reads: Sequence[RowRead] = (),
+    shard_reads: Sequence[ShardRead] = (),
     topology: str | None = None,
     skipped: Sequence[str] = (),
     assumptions: Sequence[str] = (),
@@ -122,7 +122,7 @@ def assemble(
     """Returns the report on functions."""
     report = AuditReport(
         functions=tuple(functions),
-        row_reads=tuple(row_reads),
+        shard_reads=tuple(shard_reads),
         assumptions=tuple(dict.fromkeys(assumptions)),
         jax_version=jax.__version__,
         topology=topology,
@@ -194,7 +194,7 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     differs = [None if k in constant | only_read else axes for k, axes in enumerate(differs)]
     out_paths = subjects.output_paths(subject.out_types)
     given = [
-        whole_program.Argument(
+        traced_program.Argument(
             path, sharding, axes, None if subject.varying is None else subject.varying[index]
         )
         for index, (path, sharding, axes) in enumerate(
@@ -203,15 +203,15 @@ def _leaves(subject: Subject) -> tuple[list[Leaf], list[Leaf]]:
     ]
     # Values were compared; with shapes alone, what stays equal if it starts equal is assumed equal.
     states = [pair for pair in pairs if not differs[pair[0]]]
-    kept = whole_program.kept_equal(subject.jaxpr, given, states)
-    split = whole_program.of_program(subject.jaxpr, given).inputs
+    kept = traced_program.kept_equal(subject.jaxpr, given, states)
+    split = traced_program.of_program(subject.jaxpr, given).inputs
     has_batch = any(axes and index not in kept for index, axes in enumerate(split))
     assumed = [k for k in kept if differs[k] is None and (has_batch or k in constant)]
-    given = whole_program.with_equal(given, assumed)
-    found = whole_program.of_program(subject.jaxpr, given).outputs
+    given = traced_program.with_equal(given, assumed)
+    found = traced_program.of_program(subject.jaxpr, given).outputs
     # State that varies because it varied before explains nothing: find what makes it vary first.
-    first = whole_program.of_program(
-        subject.jaxpr, whole_program.with_equal(given, dict(states))
+    first = traced_program.of_program(
+        subject.jaxpr, traced_program.with_equal(given, dict(states))
     ).outputs
     arguments = [
         dataclasses.replace(
@@ -279,7 +279,7 @@ def reason_to_move(x: Any, wanted: Any) -> str | None:
 
 
 def _output(
-    path: str, kind: Any, sharding: Any, held: whole_program.Held, first: whole_program.Held
+    path: str, kind: Any, sharding: Any, held: traced_program.Held, first: traced_program.Held
 ) -> Leaf:
     leaf = _leaf(path, kind, sharding)
     found, in_first = _axes_as(leaf, held, sharding), _axes_as(leaf, first, sharding)
@@ -294,7 +294,7 @@ def _output(
     )
 
 
-def _axes_as(leaf: Leaf, held: whole_program.Held, sharding: Any) -> Origins:
+def _axes_as(leaf: Leaf, held: traced_program.Held, sharding: Any) -> Origins:
     """Returns the axes along which an output varies, in its own sharding."""
     if isinstance(sharding, NamedSharding):
         return held.axes_under(sharding.mesh, sharding.spec)
@@ -318,6 +318,6 @@ def _with_copies(leaf: Leaf) -> Leaf:
     if not leaf.is_stacked_copies:
         return leaf
     parts = math.prod(
-        whole // part for whole, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
+        size // part for size, part in zip(leaf.shape, leaf.shard_shape, strict=True) if part
     )
     return dataclasses.replace(leaf, stacked_copies=(parts - 1) * leaf.bytes_a_device)

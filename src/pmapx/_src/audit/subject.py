@@ -22,7 +22,7 @@ from pmapx._src.map.program import Executable
 from pmapx._src.map.program_builder import ProgramBuilder
 from pmapx._src.map.program_cache import unshared
 from pmapx._src.mesh.partition_specs import entry_axes
-from pmapx._src.replication import array_shardings, whole_program
+from pmapx._src.replication import array_shardings, traced_program
 from pmapx._src.spmd import nesting
 from pmapx._src.trees import names as describe
 from pmapx._src.trees.signature import Call, Reader, Signature
@@ -55,7 +55,7 @@ def per_device_of_pmap(programs: ProgramBuilder, signature: Signature) -> PerDev
 
 def per_device_of_shard_map(f: Any, jaxpr: ClosedJaxpr) -> PerDevice | str | None:
     """Returns the body of ``jax.jit(jax.shard_map(body, ...))``; why not; None without one."""
-    if not any(True for _ in whole_program.shard_maps(jaxpr.jaxpr)):
+    if not any(True for _ in traced_program.shard_maps(jaxpr.jaxpr)):
         return None
     top = jaxpr.jaxpr
     body = getattr(getattr(f, "__wrapped__", None), "__wrapped__", None)
@@ -251,7 +251,7 @@ def _of_stages(
             for own, spec in zip(given, specs, strict=True)
         ]
     paths = describe.leaf_paths(dynamic, positions, describe.parameter_names(f))
-    has_maps = any(True for _ in whole_program.shard_maps(traced.jaxpr.jaxpr))
+    has_maps = any(True for _ in traced_program.shard_maps(traced.jaxpr.jaxpr))
     return Subject(
         name=describe.function_name(f),
         kind="jit of shard_map" if has_maps else "jit",
@@ -336,7 +336,7 @@ def _is_sharding(x: Any) -> bool:
 def _mesh_of(jaxpr: ClosedJaxpr, shardings: Sequence[Any]) -> Any:
     """Returns the mesh that a program runs on: the largest of its own and of its inputs."""
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
-    meshes += [eqn.params["mesh"] for eqn in whole_program.shard_maps(jaxpr.jaxpr)]
+    meshes += [eqn.params["mesh"] for eqn in traced_program.shard_maps(jaxpr.jaxpr)]
     return max(meshes, key=lambda m: (math.prod(m.axis_sizes), isinstance(m, Mesh)), default=None)
 
 

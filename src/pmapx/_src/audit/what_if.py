@@ -135,7 +135,7 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
     (axis,), n = step.mesh.axis_names, step.mesh.size
     args, kwargs = step.arguments
     flat, tree = jax.tree.flatten((*args, kwargs))
-    local, batch_axes, whole = [], [], []
+    local, batch_axes, global_ = [], [], []
     assumed = []
     for leaf, value, k in zip(known, flat, per_device.dimensions, strict=True):
         shape, batch_axis = list(leaf.shape), cast(BatchAxis, k)
@@ -152,7 +152,7 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
         batch_axes.append(batch_axis)
         if isinstance(batch_axis, int):
             shape[batch_axis] *= n
-        whole.append(jax.ShapeDtypeStruct(tuple(shape), dtype))
+        global_.append(jax.ShapeDtypeStruct(tuple(shape), dtype))
     verdict = decide(
         per_device.body, jax.tree.unflatten(tree, local), jax.tree.unflatten(tree, batch_axes),
         axis_name=per_device.axis, axis_size=n,
@@ -163,7 +163,7 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
     shards: dict[int, PartitionSpec] = {}
     kept = []
     specs = []
-    for index, (array, batch_axis) in enumerate(zip(whole, batch_axes, strict=True)):
+    for index, (array, batch_axis) in enumerate(zip(global_, batch_axes, strict=True)):
         if isinstance(batch_axis, int):
             specs.append(PartitionSpec(*[None] * batch_axis, axis))
             continue
@@ -180,7 +180,7 @@ def _of_body(step: Subject, known: Sequence[Leaf], per_device: PerDevice) -> Wha
         )
     placed = [
         array.update(sharding=NamedSharding(step.mesh, spec))
-        for array, spec in zip(whole, specs, strict=True)
+        for array, spec in zip(global_, specs, strict=True)
     ]
     function, arguments = global_function(verdict), jax.tree.unflatten(tree, placed)
     outputs, out_tree = jax.tree.flatten(jax.eval_shape(function, *arguments))

@@ -86,14 +86,14 @@ def position_in_batch(step: Step) -> Result | None:
     [other] = [each for each in step.values if each is not value]
     if other.pair is None:
         return None
-    local, whole = (np.asarray(x) for x in other.pair)
+    local, global_ = (np.asarray(x) for x in other.pair)
     if step.name == "mul":
         is_number = local.ndim == 0 and local.dtype.kind in "iu"
         return Value(value.kind, device_stride=stride * int(local)) if is_number else None
     on_devices = [local + d * stride for d in range(step.n)]
     for axis in range(local.ndim if local.shape == step.out_shapes()[0] else 0):
         everywhere = np.concatenate(on_devices, axis)
-        if everywhere.shape == whole.shape and np.array_equal(everywhere, whole):
+        if everywhere.shape == global_.shape and np.array_equal(everywhere, global_):
             return Kind(Relation.SHARD, 0, axis)
     return None
 
@@ -204,11 +204,11 @@ def drawn_from_one_state(step: Step) -> Result:
 
 
 def wrapped(step: Step) -> Result:
-    """Keys from their data, whose last dimension is no longer seen."""
+    """Keys from their data, whose last dimension is hidden."""
     step.require_same_params()
     kind = step.exact()
     if kind.relation is Relation.SHARD and kind.axis >= len(step.out_shapes()[0]):
-        raise UnprovenError("takes the batch for the data of a key")
+        raise UnprovenError("uses the batch as the data of a key")
     return kind
 
 

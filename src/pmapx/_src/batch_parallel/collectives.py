@@ -23,7 +23,7 @@ _BY_DEVICE = "depends on which device holds what"
 
 def reduction(step: Step) -> Result:
     """psum: of a sum over the device's examples it is the sum, of a mean n times the mean."""
-    _require_whole_axis(step)
+    _require_entire_axis(step)
     [value] = step.values
     if value.kind.relation is Relation.SHARD:
         raise UnprovenError("adds examples of different devices that have the same position")
@@ -34,7 +34,7 @@ def reduction(step: Step) -> Result:
 
 
 def extremum(step: Step) -> Result:
-    _require_whole_axis(step)
+    _require_entire_axis(step)
     [value], wanted = step.values, MAX if step.name == "pmax" else MIN
     if value.kind != wanted and value.kind.relation is not Relation.SAME:
         raise UnprovenError(f"compares {description(value)} of each device")
@@ -42,7 +42,7 @@ def extremum(step: Step) -> Result:
 
 
 def all_gather(step: Step) -> Result:
-    _require_whole_axis(step)
+    _require_entire_axis(step)
     [value], axis = step.values, step.eqn.params["all_gather_dimension"]
     kind = value.kind
     if kind.relation is not Relation.SHARD or kind.axis != axis or kind.segments > 1:
@@ -53,7 +53,7 @@ def all_gather(step: Step) -> Result:
 
 def reduce_scatter(step: Step) -> Result:
     """The derivative of all_gather: each device has its part of a sum."""
-    _require_whole_axis(step)
+    _require_entire_axis(step)
     axis, is_tiled = step.eqn.params["scatter_dimension"], step.eqn.params["tiled"]
     [value], kind = step.values, step.kinds[0]
     summed = Relation.SUM if is_tiled else Relation.FLAT_SUM
@@ -74,7 +74,7 @@ def between_devices(step: Step) -> Result:
     raise UnprovenError(_BY_DEVICE)
 
 
-def _require_whole_axis(step: Step) -> None:
+def _require_entire_axis(step: Step) -> None:
     params = step.eqn.params
     axes = params.get("axes", params.get("axis_name"))
     names = jaxprs.axis_names(axes, (step.axis_name,))

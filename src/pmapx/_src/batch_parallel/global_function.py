@@ -36,7 +36,7 @@ def global_function(verdict: Verdict) -> Callable[..., Any]:
 
     def function(*arguments: Any) -> Any:
         leaves = jax.tree.leaves(arguments)
-        results = _Evaluation(verdict).jaxpr(traces.whole, leaves, ())
+        results = _Evaluation(verdict).jaxpr(traces.global_, leaves, ())
         return jax.tree.unflatten(traces.out_tree, results)
 
     return function

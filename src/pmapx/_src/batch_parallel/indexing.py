@@ -8,15 +8,15 @@ import numpy as np
 from pmapx._src.batch_parallel.kinds import SAME, SUM, Kind, Relation, UnprovenError, Value, shard
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, common_segments, description
 
-_BY_POSITION = "takes examples of a device by their position"
-_PAIRS = "takes an example for another one on its device"
+_BY_POSITION = "indexes the examples of a device by position"
+_PAIRS = "indexes one example by another on its device"
 
 
 def gather(step: Step) -> Result:
     step.require_same_params("slice_sizes")
     operand, indices = step.values
     numbers = step.eqn.params["dimension_numbers"]
-    sizes, whole_sizes = step.params("slice_sizes")
+    sizes, global_sizes = step.params("slice_sizes")
     rank = len(step.out_shapes()[0])
     batch_dims = [d for d in range(rank) if d not in numbers.offset_dims]
     offset_of = [
@@ -34,7 +34,7 @@ def gather(step: Step) -> Result:
             or kind.segments > 1
             or indexed != [kind.axis]
             or kind.axis not in numbers.collapsed_slice_dims
-            or tuple(sizes) != tuple(whole_sizes)
+            or tuple(sizes) != tuple(global_sizes)
         ):
             raise UnprovenError(_BY_POSITION)
         return shard(batch_dims[axis], kind.scale)
@@ -43,7 +43,7 @@ def gather(step: Step) -> Result:
     if kind.scale or kind.relation is Relation.SUM:
         _require_neutral_fill(step)
     if kind.relation is not Relation.SHARD:
-        if tuple(sizes) != tuple(whole_sizes) or not kind.is_pointwise:
+        if tuple(sizes) != tuple(global_sizes) or not kind.is_pointwise:
             raise UnprovenError(_BY_POSITION)
         if indices.kind.relation is Relation.SAME:
             return kind
@@ -55,15 +55,15 @@ def gather(step: Step) -> Result:
     if kind.axis in numbers.operand_batching_dims:
         k = list(numbers.operand_batching_dims).index(kind.axis)
         at = numbers.start_indices_batching_dims[k]
-        if not _is_sharded(indices, at) or tuple(sizes) != tuple(whole_sizes):
+        if not _is_sharded(indices, at) or tuple(sizes) != tuple(global_sizes):
             raise UnprovenError(_PAIRS)
         segments = common_segments(operand.kind, indices.kind)
         return kind.along(batch_dims[indices.kind.axis], segments)
-    (local, whole) = step.shapes()
+    (local, global_) = step.shapes()
     is_complete = (
-        sizes[kind.axis] == local[kind.axis] and whole_sizes[kind.axis] == whole[kind.axis]
+        sizes[kind.axis] == local[kind.axis] and global_sizes[kind.axis] == global_[kind.axis]
     )
-    others = [[s for d, s in enumerate(each) if d != kind.axis] for each in (sizes, whole_sizes)]
+    others = [[s for d, s in enumerate(each) if d != kind.axis] for each in (sizes, global_sizes)]
     if not is_complete or others[0] != others[1] or kind.axis not in offset_of:
         raise UnprovenError(_BY_POSITION)
     if indices.kind.relation is not Relation.SAME:
@@ -195,13 +195,13 @@ def _indexed_by_position(step: Step, indices: Value) -> tuple[int, list[int]] | 
                 raise UnprovenError(_BY_POSITION)
             continue
         assert value.pair is not None
-        (local, whole) = (np.asarray(x) for x in value.pair)
+        (local, global_) = (np.asarray(x) for x in value.pair)
         counted = [
             axis
             for axis in range(local.ndim - 1)
             if local.shape[axis] > 0
-            and all(_counts(x, axis) for x in (local, whole))
-            and whole.shape[axis] == step.n * local.shape[axis]
+            and all(_counts(x, axis) for x in (local, global_))
+            and global_.shape[axis] == step.n * local.shape[axis]
         ]
         if len(counted) != 1:
             raise UnprovenError(_BY_POSITION)
@@ -220,11 +220,11 @@ def _counts(indices: np.ndarray, axis: int) -> bool:  # type: ignore[type-arg]
 
 
 def _require_neutral_fill(step: Step) -> None:
-    """What is read out of bounds must scale and add up as all else does: zero or NaN."""
+    """Values read out of bounds must scale and add up like all others: zero or NaN."""
     fill, is_float = step.eqn.params.get("fill_value"), jnp.issubdtype(step.dtype(), jnp.inexact)
     is_neutral = is_float if fill is None else fill == 0 or fill != fill
     if "FILL" in str(step.eqn.params["mode"]) and not is_neutral:
-        raise UnprovenError("fills what is out of bounds with a constant")
+        raise UnprovenError("fills out-of-bounds values with a constant")
 
 
 def _require_replicated(starts: Sequence[Value]) -> None:
@@ -235,7 +235,7 @@ def _require_replicated(starts: Sequence[Value]) -> None:
 
 def _require_in_batch_dims(step: Step, indices: Value) -> None:
     if indices.kind.axis == len(step.shapes(1)[0]) - 1:
-        raise UnprovenError("takes the batch for the coordinates of an index")
+        raise UnprovenError("uses the batch as the coordinates of an index")
 
 
 def _is_sharded(value: Value, axis: int) -> bool:

@@ -97,11 +97,11 @@ class Interpreter:
 
     def jaxpr(self, programs: Programs, inputs: Sequence[Value], path: Path) -> list[Value]:
         opened = [jaxprs.opened(program) for program in programs]
-        local, alone, whole = opened
+        local, alone, global_ = opened
         _require_same_length([each.invars for each in opened], "takes")
         _require_same_length([each.outvars for each in opened], "returns")
         env: dict[Var, Value] = dict(zip(local.invars, inputs, strict=True))
-        twins = dict(zip(local.invars, zip(alone.invars, whole.invars, strict=True), strict=True))
+        twins = dict(zip(local.invars, zip(alone.invars, global_.invars, strict=True), strict=True))
         self._constants(programs, opened, env, twins)
 
         def read(atoms: tuple[Any, Any, Any], operand: int, at: Path) -> Value:
@@ -114,7 +114,7 @@ class Interpreter:
             values = [np.asarray(a.val, dtype=steps.dtype_of(a)) for a in atoms]
             return self._constant(values, (at, operand))
 
-        every = zip(local.eqns, alone.eqns, whole.eqns, strict=False)
+        every = zip(local.eqns, alone.eqns, global_.eqns, strict=False)
         for index, (eqn, one, twin) in enumerate(every):
             at = (*path, index)
             try:
@@ -136,14 +136,14 @@ class Interpreter:
             for var, *others in zip(eqn.outvars, one.outvars, twin.outvars, strict=False):
                 twins[var] = (others[0], others[1])
         at = (*path, "out")
-        atoms = zip(local.outvars, alone.outvars, whole.outvars, strict=True)
+        atoms = zip(local.outvars, alone.outvars, global_.outvars, strict=True)
         return [self._output(read, each, k, at) for k, each in enumerate(atoms)]
 
     def _output(self, read: Any, atoms: Any, index: int, at: Path) -> Value:
         try:
             return read(atoms, index, at)
         except (UnprovenError, KeyError):
-            why = "is another one in the trace for the global batch"
+            why = "is different in the trace for the global batch"
             return Value(unknown(Reason("a result", None, why)))
 
     def _constants(self, programs: Programs, opened: Any, env: Any, twins: Any) -> None:
@@ -160,14 +160,14 @@ class Interpreter:
 
     def _constant(self, values: list[Any], place: tuple[Path, int] | None) -> Value:
         """Returns what is known of a constant; one that comes from n is n for the global batch."""
-        local, alone, whole = values
+        local, alone, global_ = values
         why = Reason(_CONSTANT, None, "depends on the per-device batch size")
-        if local is not alone and not _equal(local, alone) and not _equal(local, whole):
+        if local is not alone and not _equal(local, alone) and not _equal(local, global_):
             why = Reason(_CONSTANT, None, "depends on the number of devices")
-            if place is None or not _equal(alone, whole):
+            if place is None or not _equal(alone, global_):
                 return Value(unknown(why))
-            self.constants[place] = whole = local
-        found = of_pair((local, whole), self.n, why)
+            self.constants[place] = global_ = local
+        found = of_pair((local, global_), self.n, why)
         return found if local.size <= _FOLDED_AT_MOST else dataclasses.replace(found, pair=None)
 
     def equation(
@@ -298,19 +298,19 @@ class Interpreter:
 
     def _checked(self, step: Step, value: Value, result: int) -> Value:
         """Returns a value whose shapes are those that its kind means; else it is unknown."""
-        local, whole = step.out_shapes(result)
+        local, global_ = step.out_shapes(result)
         kind, fits = value.kind, True
         if kind.is_pointwise or kind.relation is Relation.TOTAL:
-            fits = local == whole
+            fits = local == global_
         elif kind.relation is Relation.SHARD:
             grown = [s * self.n if k == kind.axis else s for k, s in enumerate(local)]
-            fits = kind.axis < len(local) and tuple(grown) == whole
+            fits = kind.axis < len(local) and tuple(grown) == global_
             fits = fits and local[kind.axis] % max(kind.segments, 1) == 0
         if not fits:
             raise UnprovenError(steps.OTHER_SHAPE)
         is_item = self._loop_over_batch == loops.EXAMPLES
         if is_item and kind.relation not in (Relation.SAME, Relation.TOTAL, Relation.UNKNOWN):
-            raise UnprovenError("takes all examples of a device in a loop over them")
+            raise UnprovenError("uses all examples of a device in a loop over them")
         return value
 
     def _folded(self, step: Step) -> list[Value] | None:

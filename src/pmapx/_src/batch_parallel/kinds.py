@@ -176,39 +176,39 @@ def of_pair(pair: Pair, n: int, unrelated: Reason) -> Value:
     >>> of_pair((np.float32(1 / 4), np.float32(1 / 32)), 8, Reason("", None, "")).kind.scale
     1
     """
-    local, whole = pair
-    if getattr(local, "dtype", None) != getattr(whole, "dtype", None):
+    local, global_ = pair
+    if getattr(local, "dtype", None) != getattr(global_, "dtype", None):
         return Value(unknown(unrelated), pair)
-    if local.ndim != whole.ndim or not _is_numeric(local.dtype):
-        equal = np.shape(local) == np.shape(whole) and np.array_equal(local, whole)
+    if local.ndim != global_.ndim or not _is_numeric(local.dtype):
+        equal = np.shape(local) == np.shape(global_) and np.array_equal(local, global_)
         return Value(SAME if equal else unknown(unrelated), pair)
-    is_zero = not np.any(local) and not np.any(whole)
-    axes = [k for k in range(local.ndim) if local.shape[k] != whole.shape[k]]
+    is_zero = not np.any(local) and not np.any(global_)
+    axes = [k for k in range(local.ndim) if local.shape[k] != global_.shape[k]]
     if not axes:
-        scale = _scale_between(local, whole, n)
+        scale = _scale_between(local, global_, n)
         return Value(unknown(unrelated) if scale is None else SAME.scaled(scale), pair, is_zero)
     [axis, *more] = axes
-    if more or whole.shape[axis] != n * local.shape[axis] or not local.size:
+    if more or global_.shape[axis] != n * local.shape[axis] or not local.size:
         return Value(unknown(unrelated), pair, False)
-    scale = _scale_between(np.concatenate([local] * n, axis), whole, n)
+    scale = _scale_between(np.concatenate([local] * n, axis), global_, n)
     if scale is None:
         return Value(unknown(unrelated), pair)
     is_constant = np.array_equal(local, np.broadcast_to(np.take(local, [0], axis), local.shape))
     return Value(shard(axis, scale, 0 if is_constant else 1), pair, is_zero)
 
 
-def _scale_between(local: Any, whole: Any, n: int) -> int | None:
+def _scale_between(local: Any, global_: Any, n: int) -> int | None:
     """Returns the power of n by which constants of one shape differ, if it is one."""
-    if np.array_equal(local, whole, equal_nan=_is_float(local.dtype)):
+    if np.array_equal(local, global_, equal_nan=_is_float(local.dtype)):
         return 0
-    if local.dtype == np.bool_ or not np.all(np.isfinite(local) & np.isfinite(whole)):
+    if local.dtype == np.bool_ or not np.all(np.isfinite(local) & np.isfinite(global_)):
         return None
     # Narrow floats are so coarse that 1 / (b - 1) is near 1 / b.
     is_wide = _is_float(local.dtype) and jnp.finfo(local.dtype).bits >= 32
     tolerance = 2 * float(jnp.finfo(local.dtype).eps) if is_wide else 0.0
     wide = np.complex128 if local.dtype.kind == "c" else np.float64
     for power in (-1, 1, -2, 2):
-        expected = whole.astype(wide) * float(n) ** power
+        expected = global_.astype(wide) * float(n) ** power
         if np.all(np.abs(local.astype(wide) - expected) <= tolerance * np.abs(expected)):
             return power
     return None

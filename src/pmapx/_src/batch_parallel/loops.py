@@ -78,14 +78,14 @@ def scan(walk: Interpreter, eqns: Eqns, values: list[Value], at: Path) -> list[V
     [(num_consts, num_carry)] = [each for each in counts if each is not None]
     consts = values[:num_consts]
     start, xs = values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
-    length, _, whole_length = (eqn.params["length"] for eqn in eqns)
+    length, _, global_length = (eqn.params["length"] for eqn in eqns)
     bodies = [eqn.params["jaxpr"] for eqn in eqns]
 
     def run(inputs: Sequence[Value]) -> list[Value]:
         return walk.jaxpr(bodies, inputs, (*at, "body"))
 
-    if length != whole_length:
-        if whole_length != walk.n * length or not xs:
+    if length != global_length:
+        if global_length != walk.n * length or not xs:
             raise UnprovenError("has a number of iterations that depends on the batch size")
         with walk.loop_over_batch(EXAMPLES):
             return _over_examples(eqns[0], run, consts, start, xs)
@@ -122,13 +122,13 @@ def _over_microbatches(
 ) -> list[Value]:
     """Microbatches hold other examples when the batch is global: only sums over all are equal."""
     if not all(x.kind.relation is Relation.SPLIT and x.kind.segments for x in xs):
-        raise UnprovenError("takes microbatches together with something for each of them")
+        raise UnprovenError("scans microbatches together with values that are split differently")
     items = [dataclasses.replace(x, kind=shard(0, x.kind.scale), pair=None) for x in xs]
 
     def stacked(y: Value) -> Value:
         is_batch = y.kind.relation is Relation.SHARD and y.kind.axis == 0 and y.kind.segments <= 1
         if not is_batch and y.kind.relation not in (Relation.SUM, Relation.SAME):
-            return _not_known(eqn, y, "returns what differs with the microbatches")
+            return _not_known(eqn, y, "returns a value that differs between microbatches")
         scale = y.kind.scale + (y.kind.relation is Relation.SAME)
         return Value(Kind(Relation.SPLIT, scale, 0, int(is_batch)), depends_on_batch=True)
 

@@ -9,26 +9,26 @@ from jax.extend.core import JaxprEqn
 from pmapx._src.batch_parallel.kinds import SAME, Kind, Relation, UnprovenError, Value, shard
 from pmapx._src.batch_parallel.steps import PAIRS, Result, Rule, Step, differing_axis
 
-_ACROSS = "takes examples by their position on a device"
+_ACROSS = "selects examples by their position on a device"
 
 
 def reshape(step: Step) -> Result:
     """The elements stay in order; a sharded axis may be merged with others or divided."""
     [kind] = step.kinds
-    (local, whole), (to_local, to_whole) = step.shapes(), step.out_shapes()
+    (local, global_), (to_local, to_global) = step.shapes(), step.out_shapes()
     if step.eqn.params.get("dimensions") is not None:
         raise UnprovenError("permutes dimensions")
-    if kind.relation in _FLAT and to_local == to_whole:
+    if kind.relation in _FLAT and to_local == to_global:
         return Kind(_FLAT[kind.relation], kind.scale)
-    if kind.is_pointwise and to_local == to_whole:
+    if kind.is_pointwise and to_local == to_global:
         return kind
     if kind.relation in (Relation.SAME, Relation.SUM):
-        flat = _gathered_axis(to_local, to_whole, step.n)
+        flat = _gathered_axis(to_local, to_global, step.n)
         if flat is not None:
             relation = {v: k for k, v in _FLAT.items()}[kind.relation]
             return Kind(relation, kind.scale, flat)
-    to = differing_axis((to_local, to_whole), step.n)
-    if to is not None and kind.relation is Relation.SAME and local == whole:
+    to = differing_axis((to_local, to_global), step.n)
+    if to is not None and kind.relation is Relation.SAME and local == global_:
         raise UnprovenError("has a shape that depends on the per-device batch size")
     if to is None or kind.relation is not Relation.SHARD:
         raise UnprovenError(_ACROSS)
@@ -47,11 +47,11 @@ def reshape(step: Step) -> Result:
 _FLAT = {Relation.FLAT: Relation.SAME, Relation.FLAT_SUM: Relation.SUM}
 
 
-def _gathered_axis(local: tuple[int, ...], whole: tuple[int, ...], n: int) -> int | None:
+def _gathered_axis(local: tuple[int, ...], global_: tuple[int, ...], n: int) -> int | None:
     """Returns k where dimensions k and k + 1 are (n, b) on a device and (1, n * b) in all."""
-    for k in range(len(local) - 1 if len(local) == len(whole) else 0):
-        is_gathered = (local[k], whole[k]) == (n, 1) and whole[k + 1] == n * local[k + 1]
-        if is_gathered and (local[:k], local[k + 2 :]) == (whole[:k], whole[k + 2 :]):
+    for k in range(len(local) - 1 if len(local) == len(global_) else 0):
+        is_gathered = (local[k], global_[k]) == (n, 1) and global_[k + 1] == n * local[k + 1]
+        if is_gathered and (local[:k], local[k + 2 :]) == (global_[:k], global_[k + 2 :]):
             return k
     return None
 
@@ -99,19 +99,19 @@ def slicing(step: Step) -> Result:
     if kind.relation is not Relation.SHARD:
         step.require_same_params()
         return _moved(kind)
-    (local, whole), axis = step.shapes(), kind.axis
+    (local, global_), axis = step.shapes(), kind.axis
     (first, last, stride), others = _bounds(step.eqn, axis)
-    (whole_first, whole_last, _), whole_others = _bounds(step.twin, axis)
-    if others != whole_others:
+    (global_first, global_last, _), global_others = _bounds(step.twin, axis)
+    if others != global_others:
         raise UnprovenError("depends on the per-device batch size in its bounds")
     if stride != 1:
         raise UnprovenError(_ACROSS)
-    if (first, last) == (0, local[axis]) and (whole_first, whole_last) == (0, whole[axis]):
+    if (first, last) == (0, local[axis]) and (global_first, global_last) == (0, global_[axis]):
         return kind
     # A run of segments, such as one half of what was concatenated along the batch.
     part = local[axis] // max(kind.segments, 1)
     is_aligned = part and not (first % part or last % part)
-    if not is_aligned or (whole_first, whole_last) != (first * step.n, last * step.n):
+    if not is_aligned or (global_first, global_last) != (first * step.n, last * step.n):
         raise UnprovenError(_ACROSS)
     return kind.along(axis, (last - first) // part if kind.segments else 0)
 
@@ -134,8 +134,8 @@ def splitting(step: Step) -> Result:
         step.require_same_params()
         return kind
     part = step.shapes()[0][axis] // max(kind.segments, 1)
-    sizes, whole_sizes = step.params("sizes")
-    if any(s % part or w != s * step.n for s, w in zip(sizes, whole_sizes, strict=True)):
+    sizes, global_sizes = step.params("sizes")
+    if any(s % part or w != s * step.n for s, w in zip(sizes, global_sizes, strict=True)):
         raise UnprovenError(_ACROSS)
     return [kind.along(axis, size // part if kind.segments else 0) for size in sizes]
 
@@ -199,9 +199,9 @@ def tile(step: Step) -> Result:
     axis = differing_axis(step.out_shapes(), step.n) if kind.relation is Relation.SAME else None
     if axis is not None:
         # A replicated value for each example, as a ViT's class token.
-        (local, whole), (reps, whole_reps) = step.shapes(), step.params("reps")
-        others = [(*r[:axis], *r[axis + 1 :]) for r in (reps, whole_reps)]
-        if local != whole or others[0] != others[1]:
+        (local, global_), (reps, global_reps) = step.shapes(), step.params("reps")
+        others = [(*r[:axis], *r[axis + 1 :]) for r in (reps, global_reps)]
+        if local != global_ or others[0] != others[1]:
             raise UnprovenError("depends on the per-device batch size in its `reps`")
         return shard(axis, kind.scale, int(local[axis] != 1))
     step.require_same_params()

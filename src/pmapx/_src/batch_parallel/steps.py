@@ -93,11 +93,11 @@ def dtype_of(atom: Any) -> Any:
 
 def differing_axis(shapes: Shapes, n: int) -> int | None:
     """Returns the only axis that is n times longer over the global batch, if any is longer."""
-    local, whole = shapes
-    axes = [k for k, (a, b) in enumerate(zip(local, whole, strict=True)) if a != b]
+    local, global_ = shapes
+    axes = [k for k, (a, b) in enumerate(zip(local, global_, strict=True)) if a != b]
     if not axes:
         return None
-    if len(axes) > 1 or whole[axes[0]] != n * local[axes[0]]:
+    if len(axes) > 1 or global_[axes[0]] != n * local[axes[0]]:
         raise UnprovenError(OTHER_SHAPE)
     return axes[0]
 
@@ -110,7 +110,7 @@ def same_parameter(one: Any, other: Any) -> bool:
         return str(one) == str(other) and not _constants_differ(one, other)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(same_parameter, one, other))
-    if callable(one) and callable(other):  # A rule for derivatives, which nobody takes any more.
+    if callable(one) and callable(other):  # A rule for derivatives, which are traced already.
         return type(one) is type(other)
     try:
         return bool(np.all(one == other))

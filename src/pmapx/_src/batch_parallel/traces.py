@@ -32,7 +32,7 @@ class Traces:
 
     local: ClosedJaxpr  # As each of n devices runs it.
     alone: ClosedJaxpr  # The same on a mesh of one device, to tell constants that come from n.
-    whole: ClosedJaxpr  # On a mesh of one device with the global batch.
+    global_: ClosedJaxpr  # On a mesh of one device with the global batch.
     batch_axes: tuple[BatchAxis, ...]  # The batch axis of each leaf of the arguments.
     names: tuple[str, ...]  # The names of these leaves.
     out_tree: Any  # The structure of what the body returns.
@@ -73,15 +73,15 @@ def trace(
     local, out_tree = traced(axis_size, growth)
     try:
         alone, _ = traced(1, growth)
-        whole, other_tree = traced(1, axis_size * growth)
+        global_, other_tree = traced(1, axis_size * growth)
     except Exception as error:
         why = ": ".join(filter(None, [type(error).__name__, *str(error).splitlines()[:1]]))
         line = source_locations.line_of_error(error)
         at = f" ({line})" if line else ""
         raise OtherTraceError(f"cannot be traced for the global batch{at}: {why}", local) from error
     if out_tree != other_tree:
-        raise OtherTraceError("returns another structure for the global batch", local)
-    return Traces(local, alone, whole, tuple(axes), names, out_tree)
+        raise OtherTraceError("returns a different tree structure for the global batch", local)
+    return Traces(local, alone, global_, tuple(axes), names, out_tree)
 
 
 def _grown(leaf: Any, axis: BatchAxis, times: int) -> jax.ShapeDtypeStruct:

@@ -148,7 +148,7 @@ def _decided(
         found = traces.trace(body, arguments, batch_axes, axis_name, n, growth)
         walk = Interpreter(n, axis_name)
         inputs = [_argument(found, index) for index in range(len(found.names))]
-        results = walk.jaxpr((found.local, found.alone, found.whole), inputs, ())
+        results = walk.jaxpr((found.local, found.alone, found.global_), inputs, ())
     except UnprovenError as error:
         local = getattr(error, "local", None)
         reason = Reason("the body", None, str(error))

@@ -245,7 +245,7 @@ def _report(
          else type(leaf).__name__)
         for path, leaf in leaves
         if path not in changed and path not in kept
-        and not isinstance(leaf, str | bytes | None)  # Nobody would expect a device axis there.
+        and not isinstance(leaf, str | bytes | None)  # These never have a device axis.
     ]  # fmt: skip
     return Conversion(
         checkpoint.kind,

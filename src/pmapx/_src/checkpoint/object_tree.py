@@ -23,7 +23,7 @@ ROOT = "array"
 
 
 def item(parent: str, key: Any) -> str:
-    """Returns the path of ``parent[key]``; a name at the top stands alone.
+    """Returns the path of ``parent[key]``; at the top, the name alone.
 
     >>> item(item("", "params"), "dense"), item("", 0), item("", "params/dense")
     ("params['dense']", '[0]', "['params/dense']")

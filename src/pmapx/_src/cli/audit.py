@@ -5,6 +5,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -163,40 +164,45 @@ def command(
     if not quiet:
         click.echo(f"\n{report}", err=True)
     if layout == "github":
-        for kind, at, title, message in baseline.to_annotate(report, compared):
-            file, _, line = place(at).rpartition(":") if at else ("", "", "")
-            click.echo(annotation(kind, file or None, line, title, message))
+        _annotate(report, compared)
     assert status is not None, "there is no timeout"
     if status == 0 and not report.functions:
-        click.echo("pmapx: nothing was audited", err=True)
-        next_step("run a command that calls a pmapped or jitted function of yours.", err=True)
-        ctx.exit(1)
+        _fail(ctx, "nothing was audited", "run a command that calls a pmapped or jitted function.")
     if unknown := _unknown_arguments(request, report):
-        click.echo(f"pmapx: no function has an argument {', '.join(unknown)}", err=True)
-        next_step("name an argument as in the report above.", err=True)
-        ctx.exit(1)
+        names = ", ".join(unknown)
+        _fail(
+            ctx, f"no function has an argument {names}", "name an argument as in the report above."
+        )
     if compared is not None:
         click.echo(f"\ncompared with {baseline_path}:\n{compared}", err=True)
         if compared.worse and status == 0:
-            worse = counted(len(compared.worse), "figure")
-            click.echo(f"pmapx: worse than the baseline: {worse}", err=True)
-            next_step(f"fix it, or accept it with --save {baseline_path}.", err=True)
-            ctx.exit(1)
-    if status in (-signal.SIGINT, 128 + signal.SIGINT):
-        next_step(
-            "the report covers the run up to Ctrl-C; audit again for a complete one.", err=True
-        )
-    elif status:
-        next_step("fix the program's error above, and audit it again.", err=True)
-    elif compared is not None:
-        next_step("nothing to do: no figure is worse than the baseline.", err=True)
-    elif not quiet:
-        next_step(_after_report(report, save), err=True)
+            worse = f"worse than the baseline: {counted(len(compared.worse), 'figure')}"
+            _fail(ctx, worse, f"fix it, or accept it with --save {baseline_path}.")
+    if status or compared is not None or not quiet:
+        next_step(_next_step(status, compared is not None, report, save), err=True)
     # The status that a shell reports for a program that was killed by a signal.
     ctx.exit(status if status >= 0 else 128 - status)
 
 
-def _after_report(report: AuditReport, save: str | None) -> str:
+def _annotate(report: AuditReport, compared: baseline.Comparison | None) -> None:
+    for kind, at, title, message in baseline.to_annotate(report, compared):
+        file, _, line = place(at).rpartition(":") if at else ("", "", "")
+        click.echo(annotation(kind, file or None, line, title, message))
+
+
+def _fail(ctx: click.Context, problem: str, step: str) -> NoReturn:
+    click.echo(f"pmapx: {problem}", err=True)
+    next_step(step, err=True)
+    ctx.exit(1)
+
+
+def _next_step(status: int, is_compared: bool, report: AuditReport, save: str | None) -> str:
+    if status in (-signal.SIGINT, 128 + signal.SIGINT):
+        return "the report covers the run up to Ctrl-C; audit again for a complete one."
+    if status:
+        return "fix the program's error above, and audit it again."
+    if is_compared:
+        return "nothing to do: no figure is worse than the baseline."
     steps = ["pmapx explain CODE describes a finding"] if report.findings else []
     saved = "" if save else "--save baseline.json, then "
     steps.append(f"pass {saved}--compare {save or 'baseline.json'} in CI")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
 import os
 import sys
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from pmapx._src.lint.baseline import Baseline
     from pmapx._src.lint.finding import Finding
     from pmapx._src.lint.fixing import FixedFile
+
+_BASELINE_ALONE = "--write-baseline cannot be combined with --fix, --diff or standard input"
 
 
 @click.command("check", short_help="Find uses of pmap, and what breaks on today's JAX.")
@@ -128,68 +129,47 @@ def command(
     is_read = stdin_filename is not None or paths == ("-",)
     name = stdin_filename or "stdin.py"
     is_fixed = fix or is_diff
-    _refuse(ctx, paths, is_read, unsafe_fixes and not is_fixed)
+    _refuse(ctx, paths, is_read)
+    if unsafe_fixes and not is_fixed:
+        raise CommandError("--unsafe-fixes needs --fix or --diff")
     if write_baseline and (is_read or is_fixed):
-        raise CommandError(
-            "--write-baseline cannot be combined with --fix, --diff or standard input"
-        )
+        raise CommandError(_BASELINE_ALONE)
     # Freeing every tree when the process ends takes a third as long as the check.
     atexit.register(gc.freeze)
     wanted = settings.make(
-        settings.load([name] if is_read else paths),
-        select=select,
-        ignore=ignore,
-        exclude=exclude,
-        confidence=confidence,
-        target_jax=target_jax,
-        baseline=baseline,
-    )
+        settings.load([name] if is_read else paths), select=select, ignore=ignore, exclude=exclude,
+        confidence=confidence, target_jax=target_jax, baseline=baseline,
+    )  # fmt: skip
+    known = None if write_baseline else _baseline(wanted)
+
+    def checked(text: bytes) -> Report:
+        report = check_text(name, text, wanted) if is_read else _checked(paths, wanted, jobs)
+        return report if known is None else known.without_known(report, wanted.codes)
+
+    def is_wanted(finding: Finding) -> bool:
+        return wanted.reports(finding) and (known is None or not known.has(finding))
+
     source = sys.stdin.buffer.read() if is_read else b""
-    checked = functools.partial(_checked, paths, wanted, jobs)
-    report = check_text(name, source, wanted) if is_read else checked()
-    is_wanted: Callable[[Finding], bool] = wanted.reports
+    report = checked(source)
     if write_baseline:
         _write_baseline(wanted, report)
         return
-    known = _baseline(wanted)
-    if known is not None:
-        report = known.without_known(report, wanted.codes)
-        is_wanted = lambda finding: wanted.reports(finding) and not known.has(finding)
-    fixed: list[FixedFile] = []
-    if is_fixed:
-        from pmapx._src.lint import fixing
-
-        if is_read:
-            fixed = [fixing.fix_text(name, source, is_wanted, is_unsafe=unsafe_fixes)]
-        else:
-            fixed = fixing.fix_reported(report, is_wanted, is_unsafe=unsafe_fixes)
+    text = (name, source) if is_read else None
+    fixed = _fixed(report, text, is_wanted, unsafe_fixes) if is_fixed else []
     if is_diff:
-        from pmapx._src.source.rewriting.change import diff
-
-        changed = [file for file in fixed if file.after != file.before]
-        for file in changed:
-            echo(colored_diff(diff(file)), color)
-        # On standard error: the output is a patch.
-        is_any = "pass --fix to write these changes."
-        step = is_any if changed else "nothing to fix; pmapx check lists the findings."
-        next_step(step, color, err=True)
-        ctx.exit(1 if changed and not exit_zero else 0)
+        ctx.exit(1 if _show_diff(fixed, color) and not exit_zero else 0)
     if fixed:
-        report = check_text(name, fixed[0].after, wanted) if is_read else report
         if not is_read:
             _write(fixed)
-            report = checked()
-        report = known.without_known(report, wanted.codes) if known is not None else report
+        report = checked(fixed[0].after)
     if is_read and fix:
         click.echo(fixed[0].after, nl=False)
     _show(report, layout, output, color, is_error=is_read and fix)
     ctx.exit(1 if report.findings and not exit_zero else 0)
 
 
-def _refuse(
-    ctx: click.Context, paths: tuple[str, ...], is_read: bool, is_unsafe_alone: bool
-) -> None:
-    """Ends the command if its options cannot be combined."""
+def _refuse(ctx: click.Context, paths: tuple[str, ...], is_read: bool) -> None:
+    """Ends the command if there is nothing to read, or both paths and standard input."""
     if is_read and paths not in ((), ("-",)):
         raise CommandError("--stdin-filename reads standard input: pass no PATH, or -")
     if not is_read:
@@ -198,8 +178,6 @@ def _refuse(
                 ctx=ctx, param=next(p for p in ctx.command.params if p.name == "paths")
             )
         check_paths(paths)
-    if is_unsafe_alone:
-        raise CommandError("--unsafe-fixes needs --fix or --diff")
 
 
 def _checked(paths: tuple[str, ...], wanted: settings.Settings, jobs: int | None) -> Report:
@@ -229,6 +207,34 @@ def _write_baseline(wanted: settings.Settings, report: Report) -> None:
     next_step("commit it, and pass --baseline in CI: only new findings are reported.", err=True)
 
 
+def _fixed(
+    report: Report,
+    text: tuple[str, bytes] | None,
+    is_wanted: Callable[[Finding], bool],
+    is_unsafe: bool,
+) -> list[FixedFile]:
+    """Returns the fixed files of a report, or the fixed text of standard input."""
+    from pmapx._src.lint.fixing import fix_reported, fix_text
+
+    if text is not None:
+        return [fix_text(*text, is_wanted, is_unsafe=is_unsafe)]
+    return fix_reported(report, is_wanted, is_unsafe=is_unsafe)
+
+
+def _show_diff(fixed: list[FixedFile], color: bool | None) -> bool:
+    """Prints what the fixes change; returns whether they change anything."""
+    from pmapx._src.source.rewriting.change import diff
+
+    changed = [file for file in fixed if file.after != file.before]
+    for file in changed:
+        echo(colored_diff(diff(file)), color)
+    # On standard error: the output is a patch.
+    is_any = "pass --fix to write these changes."
+    step = is_any if changed else "nothing to fix; pmapx check lists the findings."
+    next_step(step, color, err=True)
+    return bool(changed)
+
+
 def _write(fixed: list[FixedFile]) -> None:
     for file in fixed:
         try:
@@ -241,12 +247,7 @@ def _write(fixed: list[FixedFile]) -> None:
 
 
 def _show(
-    report: Report,
-    layout: str,
-    output: str | None,
-    color: bool | None,
-    *,
-    is_error: bool = False,
+    report: Report, layout: str, output: str | None, color: bool | None, *, is_error: bool
 ) -> None:
     rendered = render(report, layout)
     if output is not None:

@@ -158,9 +158,6 @@ def command(
       pmapx migrate . --replicated train_step:state
       pmapx migrate . --helpers pkg/sharding.py
     """
-    from pmapx._src.codemod.migration import shared_module
-    from pmapx._src.source.rewriting.change import diff
-
     is_stacked = style == "stacked" or (to == "pmapx" and style == "global")
     problem = _migration.problem(
         ctx.obj, to, style, mesh, with_fsdp, topology, helpers, is_verified, bool(named), is_stacked
@@ -168,34 +165,26 @@ def command(
     if problem:
         raise CommandError(problem)
     topology = checked_topology(topology)
-    check_paths(paths)
-    if page is not None:
-        atomic_write.check(page)
-    if helpers is not None:
-        shared_module(helpers, paths)
+    _check_paths(paths, page, helpers)
     excluded = settings.make(settings.load(paths), exclude=exclude).exclude
     is_proven = ctx.obj and not is_stacked and _migration.has_maps(paths, excluded)
-    evidence = _migration.prove(ctx.obj, paths, devices, timeout) if is_proven else None
-    options: dict[str, Any] = {"to": to, "style": style, "evidence": evidence, "named": named}
-    options["helpers"] = helpers
+    options: dict[str, Any] = {
+        "to": to, "style": style, "named": named, "helpers": helpers, "exclude": excluded,
+        "evidence": _migration.prove(ctx.obj, paths, devices, timeout) if is_proven else None,
+    }  # fmt: skip
     if to == "jit":
         limits = {"devices": devices, "timeout": timeout, "topology": topology}
-        options |= {"exclude": excluded, "mesh": mesh, "fsdp": with_fsdp}
-        done = _migration.to_jit(ctx.obj, paths, limits, **options)
+        done = _migration.to_jit(ctx.obj, paths, limits, mesh=mesh, fsdp=with_fsdp, **options)
     else:
-        done = _migrate(paths, exclude=excluded, **options)
+        done = _migrate(paths, **options)
     if done.failure is not None:
         _report_failure(done.failure)
     if is_shown or (is_shown is None and not is_written):
-        for file in done.changed:
-            echo(colored_diff(diff(file)), color)
+        _show_diff(done, color)
     verdicts, code = None, 0
     if is_verified and done.changed:
         options = {"devices": devices, "calls": calls, "timeout": timeout, "exclude": excluded}
-        # What is in the jit form was compared with the global form already.
-        verdicts, code = _verify(
-            ctx.obj, done.global_form or done, options, (rtol, atol), strict, color
-        )
+        verdicts, code = _verify(ctx.obj, done, options, (rtol, atol), strict, color)
     elif is_verified:
         echo("Nothing to verify: no file would change.", color)
     is_written = is_written and not code
@@ -206,6 +195,24 @@ def command(
     next_step(_next_step(done, is_written, is_verified, code), color)
     is_open = done.left or done.unreadable or (done.changed and not is_written)
     ctx.exit(2 if failed else code or int(bool(is_open)))
+
+
+def _check_paths(paths: Sequence[str], page: str | None, helpers: str | None) -> None:
+    """Ends the command if a path cannot be read or written."""
+    from pmapx._src.codemod.migration import shared_module
+
+    check_paths(paths)
+    if page is not None:
+        atomic_write.check(page)
+    if helpers is not None:
+        shared_module(helpers, paths)
+
+
+def _show_diff(done: Migration, color: bool | None) -> None:
+    from pmapx._src.source.rewriting.change import diff
+
+    for file in done.changed:
+        echo(colored_diff(diff(file)), color)
 
 
 def _migrate(paths: Sequence[str], **options: Any) -> Migration:
@@ -241,8 +248,10 @@ def _verify(
     from pmapx._src.verify.compare.compare_arrays import Tolerance
 
     options["tolerance"] = Tolerance(*tolerance)
+    # What is in the jit form was compared with the global form already.
+    form = done.global_form or done
     with Progress("Running the program ({})") as progress:
-        found, verdicts = verify_migration(done, command, progress=progress.show, **options)
+        found, verdicts = verify_migration(form, command, progress=progress.show, **options)
     echo(as_text(found, is_strict=is_strict), color)
     code = found.exit_code(is_strict=is_strict)
     if code:
@@ -398,6 +407,6 @@ def _git_status(folder: str, names: list[str]) -> list[str] | None:
     # The name that a file was renamed from follows in a separate entry.
     entries = [entry for entry in os.fsdecode(status.stdout).split("\0") if entry[2:3] == " "]
     changed = {os.path.basename(entry[3:].rstrip("/")) for entry in entries}
-    # An ignored folder stands for what is in it.
+    # An ignored folder is listed in place of its files.
     is_all = any(entry.startswith("!!") and entry.endswith("/") for entry in entries)
     return [name for name in names if is_all or name in changed]

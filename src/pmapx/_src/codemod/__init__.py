@@ -13,5 +13,5 @@ Data goes through the packages in this order:
 
 Three ways beside: ``replicated`` takes the leading device axis off state that is equal on all
 devices, before the rest; ``to_jit`` writes batch-parallel steps as plain ``jax.jit``, after it;
-``to_pmapx`` puts pmapx's functions in the place of JAX's and Flax's.
+``to_pmapx`` replaces functions of JAX and Flax by pmapx's.
 """

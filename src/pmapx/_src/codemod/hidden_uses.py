@@ -20,7 +20,7 @@ _EXPANDED = re.compile(r"\{[^}]*\}|\$\w+")
 def hidden_words(source: Source, data: bytes) -> dict[str, tuple[int, int]]:
     """Returns the words on lines that are not Python, and the cell and line of each.
 
-    ``%time state = step(state, x)`` is no statement of Python, nor is a cell that does not parse.
+    ``%time state = step(state, x)`` is not a Python statement, nor is a cell that does not parse.
     """
     if not source.cells:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pmapx._src.codemod.comments import with_shard_map
 from pmapx._src.codemod.current_names import with_current_names
@@ -41,7 +41,7 @@ def migrate(
 ) -> Migration:
     r"""Returns every file below the paths as it would be; nothing is written.
 
-    Nothing is imported or run either, but for a ``command``, in copies of the tree.
+    Nothing is imported or run either, except for a ``command``, in copies of the tree.
 
     Examples:
       >>> import pathlib, tempfile, pmapx
@@ -83,14 +83,12 @@ def migrate(
         raise ValueError("fsdp=True needs to='jit' and mesh='auto'")
     if topology is not None and to != "jit":
         raise ValueError("topology needs to='jit'")
-    running = command if isinstance(command, Command) else None
     if to == "jit":
         if command is None:
             raise ValueError(NEEDS_COMMAND)
         if not isinstance(command, Command):
-            running = Command(command, tree_around_paths(paths), topology=topology)
-        assert running is not None
-        evidence = running.prove() if evidence is None else evidence
+            command = Command(command, tree_around_paths(paths), topology=topology)
+        evidence = command.prove() if evidence is None else evidence
 
     def read() -> Program:
         program = Program.read(paths, exclude, progress)
@@ -100,25 +98,31 @@ def migrate(
         program.has_common_functions = to == "shard_map"
         return program
 
+    form = "shard_map" if to == "jit" else to
+    program, done = _in_style(read, form, style, evidence or Evidence(), named)
+    if to == "jit" and isinstance(command, Command):
+        files, forms = convert(paths, exclude, done.files, command, mesh, fsdp)
+        found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
+        done = program.tidied(found)
+    return done if to == "pmapx" else _with_comments(done)
+
+
+def _in_style(
+    read: Callable[[], Program], to: str, style: str, evidence: Evidence, named: Sequence[str]
+) -> tuple[Program, Migration]:
     with gc_paused.left_alone():
         program = read()
-        form = "shard_map" if to == "jit" else to
         try:
-            done = _with_current_names(program, form, style, evidence or Evidence(), named)
+            return program, _with_current_names(program, to, style, evidence, named)
         except CommandError:
             raise
         except Exception as error:
             if style == "stacked" or to == "pmapx":
                 raise
-            # A bug of ours: the stacked style does without most of the analysis.
+            # A bug in pmapx: the stacked style needs little of the analysis.
             program = read()
-            done = _with_current_names(program, form, "stacked", Evidence(), ())
-            done = dataclasses.replace(done, failure=error)
-    if to == "jit" and running is not None:
-        files, forms = convert(paths, exclude, done.files, running, mesh, fsdp)
-        found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
-        done = program.tidied(found)
-    return done if to == "pmapx" else _with_comments(done)
+            done = _with_current_names(program, to, "stacked", Evidence(), ())
+            return program, dataclasses.replace(done, failure=error)
 
 
 def _with_current_names(

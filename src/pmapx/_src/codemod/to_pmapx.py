@@ -1,4 +1,4 @@
-"""The small step: the same code, with pmapx's functions in the place of JAX's and Flax's."""
+"""The small step: the same code, with pmapx's functions instead of JAX's and Flax's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     """
     uses = [
         use
-        for use in [*_references(module), *_rows(module)]
+        for use in [*_references(module), *_first_shards(module)]
         if not suppressions.is_suppressed("PMX501", module.place(use.node), module.source)
     ]
     reason = _obstacle(module)
@@ -93,7 +93,7 @@ def _obstacle(module: Module) -> str:
 
 def _references(module: Module) -> list[_Use]:
     found = [ref for ref in module.facts.references.values() if ref.name in OURS]
-    # One that is used where its absence is looked after is left altogether.
+    # A name whose absence the code handles somewhere is left everywhere.
     guarded = {ref.name for ref in found if ref.is_guarded and ref.name not in known_names.PMAP}
     return [_use(module, ref, guarded) for ref in found if ref.is_certain]
 
@@ -120,8 +120,8 @@ def _use(module: Module, ref: Reference, guarded: set[str]) -> _Use:
     return _Use(node, what, (replacing(module.place(node), f"pmapx.{ours}"),), reason)
 
 
-def _rows(module: Module) -> list[_Use]:
-    """First entries of what came out of a pmap, taken by an index or a tree_map."""
+def _first_shards(module: Module) -> list[_Use]:
+    """Returns where the first shard of a result is taken, by an index or a tree_map."""
     uses = []
     for node in taken_first(module):
         place = module.place(node)

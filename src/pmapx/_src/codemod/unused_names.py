@@ -72,7 +72,7 @@ def _definitions(source: Source) -> dict[str, ast.stmt]:
 
 
 def _scopes(source: Source, same: Set[str]) -> Iterator[tuple[_Scope, ast.AST]]:
-    """Gives a file and its functions, each by its qualified name and its number among those.
+    """Yields a file and its functions, each by its qualified name and its number among those.
 
     Definitions with the same text before and after are left out.
     """
@@ -94,7 +94,7 @@ def _named_scopes(
 
 
 def _inside(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
-    """Gives the nodes below one, but for what is inside nodes of some kinds."""
+    """Yields the nodes below one, except for those inside nodes of some kinds."""
     for node in ast.iter_child_nodes(tree):
         yield node
         if not isinstance(node, kinds):
@@ -160,7 +160,7 @@ def _assigned_to_themselves(scope: ast.AST) -> dict[str, list[tuple[ast.Assign, 
 def _idle(
     source: Source, kept: Mapping[_Scope, Mapping[str, object]], same: Set[str]
 ) -> Iterator[list[Edit]]:
-    """Gives the edits that drop assignments of a name to itself that the rewrite made."""
+    """Yields the edits that drop assignments of a name to itself that the rewrite made."""
     for scope, tree in _scopes(source, same):
         found = _assigned_to_themselves(tree)
         for name in found.keys() - kept.get(scope, found).keys():

@@ -62,8 +62,8 @@ def on_each_device(
         def body(shards):
             given, named = each_leaf(take_off, axes, shards)
             given = iter(given)
-            whole = [arg if i in static else next(given) for i, arg in enumerate(args)]
-            return each_leaf(put_back, out, fun(*whole, **named))
+            arguments = [arg if i in static else next(given) for i, arg in enumerate(args)]
+            return each_leaf(put_back, out, fun(*arguments, **named))
 
         results = over_mesh(body, shards, axis_name, size, chosen, specs, axes, out)
         return each_leaf(

@@ -115,7 +115,7 @@ def imports(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> list[str]:
 
 
 def words(wanted: Iterable[str], manner: Manner = Manner.PLAIN) -> set[str]:
-    """Returns the names of Python's own, and of modules, that these functions use.
+    """Returns the names of built-ins and modules that these functions use.
 
     >>> sorted(words(["device_put_replicated"]))
     ['len']

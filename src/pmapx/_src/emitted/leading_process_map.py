@@ -26,7 +26,7 @@ def mapped_once(fun, axis_name, options, tree):
 
     def call(*args, **kwargs):
         convert = multihost_utils.host_local_array_to_global_array
-        # Numbers of Python's stay what they are.
+        # Python numbers stay what they are.
         to_global = lambda x, spec: convert(x, mesh(), spec) if hasattr(x, "shape") else x
         args, kwargs = each_part(to_global, in_specs, (args, kwargs))
         results = jitted(*args, **kwargs)

@@ -1,6 +1,6 @@
 """The only package that may use ``jax._src``.
 
-Each piece has a public twin beside it, and both are tested. A piece is probed at its first use,
+Each piece has a public twin next to it, and both are tested. A piece is probed at its first use,
 side by side with its twin (``probes``); if it raises or differs, pmapx warns and uses the twin.
 ``PMAPX_PUBLIC_ONLY=1`` uses the twins alone. The modules:
 

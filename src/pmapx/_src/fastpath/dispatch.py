@@ -93,7 +93,7 @@ def make_shard_argument(on_misplaced: OnMisplaced) -> Callable[[Any, Any, Any], 
     compares the numbers of devices.
     """
     array, shard_argument = jax_src.native.ArrayImpl, jax_src.pxla.cc_shard_arg
-    # By identity, as comparing shardings takes longer than all else; kept alive for that.
+    # By identity, as comparing shardings takes longer than everything else; kept alive for that.
     equivalent: dict[tuple[int, int, int], tuple[Any, Any]] = {}
 
     def place(x: Any, sharding: Any, layout: Any) -> Any:

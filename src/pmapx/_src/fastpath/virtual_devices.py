@@ -1,4 +1,4 @@
-"""Virtual CPU devices beside those that JAX has."""
+"""Virtual CPU devices in addition to those that JAX has."""
 
 import jax
 
@@ -6,7 +6,7 @@ from pmapx._src.fastpath import jax_src
 
 
 def more_cpu_devices(count: int) -> tuple[jax.Device, ...] | None:
-    """Returns virtual CPU devices beside those that JAX has; None when only JAX can make them.
+    """Returns virtual CPU devices in addition to JAX's; None when only JAX can make them.
 
     They belong to their own client, which lives as long as they do.
     """

@@ -35,7 +35,7 @@ class Bindings:
 
         def undo() -> None:
             if vars(owner).get(attribute, _ABSENT) is not value:
-                return  # Someone else has set it since.
+                return  # Other code has set it since.
             if before is _ABSENT:
                 delattr(owner, attribute)
             else:
@@ -103,7 +103,7 @@ class Bindings:
 
 def _restore(mapping: dict[str, Any], key: str, ours: Any, before: Any) -> None:
     if mapping.get(key) is not ours:
-        return  # Someone else has set it since.
+        return  # Other code has set it since.
     if before is _ABSENT:
         del mapping[key]
     else:

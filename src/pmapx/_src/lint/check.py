@@ -182,10 +182,10 @@ def _read_shares(
     )
     if is_sent:
         read = functools.partial(worker.read_apart, list(project.paths.values()), is_followed)
-    whole = worker.Reading([], {}, set())
+    found = worker.Reading([], {}, set())
     for part in parallel.each(read, shares, count, advance):
-        whole.add(part)
-    return whole
+        found.add(part)
+    return found
 
 
 def _count_that_pays(copies: int) -> int:

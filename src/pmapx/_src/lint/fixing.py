@@ -38,7 +38,7 @@ class FixedFile:
 
 
 def findings(module: Module) -> Iterator[Finding]:
-    """Gives what the rules find in a module that was read, but for what comments suppress."""
+    """Yields what the rules find in a module that was read, except what comments suppress."""
     source = module.source
     for rule in rules.all_rules().values():
         for finding in rule().check(module):

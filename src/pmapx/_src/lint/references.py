@@ -12,7 +12,7 @@ from pmapx._src.source.rewriting import import_edits
 
 
 def uses_of(module: Module, names: Collection[str]) -> Iterator[tuple[Reference, str]]:
-    """Gives each place that refers to one of the names or to something below it, and the name.
+    """Yields each place that refers to one of the names or to something below it, and the name.
 
     A name that is imported is reported at its import, not at each use. Code that first asks
     whether the name exists (``try``, ``hasattr``, a version) is left alone.
@@ -72,7 +72,7 @@ def _entry(name: str, names: Collection[str]) -> str | None:
 
 
 def mentions(module: Module, flag: str) -> Iterator[ast.AST]:
-    """Gives the string literals and attributes that name a flag; docstrings do not count."""
+    """Yields the string literals and attributes that name a flag; docstrings do not count."""
     if flag not in module.source.text.lower():
         return
     for node in module.nodes:

@@ -62,13 +62,13 @@ def new_name(name: str, names: Mapping[str, str]) -> str | None:
 def spelled(
     module: Module, reference: Reference, new: str, names: Mapping[str, str] | None = None
 ) -> list[Edit] | None:
-    """Returns the edits that name something else in the place of an attribute."""
+    """Returns the edits that replace an attribute by another name."""
     node = reference.node
     written = lookup.dotted(node)
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or not written:
         return None
     root, *attributes = written.split(".")
-    # What the first word of the expression stands for, if an import in this file binds it.
+    # What the first word of the expression means, if an import in this file binds it.
     stands_for = ".".join(reference.name.split(".")[: -len(attributes)])
     if root in module.bound_names or _imports_of(module, root) != {stands_for}:
         return None
@@ -290,7 +290,7 @@ class MovedFunction:
 
 
 def _are_all(module: Module, name: str, uses: dict[ast.AST, Reference]) -> bool:
-    """Returns whether a name stands for nothing but the uses that were seen."""
+    """Returns whether a name has no uses other than those that were seen."""
     seen = {part for use in uses for part in syntax.walk(use) if isinstance(part, ast.Name)}
     return name not in module.bound_names and all(
         node in seen for node in module.nodes if isinstance(node, ast.Name) and node.id == name

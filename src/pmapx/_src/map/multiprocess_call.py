@@ -92,7 +92,7 @@ def _in_shardings(call: Call, executable: Executable) -> list[Any]:
 
 
 def delete_donated(call: Call, donated: Sequence[bool]) -> None:
-    """Deletes donated arguments: the results have their memory, by way of the global arrays."""
+    """Deletes donated arguments: the results reuse their memory through the global arrays."""
     for leaf, is_donated in zip(call.leaves, donated, strict=True):
         if is_donated and isinstance(leaf, jax.Array) and not leaf.is_deleted():
             leaf.delete()

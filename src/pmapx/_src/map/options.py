@@ -3,7 +3,8 @@
 import dataclasses
 import operator
 from collections.abc import Callable, Hashable
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -30,6 +31,17 @@ class Options:
     compiler_options: dict[str, Any] | None
     view: View = "local"
     check_replicas: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, kind in (("reshard", self.reshard, Reshard), ("view", self.view, View)):
+            if value not in (choices := get_args(kind)):
+                raise errors.UnknownOption(name, value, " or ".join(map(repr, choices)))
+        size = self.axis_size
+        if size is not None and not (isinstance(size, Integral) and size > 0):
+            raise errors.UnknownOption("axis_size", size, "a positive integer")
+        if both := sorted(set(self.static_argnums) & set(self.donated_argnums)):
+            problem = f"argument {both[0]} is in static_broadcasted_argnums too"
+            raise errors.BadArgnums("donate_argnums", self.donated_argnums, problem)
 
 
 def check_argnums(which: str, argnums: Any, fun: Callable[..., Any]) -> tuple[int, ...]:

@@ -17,8 +17,7 @@ is a cache miss and comes to ``PmapImpl.on_cache_miss``, which
 import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from numbers import Integral
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import jax
 from jax.sharding import Mesh
@@ -144,42 +143,29 @@ def pmap(
     """
     if not callable(fun):
         raise errors.NotCallable(fun)
-    for option, value, kind in (("reshard", reshard, Reshard), ("view", view, View)):
-        if value not in (choices := get_args(kind)):
-            raise errors.UnknownOption(option, value, " or ".join(map(repr, choices)))
-    if axis_size is not None and not (isinstance(axis_size, Integral) and axis_size > 0):
-        raise errors.UnknownOption("axis_size", axis_size, "a positive integer")
     if global_arg_shapes is not None:
         raise errors.UnknownOption("global_arg_shapes", global_arg_shapes, "None")
-    static_argnums = check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun)
-    donated_argnums = check_argnums("donate_argnums", donate_argnums, fun)
-    if both := sorted(set(static_argnums) & set(donated_argnums)):
-        problem = f"argument {both[0]} is in static_broadcasted_argnums too"
-        raise errors.BadArgnums("donate_argnums", donated_argnums, problem)
-    impl = PmapImpl(
-        fun,
-        Options(
-            axis_name=axis_name,
-            in_axes=axes.check_axes("in_axes", in_axes),
-            out_axes=axes.check_axes("out_axes", out_axes),
-            static_argnums=static_argnums,
-            donated_argnums=donated_argnums,
-            # As with the original, an empty list is an error of the call only.
-            devices=None if devices is None else check_devices(devices, may_be_empty=True),
-            backend=backend,
-            axis_size=axis_size,
-            reshard=reshard,
-            oversubscribe=oversubscribe,
-            compiler_options=compiler_options,
-            view=view,
-            check_replicas=check_replicas,
-        ),
+    options = Options(
+        axis_name=axis_name,
+        in_axes=axes.check_axes("in_axes", in_axes),
+        out_axes=axes.check_axes("out_axes", out_axes),
+        static_argnums=check_argnums("static_broadcasted_argnums", static_broadcasted_argnums, fun),
+        donated_argnums=check_argnums("donate_argnums", donate_argnums, fun),
+        # As with the original, an empty list is an error of the call only.
+        devices=None if devices is None else check_devices(devices, may_be_empty=True),
+        backend=backend,
+        axis_size=axis_size,
+        reshard=reshard,
+        oversubscribe=oversubscribe,
+        compiler_options=compiler_options,
+        view=view,
+        check_replicas=check_replicas,
     )
-    return cast(Pmapped[P, R], impl.as_function())
+    return cast(Pmapped[P, R], PmapImpl(fun, options).as_function())
 
 
 class PmapImpl:
-    """What is behind a pmapped function: its dispatch, and the path of a call that misses it."""
+    """The implementation of a pmapped function: its dispatch, and the path of a cache miss."""
 
     def __init__(self, fun: Callable[..., Any], options: Options) -> None:
         self._options = options

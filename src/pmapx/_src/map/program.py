@@ -23,8 +23,8 @@ from pmapx._src.trees.signature import Signature, program_tree
 class Program:
     """A partitioned function as a jitted function of the user's arguments.
 
-    Beside the attributes of ``Partitioned``, it has the ``mapping``, the ``jitted`` function, which
-    takes what ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
+    It has the attributes of ``Partitioned``, the ``mapping``, the ``jitted`` function, which takes
+    what ``arguments`` returns, and the ``tree`` of a call's dynamic arguments.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class ProgramBuilder:
         return jax.process_count() > 1 and process_shards.is_multi_process(self.devices())
 
     def context_mesh_for(self, signature: Signature) -> Mesh | None:
-        """Returns the context mesh if it has the mapped axis and others beside it."""
+        """Returns the context mesh if it has the mapped axis and others."""
         if self.options.devices is not None or self.is_multi_process():
             return None
         context = context_mesh.context_mesh()

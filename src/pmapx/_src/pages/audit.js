@@ -36,7 +36,7 @@
       findings(),
       functions.length ? overview() : nothing(),
       cards,
-      audit.rowReads.length ? rowReads() : null,
+      audit.shardReads.length ? shardReads() : null,
       audit.skipped.length ? section("Not audited", null, element("ul", {}, audit.skipped.map((line) => element("li", {}, foreign(line))))) : null,
       audit.assumptions.length ? section("Assumptions of the time estimates", null, element("ul", {}, audit.assumptions.map((line) => element("li", {}, line)))) : null,
     ),
@@ -286,8 +286,8 @@
     );
   }
 
-  function rowReads() {
-    const rows = audit.rowReads.map((read) =>
+  function shardReads() {
+    const rows = audit.shardReads.map((read) =>
       element(
         "tr",
         {},

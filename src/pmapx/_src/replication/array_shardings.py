@@ -120,7 +120,7 @@ def could_differ(x: Any) -> bool:
         stride == 0 and size > 1 for stride, size in zip(x.strides, x.shape, strict=True)
     ):
         return False
-    if is_key(x):  # Nobody makes up random keys.
+    if is_key(x):  # Random keys are never placeholders.
         return True
     shards = [x] if isinstance(x, np.ndarray) else [
         np.asarray(shard.data) for shard in x.addressable_shards

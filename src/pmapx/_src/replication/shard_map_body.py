@@ -328,7 +328,7 @@ RULES: dict[str, Rule] = {
         _varies_over_all,
     ),
 }
-"""By primitive name. One of JAX's that is not here is taken for a function of its operands."""
+"""By primitive name. A JAX primitive not listed here counts as a function of its operands."""
 
 
 def _fixpoint(

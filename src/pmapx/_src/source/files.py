@@ -80,7 +80,7 @@ def read_bytes(path: str) -> bytes | Unreadable:
 
 
 def read_code(path: str) -> bytes | Unreadable:
-    """Returns what is in a file but for a notebook's pictures, which may be most of it."""
+    """Returns the contents of a file without a notebook's pictures, which may be most of it."""
     data = read_bytes(path)
     if isinstance(data, Unreadable) or not path.endswith(".ipynb"):
         return data
@@ -98,7 +98,7 @@ class Source:
     cells: tuple[notebooks.Cell, ...] = ()
     # Cells that do not parse: the number, the reason, and the text.
     problems: tuple[tuple[int, str, str], ...] = ()
-    # The file as it was, if this is a text on the way, which is in nobody's style.
+    # The original file, if this is an intermediate text, which follows no style.
     before: Source | None = None
     _lines: list[str] | None = None
 

@@ -1,6 +1,6 @@
 """Whether a file can refer to one of many names of JAX, by a look at its bytes.
 
-A name is found where it is written in full (``jax.tree_map``), in a ``from ... import``, or behind
+A name is found where it is written in full (``jax.tree_map``), in a ``from ... import``, or after
 what an import calls its module (``jnp.DeviceArray``). Flags are names without a dot, and are
 written in capitals in the environment.
 """
@@ -67,6 +67,6 @@ def _behind(names: Collection[bytes], alias: bytes, module: bytes) -> re.Pattern
 
 
 def _below(root: bytes, names: Collection[bytes]) -> re.Pattern[bytes]:
-    """Returns the pattern of dotted names of JAX, with another word in the place of ``jax``."""
+    """Returns the pattern of dotted names of JAX, with another word instead of ``jax``."""
     paths = sorted(re.escape(name.partition(b".")[2]) for name in names)
     return re.compile(rb"%b\.(?:%b)\b" % (re.escape(root), b"|".join(paths)))

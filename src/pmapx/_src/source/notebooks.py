@@ -80,7 +80,7 @@ def _python(source: str) -> str:
         return "\n".join("" for _ in lines)
     kept, continued, indent = [], False, ""
     for line in lines:
-        # A magic's line goes on after a backslash, however far it is indented there.
+        # A backslash continues a magic's line, whatever the indentation.
         is_magic = continued or bool(_MAGIC_LINE.match(line) and not _is_python(line))
         if is_magic and not continued:
             indent = line[: len(line) - len(line.lstrip())]

@@ -1,4 +1,4 @@
-"""Mesh axes that stand for pmap axes, whose names may be any hashable object."""
+"""Mesh axes that represent pmap axes, whose names may be any hashable object."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pmapx._src.trees.checked_leaves import is_key
 
 
 def supported(fun: Callable[..., Any], axis_name: Hashable, axis_size: int) -> Callable[..., Any]:
-    """Returns ``fun`` with its collectives over ``axis_name`` checked, and fit for ``jax.vmap``.
+    """Returns ``fun`` with its collectives over ``axis_name`` checked, for use in ``jax.vmap``.
 
     The result is to be mapped with ``jax.vmap`` over an axis of that name and size. Collectives
     over several axes at once are left as they are.

@@ -175,7 +175,7 @@ def _copied(tree: Any) -> Any:
 
 
 def _next(arguments: Any, result: Any) -> Any:
-    """Puts what a call returned in the place of the arguments that it replaces."""
+    """Returns the arguments of the next call: the results take the place of what they update."""
     leaves, tree = jax.tree.flatten(arguments)
     results = jax.tree.leaves(result)
     try:

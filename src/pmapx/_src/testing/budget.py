@@ -17,7 +17,7 @@ class BudgetExceeded(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What a function may cost; None is no limit."""
+    """What a function may cost; None for no limit."""
 
     compiles: int | None = None  # How many programs of it may be compiled.
     # By kind, how many may run in a call; other kinds may not run at all.

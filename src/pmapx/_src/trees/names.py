@@ -66,7 +66,7 @@ def key_paths(values: Any, tree: jax.tree_util.PyTreeDef) -> list[KeyPath]:
     """Returns the key path of each leaf of ``values``, whose structure is ``tree``."""
     try:
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(values)[0]]
-    except Exception:  # Whatever a class raises that has its own way to name its children.
+    except Exception:  # Whatever a class raises that names its own children.
         paths = []
     return paths if len(paths) == tree.num_leaves else list(key_paths_in(tree))
 

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from pmapx._src.verify.runs import CannotRunError
+
 # The size up to which a file is copied, and the size of all copies.
 SMALL = 64 << 20
 MOST_COPIED = 1 << 30
@@ -37,7 +39,11 @@ class TreeCopy:
 
 
 def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    """Copies a tree into an empty folder, with links to what is beside the tree."""
+    """Copies a tree into an empty folder, with links to what is next to the tree.
+
+    Raises:
+      CannotRunError: if it cannot be copied.
+    """
     root = Path(os.path.realpath(root))
     folder.mkdir(parents=True)
     with contextlib.suppress(OSError):  # Not every folder above can be listed.
@@ -45,7 +51,11 @@ def copy_beside(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> Tree
             if path != root and not _holds(path, folder):
                 (folder / path.name).symlink_to(path)
     copy = folder / (root.name or "root")
-    return TreeCopy(root, copy, copy_tree(root, copy, changed))
+    try:
+        return TreeCopy(root, copy, copy_tree(root, copy, changed))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise CannotRunError(f"cannot copy {root} to run the command in: {why}") from None
 
 
 def copy_tree(root: Path, into: Path, changed: Mapping[Path, bytes]) -> dict[Path, tuple[int, int]]:

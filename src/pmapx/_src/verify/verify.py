@@ -7,14 +7,15 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pmapx._src.verify import runs
 from pmapx._src.verify.compare.compare_arrays import Tolerance
 from pmapx._src.verify.compare.result import Verification
 from pmapx._src.verify.compare.summary import sum_up
 from pmapx._src.verify.limits import CALLS, TIMEOUT
-from pmapx._src.verify.runs import CannotRunError, Run
-from pmapx._src.verify.tree_copies import TreeCopy, copy_beside
+from pmapx._src.verify.runs import Run
+from pmapx._src.verify.tree_copies import copy_beside
 from pmapx._src.verify.uses import uses_below
 
 NEEDED = (
@@ -98,27 +99,13 @@ def verify(
     notes: list[str] = []
 
     def run(side: str, folder: Path, is_legacy: bool) -> Run:
-        new = changed or {} if side == "after" else {}
-        with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
-            copy = _copied(roots[side], Path(kept, side), new)
-            redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
-            paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
-            done = runs.run(
-                list(map(redirect, command)),
-                copy.path,
-                folder,
-                cwd=copy.path / below,
-                elsewhere=[each for each in roots.values() if not _overlap(each, copy.path)],
-                is_legacy=is_legacy,
-                devices=devices,
-                calls=calls,
-                timeout=timeout,
-                env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-                progress=None if progress is None else functools.partial(progress, side),
-            )
-            notes.extend(WROTE.format(path=path) for path in copy.written())
-        # The user knows the tree, not its copy.
-        return dataclasses.replace(done, output=done.output.replace(str(copy.path), str(copy.root)))
+        done, written = _run_in_copy(
+            command, roots, side, changed or {} if side == "after" else {}, folder, below,
+            environment, is_legacy=is_legacy, devices=devices, calls=calls, timeout=timeout,
+            progress=None if progress is None else functools.partial(progress, side),
+        )  # fmt: skip
+        notes.extend(WROTE.format(path=path) for path in written)
+        return done
 
     with tempfile.TemporaryDirectory(prefix="pmapx-verify-") as kept:
         old = run("before", Path(kept, "before"), True)
@@ -131,12 +118,34 @@ def verify(
     return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
 
 
-def _copied(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> TreeCopy:
-    try:
-        return copy_beside(root, folder, changed)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise CannotRunError(f"cannot copy {root} to run it: {why}") from None
+def _run_in_copy(
+    command: Sequence[str],
+    roots: Mapping[str, Path],
+    side: str,
+    changed: Mapping[Path, bytes],
+    records: Path,
+    below: str,
+    environment: Mapping[str, str],
+    **options: Any,
+) -> tuple[Run, list[Path]]:
+    """Runs the command in a copy of one version; returns also the files it wrote outside of it."""
+    with tempfile.TemporaryDirectory(prefix="pmapx-tree-", ignore_cleanup_errors=True) as kept:
+        copy = copy_beside(roots[side], Path(kept, side), changed)
+        redirect = functools.partial(_redirected, old=copy.root, new=copy.path)
+        paths = map(redirect, environment.get("PYTHONPATH", "").split(os.pathsep))
+        done = runs.run(
+            list(map(redirect, command)),
+            copy.path,
+            records,
+            cwd=copy.path / below,
+            elsewhere=[each for each in roots.values() if not _overlap(each, copy.path)],
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            **options,
+        )
+        written = list(copy.written())
+    # The user knows the tree, not its copy.
+    output = done.output.replace(str(copy.path), str(copy.root))
+    return dataclasses.replace(done, output=output), written
 
 
 def _overlap(one: Path, other: Path) -> bool:

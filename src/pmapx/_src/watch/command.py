@@ -183,7 +183,7 @@ def _with_notebook(command: Sequence[str]) -> Sequence[str]:
 def _find_program(program: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None) -> str:
     """Returns the path of a command.
 
-    Commands that are installed beside this Python, as ``pmapx`` is, need not be in PATH.
+    Commands that are installed with this Python, as ``pmapx`` is, need not be in PATH.
     """
     if cwd is not None and os.sep in program and not os.path.isabs(program):
         return os.path.abspath(os.path.join(cwd, program))

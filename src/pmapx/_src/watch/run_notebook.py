@@ -21,7 +21,7 @@ def main() -> None:
 
     with open(path, "rb") as opened:
         data = opened.read()
-    # What is no notebook is reported as it is read.
+    # What is not a notebook is reported when it is read.
     with contextlib.suppress(ValueError):
         data = notebooks.with_timed_lines(data)
     source = files.parse(path, data)

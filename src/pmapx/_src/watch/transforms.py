@@ -55,7 +55,7 @@ class Call:
 class Listener(abc.ABC):
     """Receives what a program does with JAX; each tool that watches programs has one."""
 
-    transforms: tuple[str, ...] = ()  # Those whose functions it receives, beside ``pmap``.
+    transforms: tuple[str, ...] = ()  # Those whose functions it receives, besides ``pmap``.
     # Whether calls of what ``lower(...).compile()`` returns are calls of the function.
     has_stages = False
     has_indexing = False  # Whether it receives ``x[i]``.

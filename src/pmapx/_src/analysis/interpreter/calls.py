@@ -56,7 +56,7 @@ def _call_bound(frame: Frame, bound: Bound, arguments: Arguments, node: ast.expr
 
 
 def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: ast.expr) -> Value:
-    whole = Arguments(
+    together = Arguments(
         [*partial.args, *arguments.args],
         {**dict(partial.keywords), **arguments.keywords},
         [*[None] * len(partial.args), *arguments.nodes],
@@ -67,7 +67,7 @@ def _call_partial(frame: Frame, partial: Partial, arguments: Arguments, node: as
     before = project.through
     project.through = before or partial.place
     try:
-        return call(frame, partial.function, whole, node)
+        return call(frame, partial.function, together, node)
     finally:
         project.through = before
 
@@ -148,8 +148,8 @@ def _stack(
         or (isinstance(fact, Result) and known_names.is_array_function(fact.of))
         for fact in inner
     )
-    whole = Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt)
-    return join(value(whole), *stacked)
+    entire = Stacked(origin, place, confidence, Confidence.LOW if is_known else doubt)
+    return join(value(entire), *stacked)
 
 
 def _donate(frame: Frame, mapped: Mapped, arguments: Arguments, node: ast.expr) -> None:
@@ -216,8 +216,8 @@ def _call_method(frame: Frame, method: Method, arguments: Arguments, node: ast.e
     if isinstance(owner, Elements):
         return _call_list_method(frame, owner, name, arguments, node)
     if isinstance(owner, Items) and name == "append":
-        whole = Elements(join(*owner.items))
-        return _call_list_method(frame, whole, name, arguments, node)
+        elements = Elements(join(*owner.items))
+        return _call_list_method(frame, elements, name, arguments, node)
     if isinstance(owner, Dict):
         return _call_dict_method(owner, name, arguments)
     return UNKNOWN

@@ -1,4 +1,4 @@
-"""The core of the interpreter: where reading stands, and what reads each kind of node.
+"""The core of the interpreter: its state, and what reads each kind of node.
 
 ``statements``, ``expressions`` and ``calls`` give their readers to ``use``, and reach each other's
 through ``execute``, ``evaluate`` and ``call``.

@@ -49,7 +49,7 @@ def store_item(frame: Frame, container: ast.expr, index: Value, held: Value) -> 
     before = evaluate(frame, container, is_quiet=True)
     path = dotted(container)
     kept = frozenset(fact for fact in held if isinstance(fact, (Stacked, Mapped)))
-    # What has a name in a library is no container that the program made.
+    # What a library names is not a container that the program made.
     if path is None or not kept or any(isinstance(fact, Named) for fact in before):
         return
     lists = [fact for fact in before if isinstance(fact, (Items, Elements))]

@@ -40,7 +40,7 @@ def compare(frame: Frame, node: ast.Compare) -> Value:
 
 
 def note(frame: Frame, node: ast.AST, *operands: Value) -> None:
-    """Takes note of operands of which one is surely a result of pmap, one surely on one device."""
+    """Records operands of which one is a result of pmap for certain, and one on a single device."""
     met = meeting(operands) if all(operands) else None
     if met is not None:
         frame.module.facts.meetings[node] = met

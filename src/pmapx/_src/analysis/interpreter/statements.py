@@ -46,8 +46,8 @@ def imported(
                 )
         else:
             name = alias.asname or alias.name.partition(".")[0]
-            whole = alias.name if alias.asname is not None else name
-            yield alias, name, module.project.imported(module.path, whole)
+            imported = alias.name if alias.asname is not None else name
+            yield alias, name, module.project.imported(module.path, imported)
 
 
 def _import(frame: Frame, node: ast.Import | ast.ImportFrom) -> None:

@@ -34,7 +34,7 @@ class IndexGathers(Finding):
                 )
 
     def in_run(self, report: AuditReport) -> Iterator[Remark]:
-        for read in report.row_reads:
+        for read in report.shard_reads:
             yield self.remark(
                 f"{place(read.place)} takes [{read.index}] of sharded arrays such as {read.type}, "
                 f"{counted(read.count, 'time')}; JAX's own indexing sends {in_bytes(read.bytes)} "

@@ -30,7 +30,7 @@ class StateDrifts(Finding):
         drifting: dict[str | None, list[tuple[Leaf, Leaf]]] = {}
         for leaf, after in pairs:
             starts_equal = leaf.is_equal or not leaf.is_compared
-            # Not a batch that is returned in its shape: a part of a state, or a tree beside one.
+            # Not a batch that is returned in its shape: part of a state, or of a tree next to one.
             is_tree = leaf.path != _argument(leaf)
             starts_so = leaf.is_compared or leaf.is_constant
             is_state = _argument(leaf) in stays or (stays and is_tree and starts_so)

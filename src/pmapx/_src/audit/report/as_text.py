@@ -27,8 +27,8 @@ def render(report: AuditReport) -> str:
         sections.append(_nothing(report))
     if report.skipped:
         sections.append("\n".join(["not audited:", *(f"  {line}" for line in report.skipped)]))
-    if report.row_reads:
-        sections.append("\n".join(_row_reads(report)))
+    if report.shard_reads:
+        sections.append("\n".join(_shard_reads(report)))
     if report.functions or report.findings:
         sections.append("\n".join(_findings(report)))
     if report.assumptions and any(function.exchanges for function in report.functions):
@@ -189,11 +189,11 @@ def _memory(function: AuditedFunction) -> Iterator[str]:
             yield f"donated, not reused: {donation.path}: {donation.reason}"
 
 
-def _row_reads(report: AuditReport) -> Iterator[str]:
+def _shard_reads(report: AuditReport) -> Iterator[str]:
     yield "arrays indexed along their sharded axis"
     rows = [
         [place(read.place), f"[{read.index}]", str(read.count), read.type, in_bytes(read.bytes)]
-        for read in report.row_reads
+        for read in report.shard_reads
     ]
     head = ["line", "index", "times", "of", "JAX sends"]
     yield from _indented(table(head, rows, right=(2, 4)))

@@ -215,7 +215,7 @@ class History:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowRead:
+class ShardRead:
     """A line that indexes arrays along their sharded first axis."""
 
     place: str  # The line.
@@ -325,7 +325,7 @@ class AuditReport:
 
     Attributes:
       functions: each mapped function, once a signature.
-      row_reads: lines that index arrays along their sharded axis, if a program was run.
+      shard_reads: lines that index arrays along their sharded axis, if a program was run.
       findings: what to fix, with the functions' own findings.
       assumptions: the assumptions of the estimates.
       jax_version: the release of JAX.
@@ -336,7 +336,7 @@ class AuditReport:
     """
 
     functions: tuple[AuditedFunction, ...]
-    row_reads: tuple[RowRead, ...] = ()
+    shard_reads: tuple[ShardRead, ...] = ()
     findings: tuple[Remark, ...] = ()
     assumptions: tuple[str, ...] = ()
     jax_version: str = ""
@@ -387,7 +387,9 @@ class AuditReport:
         >>> AuditReport.from_dict(AuditReport(()).to_dict()) == AuditReport(())
         True
         """
-        return _built(cls, {k: v for k, v in content.items() if k != "format"})
+        # Earlier versions wrote row_reads.
+        names = {name: name for name in content} | {"row_reads": "shard_reads"}
+        return _built(cls, {names[k]: v for k, v in content.items() if k != "format"})
 
 
 def _built(kind: Any, value: Any) -> Any:

@@ -213,7 +213,7 @@ def _sent_by_line(function: AuditedFunction) -> dict[tuple[str, str | None, str 
 
 
 def to_annotate(report: AuditReport, comparison: Comparison | None) -> Iterator[tuple[Any, ...]]:
-    """Yields what to show beside lines: the kind, the line, a title and a message."""
+    """Yields annotations of lines: the kind, the line, a title and a message."""
     for change in () if comparison is None else comparison.worse:
         yield "error", change.place, "pmapx audit", str(change)
     for remark in report.findings:

@@ -18,7 +18,7 @@ import numpy as np
 from pmapx._src import fastpath
 from pmapx._src.audit import examine
 from pmapx._src.audit import subject as subjects
-from pmapx._src.audit.report.audit_report import AuditReport, RowRead
+from pmapx._src.audit.report.audit_report import AuditReport, ShardRead
 from pmapx._src.audit.running import merge_reports
 from pmapx._src.audit.running.audited_calls import AuditedCalls
 from pmapx._src.audit.running.request import Request, progress
@@ -46,7 +46,7 @@ class AuditListener(Listener):
         self._records = records
         self._request = request
         self._functions: list[AuditedCalls] = []
-        self._indexing: dict[tuple[str, str], RowRead] = {}
+        self._indexing: dict[tuple[str, str], ShardRead] = {}
         self._lock = threading.RLock()
         self._written_at = 0.0
         self._here = threading.local()
@@ -107,8 +107,8 @@ class AuditListener(Listener):
             size = x.nbytes // shape[0] * (sharding.num_devices - 1)
             kind = f"{x.dtype}[{','.join(map(str, shape))}]"
             with self._lock:
-                read = self._indexing.get((where, shown)) or RowRead(where, shown, 0, 0, kind)
-                self._indexing[where, shown] = RowRead(
+                read = self._indexing.get((where, shown)) or ShardRead(where, shown, 0, 0, kind)
+                self._indexing[where, shown] = ShardRead(
                     where, shown, read.count + 1, read.bytes + size, read.type
                 )
 

@@ -12,7 +12,7 @@ from pmapx._src.audit.report.audit_report import (
     History,
     Leaf,
     MovedInput,
-    RowRead,
+    ShardRead,
 )
 from pmapx._src.watch import record_files
 
@@ -28,16 +28,16 @@ def of_records(
     reports = [AuditReport.from_dict(found) for found in record_files.read(records, "audit")]
     every = [function for report in reports for function in report.functions]
     functions = mapped_ones(once_each(every))
-    rows: dict[tuple[str, str], RowRead] = {}
+    reads: dict[tuple[str, str], ShardRead] = {}
     for report in reports:
-        for read in report.row_reads:
-            before = rows.get((read.place, read.index))
-            rows[read.place, read.index] = read if before is None else dataclasses.replace(
+        for read in report.shard_reads:
+            before = reads.get((read.place, read.index))
+            reads[read.place, read.index] = read if before is None else dataclasses.replace(
                 before, count=before.count + read.count, bytes=before.bytes + read.bytes
             )  # fmt: skip
     merged = AuditReport(
         functions=tuple(functions),
-        row_reads=tuple(rows.values()),
+        shard_reads=tuple(reads.values()),
         assumptions=tuple(dict.fromkeys(line for r in reports for line in r.assumptions)),
         jax_version=next((report.jax_version for report in reports), ""),
         topology=next((report.topology for report in reports), None),

@@ -16,7 +16,7 @@ from typing import Any
 class Link:
     """What is published of devices of one kind: interconnect and memory."""
 
-    pattern: str  # A pattern of JAX's name for the kind.
+    pattern: str  # Matches JAX's name for the kind.
     name: str  # The name of the link.
     bytes_a_second: float  # The bandwidth of a chip along one ring, both directions together.
     figure: str  # The published figure that this comes from.
@@ -79,17 +79,17 @@ LINKS = (
          f"{_TPU}/v6e", 32 * _GIB, 16, dcn_bits_a_second=100e9),
     Link(r"TPU ?v?7x?", "ICI", 2 * 100e9, "1200 GB/s per chip, both directions, 6 links",
          f"{_TPU}/tpu7x", 96 * _GIB, 4, True, 50e9),
-    Link(r"V100-SXM", "NVLink 2", 150e9, "300 GB/s a GPU, both directions", f"{_NVIDIA}/v100/",
+    Link(r"V100-SXM", "NVLink 2", 150e9, "300 GB/s per GPU, both directions", f"{_NVIDIA}/v100/",
          reach=8),
-    Link(r"A100-SXM", "NVLink 3", 300e9, "600 GB/s a GPU, both directions", f"{_NVIDIA}/a100/",
+    Link(r"A100-SXM", "NVLink 3", 300e9, "600 GB/s per GPU, both directions", f"{_NVIDIA}/a100/",
          reach=8),
-    Link(r"H100(?!.*PCIe)", "NVLink 4", 450e9, "900 GB/s a GPU, both directions",
+    Link(r"H100(?!.*PCIe)", "NVLink 4", 450e9, "900 GB/s per GPU, both directions",
          f"{_NVIDIA}/h100/", reach=8),
-    Link(r"H200(?!.*NVL)", "NVLink 4", 450e9, "900 GB/s a GPU, both directions",
+    Link(r"H200(?!.*NVL)", "NVLink 4", 450e9, "900 GB/s per GPU, both directions",
          f"{_NVIDIA}/h200/", reach=8),
-    Link(r"GB200", "NVLink 5", 900e9, "1800 GB/s a GPU, both directions",
+    Link(r"GB200", "NVLink 5", 900e9, "1800 GB/s per GPU, both directions",
          f"{_NVIDIA}/gb200-nvl72/", reach=72),
-    Link(r"B200", "NVLink 5", 900e9, "1800 GB/s a GPU, both directions", f"{_NVIDIA}/dgx-b200/",
+    Link(r"B200", "NVLink 5", 900e9, "1800 GB/s per GPU, both directions", f"{_NVIDIA}/dgx-b200/",
          reach=8),
 )  # fmt: skip
 """Through an NVSwitch a GPU sends to any other with all of its links."""

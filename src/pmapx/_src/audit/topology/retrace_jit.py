@@ -23,7 +23,7 @@ from pmapx._src.audit.topology.growing_arguments import Given, Scale, exponents_
 from pmapx._src.audit.topology.retraced import Retraced, divided, explained, grown_names, grown_size
 from pmapx._src.mesh.partition_specs import entry_axes
 from pmapx._src.replication.jaxprs import subjaxprs
-from pmapx._src.replication.whole_program import shard_maps
+from pmapx._src.replication.traced_program import shard_maps
 from pmapx._src.trees import names as describe
 
 

@@ -50,9 +50,9 @@ class Evidence:
         self.has_run = has_run
         self._copied = copied
         self._records: dict[tuple[Any, ...], Record] = {}
-        self._rows: set[tuple[Any, ...]] = set()
+        self._indexed: set[tuple[Any, ...]] = set()
         for process in seen:
-            self._rows |= {self._original(span) for span in process["rows"]}
+            self._indexed |= {self._original(span) for span in process["indexed"]}
             for site in process["sites"]:
                 span = self._original(site["span"])
                 self._add(span, site)
@@ -107,7 +107,7 @@ class Evidence:
 
     def takes_shard(self, module: Module, node: ast.AST) -> bool:
         """Returns whether an index was seen to take a shard of a stacked array."""
-        return _span(module, node) in self._rows
+        return _span(module, node) in self._indexed
 
 
 def _both(one: Record, other: Record) -> Record:

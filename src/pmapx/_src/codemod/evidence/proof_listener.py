@@ -17,7 +17,7 @@ import numpy as np
 
 from pmapx._src import fastpath
 from pmapx._src.mesh import trace_context
-from pmapx._src.replication import shard_map_body, source_locations, whole_program
+from pmapx._src.replication import shard_map_body, source_locations, traced_program
 from pmapx._src.watch import frames, record_files
 from pmapx._src.watch.frames import Span
 from pmapx._src.watch.transforms import Call, Listener, MadeFunction, attach
@@ -29,7 +29,7 @@ DEEPEST = 6
 
 
 def start(records: Path) -> None:
-    """Looks at every pmapped function from now on."""
+    """Watches every pmapped function from now on."""
     attach(ProofListener(records))
 
 
@@ -53,7 +53,7 @@ class ProofListener(Listener):
         return True
 
     def call(self, call: Call) -> Any:
-        """Looks at a call before it runs."""
+        """Examines a call before it runs."""
         if call.function.state.look(call.args, call.kwargs):
             self.end()
         return call.run()
@@ -67,7 +67,7 @@ class ProofListener(Listener):
         """Writes what is known."""
         with self._lock:
             sites = [site.record for site in self._sites]
-            found = {"sites": sites, "rows": sorted(self._indexed)}
+            found = {"sites": sites, "indexed": sorted(self._indexed)}
             record_files.write(self._records, "replicated", found)
 
 
@@ -94,7 +94,7 @@ class _Site:
         }
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Looks at a call; returns whether there is something new."""
+        """Examines a call; returns whether it shows anything new."""
         self.record["calls"] += 1
         try:
             mapping = self._mapped._mapped
@@ -174,7 +174,7 @@ class _Site:
                 into.setdefault(element, f"{rest + ' ' if rest else ''}differs {since}{made}")
 
         by_themselves = ask(set())
-        shard_map = next(whole_program.shard_maps(traced.jaxpr.jaxpr))
+        shard_map = next(traced_program.shard_maps(traced.jaxpr.jaxpr))
         lines = source_locations.lines_behind(shard_map.params["jaxpr"])
         note(by_themselves, self.record["varies"], "")
         for index, leaves in owners.items():

@@ -42,6 +42,7 @@ def prove(
       progress: called with the seconds that have passed.
 
     Raises:
+      CannotRunError: if the tree cannot be copied.
       ProofError: if there is no such command, it fails, or it takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="pmapx-") as folder:
@@ -49,7 +50,8 @@ def prove(
         copied = None
         if root is not None:
             here = os.path.relpath(os.path.realpath(cwd or os.curdir), root)
-            copied = (_copied(root, Path(folder) / "tree"), root)
+            copy = copy_beside(root, Path(folder) / "tree", {})
+            copied = (Path(os.path.realpath(copy.path)), root)
             cwd = copied[0] / here
         try:
             status = run(
@@ -77,11 +79,3 @@ def prove(
                 f"(command: {shlex.join(command)[:200]})"
             )
         return Evidence.read(Path(folder), copied)
-
-
-def _copied(root: Path, into: Path) -> Path:
-    try:
-        return Path(os.path.realpath(copy_beside(root, into, {}).path))
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise ProofError(f"cannot copy {root} to run the command in: {why}") from None

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
-from pmapx._src.analysis.syntax import defaults, positional
+from pmapx._src.analysis.syntax import defaults, positional, returns
 from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
@@ -145,7 +145,7 @@ class MappedFunction:
     @property
     def returns(self) -> list[ast.Return]:
         """The return statements of its own."""
-        return list(_returns(self.node))
+        return list(returns(self.node))
 
     @property
     def takes_gradients(self) -> bool:
@@ -188,17 +188,6 @@ def _is_used_as_array(module: Module, use: ast.Name) -> bool:
         names = call.names if call is not None else frozenset()
         return bool(names) and all(name.startswith(_ARRAY_FUNCTIONS) for name in names)
     return False
-
-
-_OWN_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def _returns(node: ast.AST) -> Iterator[ast.Return]:
-    for part in ast.iter_child_nodes(node):
-        if isinstance(part, ast.Return):
-            yield part
-        elif not isinstance(part, _OWN_SCOPES):
-            yield from _returns(part)
 
 
 def mapped_function(module: Module, site: Site) -> MappedFunction | None:

@@ -22,7 +22,7 @@ Functions = list[tuple[Module, ast.FunctionDef | ast.Lambda]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stream(Parts):
-    """An iterator or a list of values that are alike; its one item stands for each."""
+    """An iterator or a list of like values; its one item represents them all."""
 
 
 class AppliedFunctions(Flow):

@@ -228,7 +228,7 @@ class BatchFlow(AppliedFunctions):
         return self._outside_names(module, node) == MAP
 
     def iterated(self, module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
-        """Leaves an argument in the place of an iterator over it, as one that ``next`` takes."""
+        """Replaces an iterator over an argument, as one that ``next`` takes, by the argument."""
         found = splits.only(module, node, kept)
         inner: ast.AST = node
         above = module.parent(node)
@@ -294,7 +294,7 @@ class BatchFlow(AppliedFunctions):
     def _tree_map_of_reshape(
         self, module: Module, node: ast.Call, function: ast.Lambda, held: Abstract
     ) -> Abstract | None:
-        """``tree_map(lambda x: x.reshape(...), tree)`` that is nothing but ``tree`` then."""
+        """``tree_map(lambda x: x.reshape(...), tree)`` that is then just ``tree``."""
         body, parameters = function.body, function.args.args
         if not isinstance(body, ast.Call) or len(parameters) != 1:
             return None

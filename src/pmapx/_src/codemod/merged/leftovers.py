@@ -68,7 +68,7 @@ def _without_comprehension(change: Change) -> Change:
 
 
 def _without_assignment(change: Change) -> Change:
-    """Takes ``batch = shard(batch)`` off, where ``batch = batch`` would be left of it."""
+    """Deletes ``batch = shard(batch)``, where ``batch = batch`` would be left."""
     module, assigned = change.module, change.module.parent(change.node)
     if not isinstance(assigned, ast.Assign) or len(assigned.targets) > 1 or change.kept is None:
         return change
@@ -89,7 +89,7 @@ def _without_assignment(change: Change) -> Change:
 
 
 def _without_comment(change: Change) -> Change:
-    """Takes off the comment above a statement that is about a split or a merge that goes."""
+    """Deletes the comment above a statement if it is about a removed split or merge."""
     module = change.module
     statement: ast.AST = change.node
     while not isinstance(statement, ast.stmt):
@@ -113,7 +113,7 @@ def _is_bare(change: Change) -> bool:
 
 
 def _left(change: Change, removed: dict[ast.AST, Change]) -> ast.FunctionDef | None:
-    """Returns the function that does no more than ``return x`` after a change."""
+    """Returns the function that only does ``return x`` after a change."""
     module, node = change.module, change.node
     returned = module.parent(node)
     function = module.parent(returned)
@@ -202,7 +202,7 @@ def _uses(flow: BatchFlow, function: ast.FunctionDef) -> list[Change] | None:
 
 
 def _named(module: Module, name: str) -> Iterator[ast.AST]:
-    """Gives what has the name of a function, or may."""
+    """Yields what has the name of a function, or may."""
     for node in module.nodes:
         held = [getattr(node, field, "") for field in ("id", "attr", "value")]
         is_named = isinstance(node, (ast.alias, ast.FunctionDef)) and node.name == name
@@ -211,7 +211,7 @@ def _named(module: Module, name: str) -> Iterator[ast.AST]:
 
 
 def _removed(module: Module, function: ast.FunctionDef) -> Change:
-    """Takes a function off, with the blank lines behind it, or above the last of a class."""
+    """Deletes a function with the blank lines after it, or above the last of a class."""
     first, last = function.lineno, function.end_lineno or function.lineno
     lines = module.source.lines
     around = module.parent(function)

@@ -84,7 +84,7 @@ def _leave_mixed(
     reasons: list[Reason | None],
     replicated: Positions,
 ) -> None:
-    """Leaves arguments stacked beside others that stay so, where no body can be edited.
+    """Leaves arguments stacked if others stay so, where no body can be edited.
 
     A lambda around the function would convert each of them on its own.
     """
@@ -144,7 +144,7 @@ def _reason(
             is_whole = not any(each.is_taken_apart for each in group)
             if not is_whole or not (is_fed or any(each in flow.two_axes for each in group)):
                 why = why or RANK
-        elif position.index in site.donated and not _is_fresh(flow, group):
+        elif position.index in site.donated and not _is_fresh(group):
             why = why or DONATED
         if why:
             return site.made_at, why
@@ -174,7 +174,7 @@ def _obstacle(site: Map) -> str:
     return COUNTS if len(site.counts) > 1 or -1 in site.counts else ""
 
 
-def _is_fresh(flow: BatchFlow, group: list[Element]) -> bool:
+def _is_fresh(group: list[Element]) -> bool:
     """Returns whether batches are made of values that nothing else holds."""
     made = [change for each in group if each.is_made for change in each.changes.values()]
     return all(isinstance(change.kept, ast.Call) or change.kept is change.node for change in made)

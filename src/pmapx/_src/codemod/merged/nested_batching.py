@@ -61,7 +61,7 @@ def batching_loop(module: Module, node: ast.Call) -> ast.For | None:
 
 
 def change(module: Module, node: ast.List | ast.Tuple) -> Change:
-    """Makes one size of the first two."""
+    """Merges the first two sizes into one."""
     count, each = node.elts[:2]
     texts = [module.source.segment(module.place(part)) for part in (count, each)]
     text = f"{texts[0]} * {texts[1] if isinstance(each, _PLAIN) else f'({texts[1]})'}"

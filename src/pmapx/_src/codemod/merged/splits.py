@@ -33,7 +33,7 @@ class Reshaped:
     """An expression that splits or merges ``of``, and the edits that stop it from doing so.
 
     ``is_gone`` if nothing is left but ``of``; ``has_two_axes`` if it fails unless the value that it
-    merges has an axis behind that of the devices.
+    merges has an axis after that of the devices.
     """
 
     of: ast.expr
@@ -169,7 +169,7 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
         return only(module, node, kept)
     if not isinstance(node.func, ast.Attribute):
         return None
-    # NumPy takes whatever is like an array, and gives one on the host: its own, but for a reshape.
+    # NumPy accepts any array-like and returns an array on the host: a new one, except for reshape.
     numpy = module.source.segment(module.place(node.func.value))
     name = "asarray" if is_view else "array"
     edits = keeping(module.place(node), module.place(kept), f"{numpy}.{name}(", ")")
@@ -177,7 +177,7 @@ def _gone(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped | None:
 
 
 def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
-    """Leaves nothing of a call but one of its arguments."""
+    """Replaces a call by one of its arguments."""
     place = module.place(kept)
     # The brackets of a call hold its lines together.
     first = module.place(kept.func if isinstance(kept, ast.Call) else kept)
@@ -187,7 +187,7 @@ def only(module: Module, node: ast.Call, kept: ast.expr) -> Reshaped:
 
 
 def _is_array(module: Module, node: ast.expr, is_view: bool) -> bool:
-    """Returns whether an expression is surely an array on the host, and a new one unless a view."""
+    """Returns whether an expression is known to be a host array, and a new one unless a view."""
     called = names_called(module, node)
     return bool(called) and all(
         name.startswith("numpy.") or (is_view and name == "jax.device_get") for name in called
@@ -237,7 +237,7 @@ def _reshape(node: ast.Call, called: frozenset[str]) -> tuple[ast.expr | None, l
 
 
 def _dimensions(shape: list[ast.expr]) -> Iterator[_Dimension]:
-    """Gives the dimensions of a shape: of one argument that is a sequence, or of several."""
+    """Yields the dimensions of a shape: of one argument that is a sequence, or of several."""
     if len(shape) == 1 and not isinstance(shape[0], ast.Starred):
         yield from _of_sequence(shape[0]) if not _is_number(shape[0]) else shape
     else:
@@ -246,7 +246,7 @@ def _dimensions(shape: list[ast.expr]) -> Iterator[_Dimension]:
 
 
 def _named_dimensions(module: Module, dims: Iterator[_Dimension]) -> Iterator[_Dimension]:
-    """Gives the dimensions of ``prefix = (n, b)`` in the place of the name."""
+    """Replaces the name by the dimensions of ``prefix = (n, b)``."""
     for dim in dims:
         reaching = module.facts.definitions.reaching
         bound = reaching.get(dim.node, frozenset()) if isinstance(dim, _Rest) else frozenset()

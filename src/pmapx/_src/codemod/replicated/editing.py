@@ -31,6 +31,7 @@ from pmapx._src.codemod.text import imports as pmapx_imports
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
+from pmapx._src.source.rewriting.import_edits import inserted
 
 HELPER = REPLICATED
 TEXT = '''\
@@ -109,7 +110,7 @@ def edits(
             made.append(_helper(module))
         elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
             line = pmapx_imports.end_of_imports(module)
-            made.append(pmapx_imports.inserted(module, line, "import jax\n"))
+            made.append(inserted(module.source, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
@@ -425,4 +426,4 @@ def _helper(module: Module) -> Edit:
     below = module.source.lines[line : line + 2]
     blank = next((i for i, each in enumerate(below) if each.strip()), len(below))
     before = "\n\n" if line and is_imported else ""
-    return pmapx_imports.inserted(module, line, before + text + "\n" * (2 - blank))
+    return inserted(module.source, line, before + text + "\n" * (2 - blank))

@@ -73,7 +73,7 @@ def _first(node: Definition) -> int:
 
 
 def _outermost_new(lines: Sequence[str], known: set[str]) -> Iterator[Definition]:
-    """Gives the functions and classes that are new and not inside another new one."""
+    """Yields the functions and classes that are new and not inside another new one."""
     try:
         waiting: list[ast.AST] = [ast.parse("\n".join(lines))]
     except (SyntaxError, ValueError, RecursionError):

@@ -46,7 +46,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SiteReport:
-    """One site: where it stood before, what it is, by which rule, and what became of it."""
+    """One site: where it was, what it is, by which rule, and what became of it."""
 
     line: int
     column: int

@@ -17,7 +17,7 @@ Step = tuple[str, int]
 
 
 def aligned(before: Sequence[str], after: Sequence[str]) -> list[Step]:
-    """Returns steps through both: ``=`` lines stay, ``~`` change, ``-`` go and ``+`` come.
+    """Returns steps through both: ``=`` keeps, ``~`` changes, ``-`` removes and ``+`` adds a line.
 
     >>> aligned(["import jax", "f = jax.pmap(g)"], ["import jax", "", "f = jax.jit(g)"])
     [('=', 1), ('+', 1), ('~', 1)]
@@ -44,7 +44,7 @@ def _add(steps: list[Step], kind: str, count: int) -> None:
 
 
 def _replaced(before: Sequence[str], after: Sequence[str]) -> list[Step]:
-    """Sets the lines beside each other that are most alike, in their order."""
+    """Pairs the lines that are most alike, in their order."""
     if len(before) * len(after) > MOST_PAIRS:
         both = min(len(before), len(after))
         return [("~", both), ("-", len(before) - both), ("+", len(after) - both)]

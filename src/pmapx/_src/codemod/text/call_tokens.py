@@ -42,7 +42,7 @@ def is_bare_tuple(source: Source, node: ast.expr) -> bool:
 
 
 def needs_parentheses(function: ast.expr) -> bool:
-    """Returns whether what is called has parentheses around it, which are no part of its place."""
+    """Returns whether the called expression is in parentheses, which its place excludes."""
     return not isinstance(function, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
 
 
@@ -57,7 +57,7 @@ def comments(source: Source, place: Place) -> list[tuple[Place, str]]:
 def comments_between(source: Source, call: ast.Call) -> list[tuple[str, str | None]]:
     """Returns the comments of a call that are inside none of its arguments.
 
-    Each with the keyword that it is above, or behind on the same line.
+    Each with the keyword that it is above, or after on the same line.
     """
     given = arguments(source, call)
     if isinstance(call.func, ast.Call):
@@ -70,7 +70,7 @@ def comments_between(source: Source, call: ast.Call) -> list[tuple[str, str | No
 
 
 def _keyword_beside(comment: Place, given: Sequence[tuple[str | None, Place]]) -> str | None:
-    # An earlier pass may have added axes behind what stood there.
+    # An earlier pass may have added axes after the ones written there.
     own = [each for each in given if each[0] not in ("in_axes", "out_axes")]
     ordered = sorted(own, key=lambda each: starts(each[1]))
     before = [name for name, place in ordered if place.end_line == comment.line]
@@ -94,7 +94,7 @@ def arguments(source: Source, call: ast.Call) -> list[tuple[str | None, Place]]:
 
 
 def _tokens(source: Source, place: Place) -> list[_Token]:
-    # In parentheses, the lines of an expression are no statements of their own.
+    # In parentheses, the lines of an expression are not statements.
     text = f"({source.segment(place)})"
     found = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -136,7 +136,7 @@ def on_one_line(text: str) -> str:
     if "\n" not in text:
         return text
     joined = re.sub(r"([(\[{]) ", r"\1", " ".join(text.split()))
-    # Without the comma behind the last argument, unless that makes a tuple.
+    # Without the comma after the last argument, unless that makes a tuple.
     for each in (re.sub(r",? (?=[)\]}])", "", joined), joined):
         with contextlib.suppress(SyntaxError):
             if ast.dump(ast.parse(f"f({each})")) == ast.dump(ast.parse(f"f({text})")):

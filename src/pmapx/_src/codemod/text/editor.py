@@ -38,7 +38,7 @@ class Editor:
         return "".join([*parts, self._between(at, ends(place))])
 
     def replace(self, place: Place, text: str) -> None:
-        """Puts a text in a place, in which no other edit counts any more."""
+        """Replaces the text at a place, and drops the edits inside it."""
         self.edits = [edit for edit in self.edits if not _is_inside(edit, place)]
         self.edits.append(replacing(place, text))
 
@@ -212,7 +212,7 @@ class Editor:
     def hugged_call(self, function: str, args: Sequence[str], indent: str) -> str:
         """Returns a call that begins on the line of its first argument, a call of several lines.
 
-        As in ``jax.jit(jax.shard_map(``: what is left stands on the last line of that, if it fits.
+        As in ``jax.jit(jax.shard_map(``: what is left goes on its last line, if it fits.
         """
         first, *others = args
         last = len(first.rpartition("\n")[2])

@@ -11,7 +11,8 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.source.rewriting import import_edits
-from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
+from pmapx._src.source.rewriting.edits import Edit, between, replacing
+from pmapx._src.source.rewriting.import_edits import inserted, stands_alone
 
 
 def edits(
@@ -33,12 +34,12 @@ def edits(
     dropped = [node for node in plain if all(alias in unused for alias in node.names)]
     is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
     if needs and not is_there:
-        if dropped and _stands_alone(module, dropped[0]):
+        if dropped and stands_alone(module.source, dropped[0]):
             found.append(replacing(module.place(dropped.pop(0)), "import pmapx"))
         else:
             found.append(_added(module))
     for gone_line in dropped:
-        if _stands_alone(module, gone_line):
+        if stands_alone(module.source, gone_line):
             place = module.place(gone_line)
             found.append(between((place.line, 0), (place.end_line + 1, 0)))
     return found
@@ -104,45 +105,11 @@ def _changed(
     unused: Collection[ast.AST],
 ) -> list[Edit]:
     """Takes names out of a ``from ... import``, and imports them from pmapx below it."""
-    taken = [alias for alias in node.names if alias in moved or alias in unused]
-    texts = [_text(alias, moved[alias]) for alias in node.names if alias in moved]
-    whole = module.place(node)
-    line = f"from pmapx import {', '.join(texts)}" if texts else ""
-    if len(taken) == len(node.names):
-        if line:
-            return [replacing(whole, line)]
-        block = getattr(module.parent(node), "body", [])
-        if _stands_alone(module, node) and node in block and len(block) > 1:
-            return [between((whole.line, 0), (whole.end_line + 1, 0))]
-        return [replacing(whole, "pass")]
-    found = []
-    kept = [alias for alias in node.names if alias not in taken]
-    for alias, following in zip(node.names, node.names[1:], strict=False):
-        if alias in taken and node.names.index(alias) < node.names.index(kept[-1]):
-            found.append(between(starts(module.place(alias)), starts(module.place(following))))
-    if node.names[-1] in taken:
-        found.append(between(ends(module.place(kept[-1])), ends(module.place(node.names[-1]))))
-    if line and _stands_alone(module, node):
-        text = module.source.line(whole.end_line)
-        indent = module.source.line(whole.line)[: whole.column]
-        end = (whole.end_line, len(text))
-        found.append(between(end, end, f"\n{indent}{line}"))
-    elif line:
-        found.append(between(ends(whole), ends(whole), f"; {line}"))
-    return found
-
-
-def _text(alias: ast.alias, ours: str) -> str:
-    bound = alias.asname or alias.name
-    return ours if bound == ours else f"{ours} as {bound}"
-
-
-def _stands_alone(module: Module, node: ast.stmt) -> bool:
-    """Returns whether nothing else is on a statement's lines but a comment."""
-    place = module.place(node)
-    before = module.source.line(place.line)[: place.column]
-    after = module.source.line(place.end_line)[place.end_column :].strip()
-    return not before.strip() and (not after or after.startswith("#"))
+    dropped = [alias for alias in node.names if alias in unused]
+    if not moved:
+        return import_edits.without(module.source, node, dropped, module.parent(node))
+    ours = {alias: f"pmapx.{name}" for alias, name in moved.items()}
+    return import_edits.moved(module.source, node, ours, dropped=dropped)
 
 
 def _unused(
@@ -173,7 +140,7 @@ def _is_used_only(module: Module, name: str, where: Callable[[ast.Name], bool]) 
 
 
 def _is_imported_elsewhere(module: Module, name: str) -> bool:
-    """Returns whether another file imports a name from a module that is called as this one is."""
+    """Returns whether another file imports a name from a module with the same name as this one."""
     folder, file = os.path.split(os.path.abspath(module.path))
     stem = os.path.basename(folder) if file == "__init__.py" else file.partition(".")[0]
     return any(
@@ -186,23 +153,14 @@ def _is_imported_elsewhere(module: Module, name: str) -> bool:
 
 
 def _added(module: Module) -> Edit:
-    """Puts ``import pmapx`` behind the imports at the top of a file."""
+    """Puts ``import pmapx`` after the imports at the top of a file."""
     line = end_of_imports(module)
     if not line and module.source.cells:
         # What is above the first statement of a notebook may be a magic for all of its cell.
         real = [node for node in module.source.tree.body if not isinstance(node, ast.Pass)]
         first = real[0].lineno if real else 1
         return between((first, 0), (first, 0), "import pmapx\n")
-    return inserted(module, line, "import pmapx\n")
-
-
-def inserted(module: Module, line: int, text: str) -> Edit:
-    """Puts lines behind a line of a file, of which 0 is the one before the first."""
-    ends_cell = any(line + 1 == cell.first_line for cell in module.source.cells)
-    if line < len(module.source.lines) and not (line and ends_cell):
-        return between((line + 1, 0), (line + 1, 0), text)
-    end = (line, len(module.source.line(line)))
-    return between(end, end, "\n" + text.removesuffix("\n"))
+    return inserted(module.source, line, "import pmapx\n")
 
 
 def _is_magic(module: Module, node: ast.stmt) -> bool:

@@ -1,6 +1,6 @@
 """Calls around a new text of several lines, laid out again as formatters do.
 
-A call that was on one line gets an argument a line; the arguments behind a new function, which
+A call that was on one line gets an argument a line; the arguments after a new function, which
 were aligned with the old one, are indented anew.
 """
 
@@ -60,7 +60,7 @@ def _too_long(editor: Editor, text: str) -> int:
 
 
 def _is_broken(module: Module, editor: Editor, call: ast.Call) -> bool:
-    """Tells whether a call was on one line, and only its arguments have several now."""
+    """Returns whether a call was on one line, and only its arguments have several now."""
     if call.lineno != call.end_lineno:
         return False
     place = module.place(call)
@@ -111,12 +111,12 @@ def _is_misaligned(module: Module, editor: Editor, call: ast.Call) -> bool:
 
 
 def _align(module: Module, editor: Editor, call: ast.Call) -> None:
-    function, whole = editor.text(module.place(call.func)), editor.text(module.place(call))
-    if not whole.startswith(function) or needs_parentheses(call.func):
+    function, written = editor.text(module.place(call.func)), editor.text(module.place(call))
+    if not written.startswith(function) or needs_parentheses(call.func):
         return
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     texts = [on_one_line(editor.text(module.place(part))) for part in parts]
-    if "#" in whole.removeprefix(function) or not all(texts):
+    if "#" in written.removeprefix(function) or not all(texts):
         return
     last = function.rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]

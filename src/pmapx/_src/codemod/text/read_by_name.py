@@ -45,7 +45,7 @@ class Words:
                 self._endings.update(_ENDING.findall(data))
 
     def may_give(self, name: str) -> bool:
-        """Tells whether a text that the program computes may be a name."""
+        """Returns whether a text that the program computes may be a name."""
         if name not in self._known:
             self._known[name] = self._may_give(name.encode())
         return self._known[name]
@@ -63,7 +63,7 @@ _LISTS: weakref.WeakKeyDictionary[Module, bool] = weakref.WeakKeyDictionary()
 
 
 def may_name(module: Module, given: object, name: str) -> bool:
-    """Tells whether code may read an attribute: by a given name, a computed one, or any.
+    """Returns whether code may read an attribute: by a given name, a computed one, or any.
 
     A computed one, ``...``, is in quotes somewhere, unless objects list their attributes.
     """
@@ -79,7 +79,7 @@ def may_name(module: Module, given: object, name: str) -> bool:
 
 
 def reads_by_name(module: Module, call: ast.Call, called: Set[str]) -> bool:
-    """Tells whether a call reads or sets attributes of an object that are not followed."""
+    """Returns whether a call reads or sets attributes of an object that are not followed."""
     if not called <= _BY_NAME or _is_module(module, call.args[0]):
         return False
     return not _hands_on_name(module, call)
@@ -98,7 +98,7 @@ def name_given(call: ast.Call) -> object:
 
 
 def _is_module(module: Module, node: ast.expr) -> bool:
-    """Tells whether an expression is an imported module, whose names are no object's attributes."""
+    """Returns whether an expression is an imported module, whose names are not attributes."""
     if isinstance(node, ast.Attribute):
         # ``jax.nn``: what a library has.
         while isinstance(node, ast.Attribute):
@@ -113,14 +113,14 @@ def _is_module(module: Module, node: ast.expr) -> bool:
 
 
 def _is_file(fact: Exported) -> bool:
-    """Tells whether what is imported is a module: itself, or one of its package."""
+    """Returns whether what is imported is a module: itself, or one of its package."""
     folder, name = os.path.split(fact.path)
     is_below = name == "__init__.py" and os.path.exists(os.path.join(folder, f"{fact.name}.py"))
     return not fact.name or is_below
 
 
 def _hands_on_name(module: Module, node: ast.Call) -> bool:
-    """Tells whether ``__getattr__`` asks another object for the name that it was asked for.
+    """Returns whether ``__getattr__`` asks another object for the name that it was asked for.
 
     The name is written where the attribute is read, and that is followed there.
     """

@@ -38,13 +38,13 @@ def difference(
 ) -> tuple[float, str]:
     """Returns how far an output is from the map's, as a part of the limit, and in words.
 
-    Infinite if it has another shape or type, or is no number where the map's is.
+    Infinite if it has another shape or type, or is not a number where the map's is.
     """
     worst, words = 0.0, ""
     if isinstance(found, dict) and not isinstance(expected, dict):
         # State that FSDP shards over processes was replicated.
-        whole = np.asarray(expected)
-        expected = {key: whole[tuple(slice(*part) for part in key)] for key in found}
+        replicated = np.asarray(expected)
+        expected = {key: replicated[tuple(slice(*part) for part in key)] for key in found}
     pairs = (
         [(expected[key], found.get(key)) for key in expected]
         if isinstance(expected, dict) and isinstance(found, dict)

@@ -149,7 +149,7 @@ def _wrapped(inner: ast.expr, outer: ast.Lambda) -> ast.expr | None:
 
 
 def _binds_static(call: ast.Call, outer: ast.Lambda) -> bool:
-    """Tells whether ``functools.partial(f, size=size)`` binds what a lambda takes by that name."""
+    """Returns whether ``functools.partial(f, size=size)`` binds what a lambda takes as ``size``."""
     taken = {each.arg for each in outer.args.args}
     return (
         ast.unparse(call.func) == "functools.partial"

@@ -17,7 +17,7 @@ COUNT = "jax.device_count()"
 _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List,
           ast.Dict)  # fmt: skip
 _BINDING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Compare, ast.Starred)
-# What is said of a collective that is gone.
+# What the report states of a removed collective.
 _COMMENT = re.compile(
     r"devices?\b|replicas?\b|hosts?\b|pmap|pmean|psum|all.?reduce|sync|across|cross|averag|aggregat"
     r"|axis.?name",
@@ -84,8 +84,8 @@ def _mapped_tree(module: Module, node: ast.Call) -> ast.Call | None:
     is_map = isinstance(call, ast.Call) and _TREE_MAP.search(ast.unparse(call.func))
     if not isinstance(call, ast.Call) or not is_map or call.keywords or len(call.args) != 2:
         return None
-    is_whole = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
-    return call if is_whole and call.args[0] is function else None
+    is_same_name = [each.arg for each in function.args.args] == [ast.unparse(node.args[0])]
+    return call if is_same_name and call.args[0] is function else None
 
 
 def _edit_index(module: Module, node: ast.Call, parent: ast.AST, editor: Editor) -> None:

@@ -68,7 +68,7 @@ class Form:
 
     @property
     def in_words(self) -> str:
-        """The form, and why it has it."""
+        """The form, and the reason."""
         return f"keeps shard_map: {self.reason}" if self.reason else f"jit: {self.detail}"
 
 

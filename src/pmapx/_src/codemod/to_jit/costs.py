@@ -10,7 +10,7 @@ from typing import Any
 from pmapx._src.audit.report.formatting import in_bytes, in_seconds
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
-# A form that sends, or needs, so much more than the other is not recommended.
+# A form that sends or needs this much more than the other is not recommended.
 _MORE = 1.1
 _compiles = 0
 

@@ -51,7 +51,7 @@ class Decision:
       libraries: lines of the source that reach a collective of a library.
       reached: the functions of the source that it reaches, by file and first line.
       stacked: positions of arguments with a leading device axis, as the body takes ``x[0]`` of.
-      batch_axes: of these without it, the axis of the examples: 1 behind an axis of steps.
+      batch_axes: of these without it, the axis of the examples: 1 after an axis of steps.
       per_device: positions of arguments that have one value for each device, as a key.
       results: by position, what results with a leading device axis are over the global batch.
       elsewhere: positions of arguments that come with another sharding.
@@ -62,7 +62,7 @@ class Decision:
       compared: what was compared in the run with ``jax.jit``, by process.
       cost: what a call costs with ``jax.shard_map``.
       replicated: what it costs with ``jax.jit`` and replicated state, if that is sharded now.
-      notes: what else is to be said of it.
+      notes: what else to report.
     """
 
     candidate: Candidate

@@ -136,7 +136,7 @@ class MapListener(Listener):
         return traced
 
     def _sample(self, call: Call, jit: _Jit, inputs: list[Any], result: Any, static: Any) -> None:
-        # What an audit traces, as for another topology, is no map of the program.
+        # What an audit traces, as for another topology, is not a map of the program.
         self._active.is_asking = True
         try:
             found = jit.samples(call, inputs, result, static)
@@ -358,7 +358,7 @@ class _Map:
             self.record["results"][position] = sorted({*known, *kinds})
 
     def _has_specs(self, found: verdicts.Verdict, body: UnstackedBody | None = None) -> bool:
-        """Whether results are sharded as the map's, but for those with a device axis."""
+        """Whether results are sharded as the map's, except for those with a device axis."""
         assert found.traces is not None
         (axis,) = self._function.options["mesh"].axis_names
         indexed = jax.tree.unflatten(found.traces.out_tree, range(len(found.outputs)))

@@ -31,7 +31,7 @@ class OriginalLines:
         if block is None:
             return place
         start, end, new_start, new_end = block
-        # Not those of device_put_replicated, which is no map.
+        # Not those of device_put_replicated, which is not a map.
         maps_before = [o for o in self._files[path].outcomes if o.what.startswith("jax.pmap")]
         uses = [each.place for each in maps_before if start < each.place.line <= end]
         maps = [each for each in self._maps if os.path.realpath(each.path) == path]

@@ -61,11 +61,7 @@ class Command:
     ) -> Iterator[tuple[int | None, str, Path]]:
         """Runs it on the tree with changed files; yields the status, its output and the tree."""
         with tempfile.TemporaryDirectory(prefix="pmapx-", ignore_cleanup_errors=True) as kept:
-            try:
-                copy = copy_beside(self.root, Path(kept, "tree"), changed)
-            except OSError as error:
-                why = (error.strerror or str(error)).lower()
-                raise ProofError(f"cannot copy {self.root} to run the command in: {why}") from None
+            copy = copy_beside(self.root, Path(kept, "tree"), changed)
             tree = Path(os.path.realpath(copy.path))
             given = {**settings, "root": str(tree), "topology": self.topology}
             text = json.dumps(given)

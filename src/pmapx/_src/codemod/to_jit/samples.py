@@ -17,7 +17,7 @@ from pmapx._src.trees.checked_leaves import is_key
 Array = np.ndarray[Any, Any]
 Data = Any
 """A leaf on the host: an array, for an array of several processes a dict of its local shards by
-index, or an object that is no array."""
+index, or an object that is not an array."""
 
 
 @dataclasses.dataclass
@@ -171,7 +171,7 @@ def rounded(data: Data, epsilon: float, generator: np.random.Generator) -> Data:
 
 
 def with_static(args: Any, given: tuple[Any, Any], static: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a call with others in the place of those that are not static."""
+    """Returns the arguments of a call with the dynamic ones replaced."""
     fixed = {position % max(len(args), 1) for position in static}
     others = iter(given[0])
     return [arg if at in fixed else next(others) for at, arg in enumerate(args)], given[1]

@@ -58,7 +58,7 @@ def _not_by_name(one: Decision, modules: Sequence[Module]) -> str:
 
 
 def _not_reached(one: Decision, functions: Sequence[tuple[Module, _Function]]) -> str:
-    """Names a collective in a function of the map that the run did not come to."""
+    """Names a collective in a function of the map that the run did not reach."""
     for module, function in functions:
         if not _is_reached(one, module, function):
             continue
@@ -67,14 +67,14 @@ def _not_reached(one: Decision, functions: Sequence[tuple[Module, _Function]]) -
                 continue
             path = os.path.realpath(module.path)
             span = (path, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-            if span not in one.replaced and not _is_of_inner(one, module, function, node):
+            if span not in one.replaced and not _is_of_inner(module, function, node):
                 name = ast.unparse(node.func)
                 where = f"{os.path.basename(module.path)}:{node.lineno}"
                 return f"the run does not reach `{name}` at {where}"
     return ""
 
 
-def _is_of_inner(one: Decision, module: Module, function: _Function, node: ast.AST) -> bool:
+def _is_of_inner(module: Module, function: _Function, node: ast.AST) -> bool:
     """Whether a call is in a function inside another one, which has an answer of its own."""
     inner = [each for each in module.functions_around(node) if isinstance(each, _Function)]
     return bool(inner) and inner[0] is not function

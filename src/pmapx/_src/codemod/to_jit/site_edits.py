@@ -158,7 +158,7 @@ class SiteEditor:
         return "None" if elsewhere else self._shardings(candidate, specs)
 
     def _shardings(self, candidate: Candidate, specs: ast.expr | None) -> str:
-        """Returns the text of specs with a sharding in the place of each."""
+        """Returns the text of specs with each replaced by a sharding."""
         assert specs is not None
         mesh = candidate.option("mesh")
         assert mesh is not None
@@ -204,7 +204,7 @@ class SiteEditor:
 
 
 def _statements(block: ast.AST) -> list[ast.stmt]:
-    """Returns the statements of a block, but for those of classes, whose names end with them."""
+    """Returns the statements of a block, except those of classes, whose names are local to them."""
     several = [getattr(block, name, []) for name in ("body", "orelse", "finalbody")]
     if isinstance(block, ast.Lambda | ast.IfExp | ast.ClassDef):
         return []

@@ -12,10 +12,10 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
 from pmapx._src.codemod.decide import axis_names
 from pmapx._src.codemod.text.editor import Editor
-from pmapx._src.codemod.text.imports import inserted
 from pmapx._src.emitted import functions
 from pmapx._src.emitted.functions import Manner
 from pmapx._src.source.rewriting.edits import Edit, between
+from pmapx._src.source.rewriting.import_edits import inserted
 
 
 class _Line(NamedTuple):
@@ -74,7 +74,7 @@ def added(
         return [*beside, between(first, first, text + ("\n\n" if texts else ""))]
     end = _end_of_block(module, lines[at - 1])
     if at == len(lines):
-        return [*beside, inserted(module, end, text)]
+        return [*beside, inserted(module.source, end, text)]
     start = following = end + 1
     while texts and not module.source.line(following).strip():
         following += 1
@@ -101,7 +101,11 @@ def imports_added(module: Module, wanted: Sequence[str]) -> list[Edit]:
     end = _end_of_block(module, lines[at - 1]) if at else 0
     before = "\n" if end and not found else ""
     after = "\n" if not found and lines[at:] else ""
-    return [*edits, inserted(module, end, before + "".join(others) + after)] if others else edits
+    return (
+        [*edits, inserted(module.source, end, before + "".join(others) + after)]
+        if others
+        else edits
+    )
 
 
 def _sorted_in(module: Module, lines: Sequence[_Line], imported: list[str]) -> list[Edit]:

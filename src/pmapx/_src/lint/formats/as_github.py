@@ -6,7 +6,7 @@ from pmapx._src.source.location import Confidence
 
 
 def render(report: Report) -> str:
-    """Returns the commands, which become notes beside the lines of a pull request."""
+    """Returns the commands, which become annotations in a pull request."""
     return "\n".join(_command(finding) for finding in report.findings)
 
 

@@ -21,7 +21,7 @@ _bold, _dim, _red, _green, _blue = (
 
 
 def render(report: Report) -> str:
-    """Returns the report with terminal colors; whoever prints it may strip them."""
+    """Returns the report with terminal colors; the caller may strip them."""
     parts = [_finding(finding) for finding in report.findings]
     parts.append(_summary(report))
     return "\n\n".join(parts)

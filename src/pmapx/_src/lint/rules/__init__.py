@@ -30,7 +30,7 @@ class Rule(Coded, ABC):
 
     @abstractmethod
     def check(self, module: Module) -> Iterator[Finding]:
-        """Gives the findings in a module that was read."""
+        """Yields the findings in a module that was read."""
 
     def finding(
         self,

@@ -9,12 +9,12 @@ from pmapx._src.source.rewriting.edits import Edit, between, ends
 def with_keyword(source: Source, call: ast.Call, text: str) -> list[Edit]:
     """Returns the edit that gives a call one more keyword; none if its end is not plain."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    whole = source.place(call)
+    place = source.place(call)
     last = max((source.place(node) for node in given), key=ends, default=None)
     if last is None:
-        inside = (whole.end_line, whole.end_column - 1)
+        inside = (place.end_line, place.end_column - 1)
         return [between(inside, inside, text)]
-    rest = source.between(ends(last), ends(whole))
+    rest = source.between(ends(last), ends(place))
     # A parenthesis around the last argument would end before the keyword.
     if rest.replace(",", "", 1).strip() != ")":
         return []

@@ -42,11 +42,11 @@ def ends(place: Place) -> tuple[int, int]:
     return place.end_line, place.end_column
 
 
-def keeping(whole: Place, kept: Place, before: str = "", after: str = "") -> tuple[Edit, Edit]:
+def keeping(place: Place, kept: Place, before: str = "", after: str = "") -> tuple[Edit, Edit]:
     """Returns the edits that leave only a part of a place, between two texts."""
     return (
-        between(starts(whole), starts(kept), before),
-        between(ends(kept), ends(whole), after),
+        between(starts(place), starts(kept), before),
+        between(ends(kept), ends(place), after),
     )
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
@@ -14,11 +14,12 @@ def moved(
     moves: Mapping[ast.alias, str],
     *,
     is_renamed: bool = False,
+    dropped: Collection[ast.alias] = (),
 ) -> list[Edit]:
     """Returns the edits that import some names of a statement by their new full names.
 
     What the file calls them stays, ``host_id`` becomes ``process_index as host_id``, unless it is
-    renamed too.
+    renamed too. ``dropped`` are names that are not imported any more.
     """
     found, below = [], dict[str, list[str]]()
     for alias, new in moves.items():
@@ -32,13 +33,14 @@ def moved(
     if not below:
         return found
     taken = [alias for alias in moves if moves[alias].rpartition(".")[0] in below]
+    taken += dropped
     lines = [f"from {module} import {', '.join(names)}" for module, names in below.items()]
-    whole = source.place(statement)
+    place = source.place(statement)
     is_alone = stands_alone(source, statement)
-    joint = "\n" + source.line(whole.line)[: whole.column] if is_alone else "; "
+    joint = "\n" + source.line(place.line)[: place.column] if is_alone else "; "
     if len(taken) == len(statement.names):
-        return [replacing(whole, joint.join(lines))]
-    end = (whole.end_line, len(source.line(whole.end_line))) if is_alone else ends(whole)
+        return [replacing(place, joint.join(lines))]
+    end = (place.end_line, len(source.line(place.end_line))) if is_alone else ends(place)
     return [
         *found,
         *_without(source, statement.names, taken),

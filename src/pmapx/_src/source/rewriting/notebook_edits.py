@@ -55,7 +55,7 @@ def origins(path: str, data: bytes, edits: Sequence[Edit]) -> spans.Origins:
 def within_cells(source: Source, edits: Iterable[Edit]) -> list[Edit]:
     """Returns the edits so that none reaches beyond its cell.
 
-    A line that goes takes the line break behind it along, which the last of a cell has not.
+    A deleted line takes its line break along; the last line of a cell has none.
     """
     found = []
     for edit in edits:
@@ -163,7 +163,7 @@ def _encoded(text: str, span: _Span, before: str, after: str) -> str:
         return json.dumps(_merged(span.value, before, after), ensure_ascii=is_ascii)
     parts = list(_elements(text, span.start))
     written = {str(part.value): text[part.start : part.end] for part in parts}
-    whole = _merged("".join(str(part.value) for part in parts), before, after)
+    merged = _merged("".join(str(part.value) for part in parts), before, after)
     opening, closing, between = "[", "]", ", "
     if parts:
         opening = text[span.start : parts[0].start]
@@ -174,7 +174,7 @@ def _encoded(text: str, span: _Span, before: str, after: str) -> str:
     # A notebook has its lines with their ends.
     lines = [
         written.get(line) or json.dumps(line, ensure_ascii=is_ascii)
-        for line in filter(None, re.split("(?<=\n)", whole))
+        for line in filter(None, re.split("(?<=\n)", merged))
     ]
     return opening + between.join(lines) + closing
 

@@ -33,7 +33,7 @@ class Judgement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Side:
-    """A function of one version and its records."""
+    """A function in one version, with its records."""
 
     records: Records
     function: Function

@@ -115,7 +115,7 @@ def _status(run: Run) -> str:
 
 
 def last_line(output: str) -> str:
-    """Returns the error that a program ends with, behind a colon."""
+    """Returns the error that a program ends with, after a colon."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     # JAX ends its errors with a line of dashes and a note on its traceback.
     lines = [line for line in lines if not line.startswith(("---", "For simplicity"))]

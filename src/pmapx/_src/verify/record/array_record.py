@@ -1,6 +1,6 @@
 """One array of a call, as it is recorded: enough to tell later whether and how much it differs.
 
-All bytes of an array are hashed. Its values are kept beside the hash: all of them if they are few,
+All bytes of an array are hashed. Its values are kept with the hash: all of them if they are few,
 else a sample at fixed places and sums over blocks. If all shards along the leading axis are equal,
 as in a stacked train state, only one of them is kept.
 """
@@ -52,7 +52,7 @@ def note(x: Array, dtype: str) -> Noted:
 
 
 def note_object(x: object) -> Noted:
-    """Notes an object that is no array, such as a static argument: its type, and simple values.
+    """Records an object that is not an array, as a static argument: its type, and simple values.
 
     >>> note_object("adam").facts["text"]
     "'adam'"

@@ -44,7 +44,7 @@ def start(records: Path) -> None:
     process, processes = map(int, launched)
     recorder.write("start", jax=jax.__version__, process=process, processes=processes)
     attach(Recording(recorder, settings["root"], settings["calls"], settings["elsewhere"]))
-    # A pmap that is left in the migrated code runs as pmapx's, wherever it is not JAX's own.
+    # A pmap left in the migrated code runs as pmapx's, where it is not JAX's own.
     jax.pmap = pmapx.pmap
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pmapx._src.analysis.syntax import positional
+from pmapx._src.analysis.syntax import positional, returns
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.placement.fsdp_function import CannotShardError, FsdpFunction
 from pmapx._src.codemod.to_jit.placement.version import Version
@@ -15,7 +15,6 @@ from pmapx._src.source.rewriting.edits import Edit
 
 CONSTRAINT = "jax.lax.with_sharding_constraint"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def edits(version: Version, facts: Sequence[Mapping[str, Any]], axis: str) -> dict[str, list[Edit]]:
@@ -141,7 +140,7 @@ class _Step:
         assert self.definition is not None
         source, parameters = editor.source, self._parameters()
         taken = {node.id for node in ast.walk(self.definition) if isinstance(node, ast.Name)}
-        for statement in _returns(self.definition):
+        for statement in returns(self.definition):
             line = statement.lineno
             if source.line(line)[: source.place(statement).column].strip():
                 raise CannotShardError(
@@ -243,17 +242,6 @@ def _free(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
-
-
-def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
-    """Yields the return statements of a function, without those of functions inside it."""
-    left: list[ast.AST] = list(function.body)
-    while left:
-        node = left.pop(0)
-        if isinstance(node, ast.Return):
-            yield node
-        elif not isinstance(node, _NESTED):
-            left += ast.iter_child_nodes(node)
 
 
 def _is_replicating(call: ast.Call) -> bool:

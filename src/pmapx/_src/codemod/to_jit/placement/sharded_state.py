@@ -93,8 +93,8 @@ def _table(axis: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> li
             cost["temporaries"], cost["memory"] or 0, cost["collectives"], cost["sent"],
             cost["seconds"],
         ))  # fmt: skip
-    whole, parts = costs
-    found = WhatIf(axis, after["devices"], before=whole, after=parts, sharded=sharded)
+    replicated, in_shards = costs
+    found = WhatIf(axis, after["devices"], before=replicated, after=in_shards, sharded=sharded)
     where = f" on {after['topology']}" if "topology" in after else ""
     heads = [f"per device{where}", "replicated", f"FSDP over {axis}={found.devices}"]
     return [*table(heads, found.rows(), right=(1, 2)), *found.notes()]

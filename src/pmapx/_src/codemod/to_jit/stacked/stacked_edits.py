@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from pmapx._src.analysis.module import Module
-from pmapx._src.analysis.syntax import positional
+from pmapx._src.analysis.syntax import positional, returns
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.candidates import Candidate
 from pmapx._src.codemod.to_jit.decisions import Decision
-from pmapx._src.codemod.to_jit.stacked.unstacked_body import COPIES, SPLIT, WHOLE
+from pmapx._src.codemod.to_jit.stacked.unstacked_body import COPIES, SINGLE, SPLIT
 
 _Body = ast.FunctionDef | ast.Lambda
 # By the axis of the examples without the device axis: (n, b, ...), or (n, steps, b, ...).
@@ -156,20 +156,13 @@ def _taking(body: _Body, name: str) -> Iterator[ast.expr]:
 def _results(body: _Body) -> Iterator[ast.expr]:
     if isinstance(body, ast.Lambda):
         yield body.body
-        return
-    inner = {
-        part
-        for each in ast.walk(body)
-        if isinstance(each, ast.FunctionDef | ast.Lambda) and each is not body
-        for part in ast.walk(each)
-    }
-    for node in ast.walk(body):
-        if isinstance(node, ast.Return) and node.value is not None and node not in inner:
-            yield node.value
+    for statement in returns(body):
+        if statement.value is not None:
+            yield statement.value
 
 
 def _at(value: ast.expr, position: int) -> ast.expr | None:
-    if position == WHOLE:
+    if position == SINGLE:
         return value
     if not isinstance(value, ast.Tuple):
         return value if _is_map(value, "None") else None
@@ -214,7 +207,7 @@ def _names(node: ast.expr) -> list[str]:
 def _text(
     candidate: Candidate, node: ast.expr, template: str, editor: Editor, indent: str, used: int
 ) -> str:
-    """Returns an expression with another one in the place of ``x[0]`` or ``x[None]``."""
+    """Returns an expression with ``x[0]`` or ``x[None]`` replaced by another one."""
     operand = _operand(node)
     text = editor.text(candidate.module.place(operand))
     if isinstance(node, ast.Subscript) and isinstance(operand, ast.Name):

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from pmapx._src.batch_parallel.traces import PER_DEVICE
 from pmapx._src.batch_parallel.verdict import Output, Verdict
 
-WHOLE = -1
-"""The position of a result that is no tuple."""
+SINGLE = -1
+"""The position of a result that is not a tuple."""
 COPIES, SPLIT, OTHER = "copies", "split", "other"
 """A stacked result over the global batch: n equal copies of it, its examples by device, or per
 example along another axis than the first."""
@@ -31,7 +31,7 @@ class UnstackedBody:
       axes: for each leaf, its batch axis.
       stacked: positions of the arguments that have no device axis any more.
       per_device: positions of those that are one value for each device, as a key.
-      batch_axis: the axis of the examples in these; 1 behind an axis that the body scans over.
+      batch_axis: the axis of the examples in these; 1 after an axis that the body scans over.
     """
 
     fun: Callable[..., Any]
@@ -53,7 +53,7 @@ class UnstackedBody:
         drops = [s and jnp.shape(x)[:1] == (1,) for x, s in zip(leaves, is_sharded, strict=True)]
         parts = result if isinstance(result, tuple) else [result]
         positions = [
-            at if isinstance(result, tuple) else WHOLE
+            at if isinstance(result, tuple) else SINGLE
             for at, part in enumerate(parts)
             for _ in jax.tree.leaves(part)
         ]

@@ -87,7 +87,7 @@ class MeshContext(Rule):
 
 
 def _called_mesh(module: Module) -> Iterator[ast.expr]:
-    """Gives what ``with`` statements of a file that uses JAX enter and that is called a mesh."""
+    """Yields what ``with`` statements of a file that uses JAX enter and that is called a mesh."""
     if _WITH_MESH.search(module.source.text) is None or not any(
         reference.name.startswith("jax.") for reference in module.facts.references.values()
     ):

@@ -98,7 +98,7 @@ def _is_given_constants(module: Module, call: ast.Call) -> bool:
 
 
 def _is_waited_on(module: Module, call: ast.Call) -> bool:
-    """The result is waited on and no more than compared, or not used at all."""
+    """The result is waited on and only compared, or not used at all."""
     node: ast.AST = call
     is_waited = False
     while True:
