@@ -319,8 +319,8 @@ class Program:
         unreadable = (*self._unreadable, *broken)
         return Migration(kept, unreadable, len(self._paths), gains, stays)
 
-    def tidied(self, done: Migration) -> Migration:
-        """Takes off what the files used before, and do not use any more."""
+    def tidied(self, done: Migration, *, has_notebooks: bool = True) -> Migration:
+        """Removes what the files used before, and do not use any more."""
         modules = {module.path: module for _, module in self._modules()}
 
         @functools.cache
@@ -332,23 +332,14 @@ class Program:
                 return True
             return imports.may_be_imported(modules[path], name)
 
-        return dataclasses.replace(
-            done,
-            files=tuple(
-                dataclasses.replace(
-                    file,
-                    after=without_unused(
-                        file.path,
-                        file.before,
-                        file.after,
-                        functools.partial(is_used_elsewhere, file.path),
-                    ),
-                )
-                if file.is_changed
-                else file
-                for file in done.files
-            ),
-        )
+        def tidied(file: Rewriting) -> Rewriting:
+            if not file.is_changed or (file.path.endswith(".ipynb") and not has_notebooks):
+                return file
+            is_used = functools.partial(is_used_elsewhere, file.path)
+            after = without_unused(file.path, file.before, file.after, is_used)
+            return dataclasses.replace(file, after=after)
+
+        return dataclasses.replace(done, files=tuple(map(tidied, done.files)))
 
     def restyled(
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -21,8 +20,8 @@ from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import call_tokens, outer_calls
-from pmapx._src.codemod.text import imports as pmapx_imports
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.imports import end_of_imports
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 from pmapx._src.source.rewriting.import_edits import inserted
@@ -52,7 +51,6 @@ def edits(
     Without the helper function, what writes the maps puts ``jax.device_put`` in the place of calls.
     """
     found: dict[Module, list[Edit]] = {}
-    gone: dict[Module, set[ast.AST]] = {}
     placing: set[Module] = set()
     lacking: dict[Wrapper, set[str]] = {}
     ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
@@ -65,16 +63,10 @@ def edits(
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
-        is_gone = change.kept is not change.node and change.fields is None
-        if is_gone and change.kind not in ("stack", "unstack"):
-            gone.setdefault(change.module, set()).add(change.node)
         if change.kind in ("place", "unstack"):
             placing.add(change.module)
     for change in merged:
         found.setdefault(change.module, []).extend(change.edits)
-        # A function that was passed, as in map(shard, batches), counts as one that was called.
-        dropped = {ast.Call(name, [], []) for name in _dropped_names(change)}
-        gone.setdefault(change.module, set()).update(dropped)
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
@@ -97,30 +89,13 @@ def edits(
         found.setdefault(module, []).extend(keywords.edits(module, call, wanted))
     for wrapper, options in lacking.items():
         found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
-    for module, replaced in gone.items():
-        found[module] += pmapx_imports.edits(module, replaced, {}, needs=False)
     for module, made in found.items():
         if module in placing and has_helper_function and not has_helper(module):
             made.append(_helper(module))
         elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
-            line = pmapx_imports.end_of_imports(module)
+            line = end_of_imports(module)
             made.append(inserted(module.source, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
-
-
-def _dropped_names(change: Change) -> list[ast.Name]:
-    """Returns the names in the text that edits replace, and that the new text does not have."""
-    path = change.module.path
-    return [
-        part
-        for part in ast.walk(change.node)
-        if isinstance(part, ast.Name)
-        and any(
-            change.module.place(part).is_inside(edit.place(path))
-            and not re.search(rf"\b{part.id}\b", edit.text)
-            for edit in change.edits
-        )
-    ]
 
 
 def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: bool) -> list[Edit]:
@@ -404,7 +379,7 @@ def has_helper(module: Module) -> bool:
 
 def _helper(module: Module) -> Edit:
     """Puts the function behind the imports at the top."""
-    line = pmapx_imports.end_of_imports(module)
+    line = end_of_imports(module)
     is_imported = module.env.find("jax") is not None
     text = axis_names.with_name(TEXT, axis_names.of_maps(module))
     text = text if is_imported else f"import jax\n\n\n{text}"
