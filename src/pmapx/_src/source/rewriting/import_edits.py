@@ -102,7 +102,7 @@ def inserted(source: Source, line: int, text: str) -> Edit:
     return between(end, end, "\n" + text.removesuffix("\n"))
 
 
-def stands_alone(source: Source, statement: ast.stmt) -> bool:
+def stands_alone(source: Source, statement: ast.AST) -> bool:
     """Returns whether a statement's lines have nothing else on them but a comment."""
     place = source.place(statement)
     before = source.line(place.line)[: place.column]
