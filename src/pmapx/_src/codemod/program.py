@@ -357,7 +357,7 @@ class Program:
             if not why:
                 modules.append(module)
             for site in find_sites(module) if why else ():
-                stays.append(replicated.Stay(site.whole, site.function, why, site.name))
+                stays.append(replicated.Stay(site.place, site.function, why, site.name))
         taking = [each for each in itertools.chain(*self.plans.values()) if each.takes_merged]
         wrapped = [each for each in taking if not shard_body.has_own_body(each.use)]
         # Specs of fields are names, of the function that the map is made in.
