@@ -1265,7 +1265,7 @@ def logits(images):
     assert after.endswith(f"    {expected}")
 
 
-def test_two_calls_of_a_line_that_get_longer_fit_together(tmp_path):
+def test_the_values_of_a_tuple_are_replicated_by_one_call(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(
         f"import jax\nfrom flax import jax_utils\n# {'x' * 90}\nN = jax.device_count()\n"
@@ -1275,5 +1275,6 @@ def test_two_calls_of_a_line_that_get_longer_fit_together(tmp_path):
         "    mapped = jax.pmap(loss, axis_name='i')\n    return mapped(a, b)[0]\n"
     )
     (file,) = migrate([str(path)]).changed
-    assert file.after.count(b"jax.device_put(") == 2
+    expected = b"a, b = jax.device_put((batch, predictions), jax.NamedSharding(mesh, jax.P()))\n"
+    assert expected in file.after
     assert max(map(len, file.after.splitlines())) <= 100

@@ -285,6 +285,14 @@ def main(rate=0.5):
     show(gathered, multihost_utils.process_allgather(average), jnp.dot(before, jnp.asarray(x[0])))
     first = jax.device_put(unreplicate(w), jax.local_devices()[0])
     show(jnp.dot(first, jnp.asarray(x[0])), jnp.asarray(x) @ unreplicate(w))
+    summed = jax.device_put_replicated(
+        jax.tree.map(jnp.zeros_like, unreplicate({"w": w})["w"]), jax.local_devices()
+    )
+    moved = jax.device_put_replicated(
+        jax.tree.map(lambda w: w - 1, unreplicate(w)), jax.local_devices()
+    )
+    add = jax.pmap(lambda total, x, y: total + x + y, axis_name="i")
+    show(add(summed, x, moved))
 
 
 main()
@@ -459,7 +467,10 @@ def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
     assert "average = mean.addressable_data(0)\n" in text
     # The step after it reuses the memory of the state.
     assert "before = jax.tree.map(lambda x: jnp.copy(x.addressable_data(0)), w)\n" in text
-    assert len(re.findall(r"addressable_data\(0\)\)?, w\s*\)", text)) == 4
+    assert len(re.findall(r"addressable_data\(0\)\)?, w\s*\)", text)) == 5
+    # Of a tree_map with a function of JAX, in its function.
+    assert "summed = jax.tree.map(" in text
+    assert 'lambda x: jnp.zeros_like(x.addressable_data(0)), {"w": w}["w"]' in text
     assert max(map(len, text.splitlines())) <= 100
     # A number of Python's is not converted, and the name that is imported has one meaning.
     assert 'jax.P("i")), lr\n' in text

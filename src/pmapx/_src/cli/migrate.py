@@ -313,6 +313,8 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     if done.renamed:
         replaced = "replaced" if is_written else "to replace"
         lines.append(f"{counted(done.renamed, 'removed name')} {replaced}")
+    if done.old_comments:
+        lines.append(_old_comments(done))
     if done.changed:
         from pmapx._src.codemod.report import page
 
@@ -320,6 +322,17 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
     if done.changed and not is_written:
         lines.append("Nothing was changed.")
     return "\n".join(lines)
+
+
+def _old_comments(done: Migration) -> str:
+    """Returns where comments may not hold any more, by the lines of the new files."""
+    places = [f"{path}:{line}" for path, line in done.old_comments]
+    more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+    verb = "comments mention" if len(places) > 1 else "comment mentions"
+    return (
+        f"{len(places)} {verb} pmap or a device axis beside the change: "
+        f"{', '.join(places[:_LISTED])}{more}"
+    )
 
 
 def _forms(done: Migration) -> list[str]:

@@ -8,6 +8,7 @@ Data goes through the packages in this order:
 - ``write`` plans a form for each use and edits the file, by means of ``text``.
 - ``current_names`` replaces the names that JAX removed, in every file.
 - ``unused_names`` removes what lost its last use, ``hidden_uses`` has uses that no statement shows.
+- ``comments`` renames pmap in the comments beside what was rewritten.
 - ``report`` shows what was done; ``verified`` runs both versions before anything is written.
 
 Three ways beside: ``replicated`` takes the leading device axis off state that is equal on all

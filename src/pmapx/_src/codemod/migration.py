@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
+from pmapx._src.codemod.comments import with_shard_map
 from pmapx._src.codemod.current_names import with_current_names
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.program import Migration, Program, Progress
@@ -99,11 +100,11 @@ def migrate(
 
     form = "shard_map" if to == "jit" else to
     program, done = _in_style(read, form, style, evidence or Evidence(), named)
-    if to != "jit" or not isinstance(command, Command):
-        return done
-    files, forms = convert(paths, exclude, done.files, command, mesh, fsdp)
-    found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
-    return program.tidied(found)
+    if to == "jit" and isinstance(command, Command):
+        files, forms = convert(paths, exclude, done.files, command, mesh, fsdp)
+        found = dataclasses.replace(done, files=tuple(files), forms=tuple(forms), global_form=done)
+        done = program.tidied(found)
+    return done if to == "pmapx" else _with_comments(done)
 
 
 def _in_style(
@@ -162,6 +163,18 @@ def _renamed(program: Program, done: Migration) -> Migration:
     """Replaces the names that JAX removed in what was rewritten and in all other files."""
     files, count = with_current_names(program.paths, done.files)
     return dataclasses.replace(done, files=tuple(files), renamed=count)
+
+
+def _with_comments(done: Migration) -> Migration:
+    """Renames pmap in the comments beside what was rewritten."""
+    files, left = [], []
+    for file in done.files:
+        if file.is_changed and file.outcomes:
+            after, lines = with_shard_map(file.path, file.before, file.after)
+            file = dataclasses.replace(file, after=after)
+            left += [(file.path, line) for line in lines]
+        files.append(file)
+    return dataclasses.replace(done, files=tuple(files), old_comments=tuple(left))
 
 
 def shared_module(path: str, paths: Sequence[str], *, has_meshes: bool = True) -> SharedModule:

@@ -53,6 +53,7 @@ class Migration:
     # With ``to="jit"``: what became of each map, and the migration to the global form before that.
     forms: tuple[Form, ...] = ()
     global_form: Migration | None = None
+    old_comments: tuple[tuple[str, int], ...] = ()  # On pmap, beside changes: paths, lines.
     failure: Exception | None = None  # A bug of pmapx that left only the stacked style.
 
     @property
@@ -332,14 +333,14 @@ class Program:
                 return True
             return imports.may_be_imported(modules[path], name)
 
-        def tidied(file: Rewriting) -> Rewriting:
+        def tidy(file: Rewriting) -> Rewriting:
             if not file.is_changed or (file.path.endswith(".ipynb") and not has_notebooks):
                 return file
             is_used = functools.partial(is_used_elsewhere, file.path)
             after = without_unused(file.path, file.before, file.after, is_used)
             return dataclasses.replace(file, after=after)
 
-        return dataclasses.replace(done, files=tuple(map(tidied, done.files)))
+        return dataclasses.replace(done, files=tuple(map(tidy, done.files)))
 
     def restyled(
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool

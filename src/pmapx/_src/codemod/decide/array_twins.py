@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 
+from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Named
 from pmapx._src.codemod.decide import copies
@@ -24,7 +25,7 @@ _COMPUTING = (
 _READING = frozenset({"float", "int", "bool", "str", "repr", "print", "len", "format"})
 _READING_OUTSIDE = (
     "jax.device_get", "numpy.", "pickle.dump", "flax.serialization.",
-    "flax.training.checkpoints.save_checkpoint",
+    "flax.training.checkpoints.save_checkpoint", "jax.numpy.zeros_like", "jax.numpy.ones_like",
 )  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
     if isinstance(parent, ast.Call) and parent.func is not node:
         if isinstance(parent.func, ast.Name) and parent.func.id in _READING:
             return False
-        names = copies.names_called(module, parent)
+        names = _called_on(module, parent)
         is_later = any(each.arg == "async_manager" for each in parent.keywords)
         return is_later or not names or not all(n.startswith(_READING_OUTSIDE) for n in names)
     is_method = isinstance(parent, ast.Call) and parent.func is node
@@ -126,9 +127,8 @@ def is_kept(module: Module, node: ast.AST, state: ast.expr) -> bool:
 
 def is_computed_with(module: Module, node: ast.AST, depth: int = 0) -> bool:
     """Tells whether JAX computes with a shard, beside what a process has alone or for itself."""
+    node = with_parts(module, node)
     parent = module.parent(node)
-    while isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node:
-        node, parent = parent, module.parent(parent)
     if isinstance(parent, (ast.BinOp, ast.Compare)):
         parts = [part for part in ast.iter_child_nodes(parent) if isinstance(part, ast.expr)]
         return not any(isinstance(part, ast.Constant) for part in parts)
@@ -141,8 +141,38 @@ def is_computed_with(module: Module, node: ast.AST, depth: int = 0) -> bool:
         node, parent = parent, module.parent(parent)
     if not isinstance(parent, ast.Call) or parent.func is node:
         return False
-    called = copies.names_called(module, parent)
-    return any(name.startswith(_COMPUTING) for name in called)
+    if node in parent.args[1:] and isinstance(parent.args[0], ast.Lambda):
+        return _is_tree_map(module, parent)
+    return any(name.startswith(_COMPUTING) for name in _called_on(module, parent))
+
+
+def with_parts(module: Module, node: ast.AST) -> ast.AST:
+    """Returns a value with the attributes and indices that are taken of it: ``x.params[0]``."""
+    parent = module.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node:
+        node, parent = parent, module.parent(parent)
+    return node
+
+
+def mapped_function(module: Module, call: ast.AST | None) -> ast.expr | None:
+    """Returns the function of another library that a call maps over a tree, if it does."""
+    if not isinstance(call, ast.Call) or len(call.args) != 2 or call.keywords:
+        return None
+    is_outside = call.args[0] in module.facts.references
+    return call.args[0] if is_outside and _is_tree_map(module, call) else None
+
+
+def _is_tree_map(module: Module, call: ast.Call) -> bool:
+    called = copies.names_called(module, call)
+    return bool(called) and called <= known_names.TREE_MAP
+
+
+def _called_on(module: Module, call: ast.Call) -> frozenset[str]:
+    """Returns the outside functions that a call gives its arguments to, or their leaves."""
+    mapped = mapped_function(module, call)
+    if mapped is not None:
+        return frozenset({module.facts.references[mapped].name})
+    return copies.names_called(module, call)
 
 
 def _is_only_result(block: ast.AST, name: str) -> bool:

@@ -108,10 +108,12 @@ def write(module: Module, node: ast.AST, name: str, mesh: str, axis: str, editor
     editor.replace(place, editor.folded_call("jax.tree.map", stacked, indent, used))
 
 
-def write_replicated(module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:
-    """Writes the call that replicates a tree over the mesh."""
-    tree = editor.text(arguments(editor.source, call)[0][1])
-    _put(module, call, tree, mesh, "jax.P()", editor)
+def write_replicated(module: Module, node: ast.Call | ast.Tuple, mesh: str, editor: Editor) -> None:
+    """Writes the call that replicates a tree over the mesh, or a tuple of trees."""
+    calls = node.elts if isinstance(node, ast.Tuple) else [node]
+    trees = [editor.text(arguments(editor.source, call)[0][1]) for call in calls]  # type: ignore[arg-type]
+    tree = f"({', '.join(trees)})" if isinstance(node, ast.Tuple) else trees[0]
+    _put(module, node, tree, mesh, "jax.P()", editor)
 
 
 def _are_arrays(module: Module, node: ast.expr) -> bool:
@@ -157,7 +159,7 @@ def _may_be_placed(module: Module, shards: ast.expr) -> bool:
     return not values or bool(words & _PLACED)
 
 
-def _put(module: Module, call: ast.Call, tree: str, mesh: str, spec: str, editor: Editor) -> None:
+def _put(module: Module, call: ast.expr, tree: str, mesh: str, spec: str, editor: Editor) -> None:
     place = module.place(call)
     used = place.column + len(editor.rest_of_line(place))
     indent = editor.indent(place.line)

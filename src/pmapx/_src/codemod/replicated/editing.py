@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.codemod.decide import axis_names
-from pmapx._src.codemod.decide.array_twins import is_computed_with, is_kept, may_have_twins
+from pmapx._src.codemod.decide.array_twins import (
+    is_computed_with,
+    is_kept,
+    mapped_function,
+    may_have_twins,
+    with_parts,
+)
 from pmapx._src.codemod.decide.assigned_values import is_used_after
 from pmapx._src.codemod.decide.fields import Fields
 from pmapx._src.codemod.decide.global_state import REPLICATED
@@ -152,6 +158,15 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
                 indent = editor.indent(place.line)
                 before = f"jax.tree.map(\n{indent}{editor.hang}{function}, "
                 after = ")" if editor.is_filled else f"\n{indent})"
+        taken = with_parts(module, node)
+        mapped = mapped_function(module, module.parent(taken)) if is_local else None
+        if mapped is not None and not copied:
+            edit = replacing(module.place(mapped), f"lambda x: {_text(module, mapped)}({own})")
+            return [edit, *keeping(place, kept, "", "")]
+        if is_local and taken is not node:
+            # Of the parts alone that are computed with.
+            end = ends(module.place(taken))
+            return [*keeping(place, kept, before, ""), between(end, end, after)]
     return [*keeping(place, kept, before, after + text)]
 
 

@@ -144,7 +144,7 @@ def rewrite(
     ]
     every = [each for several in (others or {module: planned}).values() for each in several]
     is_local = _is_state_local(every)
-    changes += [_replicated(module, meshes, call, is_local) for call in _replicating(module)]
+    changes += [_replicated(module, meshes, node, is_local) for node in _replicating(module)]
     changes += _calls(module, meshes, every)
     after, reason = data, ""
     if changes:
@@ -329,15 +329,16 @@ def _mesh_of(module: Module, meshes: Meshes, call: ast.Call) -> str:
     return meshes.name_for(call)
 
 
-def _replicating(module: Module) -> list[ast.Call]:
-    """Returns the calls of what stands for a replicated placement, written by the global style."""
+def _replicating(module: Module) -> list[ast.Call | ast.Tuple]:
+    """Returns what the global style wrote to replicate trees: calls, and tuples of them."""
     if module.env.find(REPLICATED) is not None:
         return []
-    return [
-        node
-        for node in module.nodes
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == REPLICATED
+    calls = [
+        n for n in module.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == REPLICATED
     ]
+    parents = dict.fromkeys(module.parent(call) for call in calls if len(call.args) == 1)
+    tuples = [n for n in parents if isinstance(n, ast.Tuple) and {*calls}.issuperset(n.elts)]
+    return [*tuples, *(call for call in calls if module.parent(call) not in tuples)]
 
 
 def _is_state_local(planned: Sequence[Plan]) -> bool:
@@ -348,14 +349,14 @@ def _is_state_local(planned: Sequence[Plan]) -> bool:
     )
 
 
-def _replicated(module: Module, meshes: Meshes, call: ast.Call, is_local: bool) -> _Change:
+def _replicated(
+    module: Module, meshes: Meshes, node: ast.Call | ast.Tuple, is_local: bool
+) -> _Change:
+    call = next(part for part in ast.walk(node) if isinstance(part, ast.Call))
     is_local = is_local and not placing_forms.some_devices(module, call)
     mesh = meshes.name_for_local(call) if is_local else _mesh_of(module, meshes, call)
-    return _Change(
-        module.place(call),
-        [],
-        lambda editor: placing_forms.write_replicated(module, call, mesh, editor),
-    )
+    write = functools.partial(placing_forms.write_replicated, module, node, mesh)
+    return _Change(module.place(node), [], write)
 
 
 def _placing_names(module: Module) -> dict[ast.AST, str]:
