@@ -18,6 +18,7 @@ from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.merged.merging import merge
 from pmapx._src.codemod.migration import migrate
 from pmapx._src.codemod.replicated import style
+from pmapx._src.codemod.unused_names import without_unused
 from pmapx._src.source.rewriting.edits import applied
 
 RUNNER = '''
@@ -84,7 +85,12 @@ def _restyled(folder, text, named=(), paths=None):
     module = project.module(str(path), data=text.encode())
     done = style.restyle([module], Evidence(), named, merge=merge)
     edits = done.edits.get(os.path.normpath(str(path)), [])
-    return done, applied(text.encode(), edits).decode()
+    return done, _tidied(text, edits)
+
+
+def _tidied(text, edits):
+    before = text.encode()
+    return without_unused("a.py", before, applied(before, edits), lambda name: False).decode()
 
 
 @pytest.fixture(scope="module")
@@ -259,10 +265,7 @@ def test_the_files_of_a_program_agree(tmp_path, is_first_kept):
     project = Project(paths.values(), has_definitions=True)
     modules = [project.module(path, data=texts[name].encode()) for name, path in paths.items()]
     done = style.restyle(modules, Evidence(), merge=merge)
-    after = {
-        name: applied(text.encode(), done.edits.get(paths[name], [])).decode()
-        for name, text in texts.items()
-    }
+    after = {name: _tidied(text, done.edits.get(paths[name], [])) for name, text in texts.items()}
     # Both files merge their results with unshard, whatever becomes of their batches.
     assert list(done.merged_results.values()) == [{-1}, {-1}]
     assert "shape[0]" not in after["utils.py"]

@@ -17,7 +17,7 @@ from trainer_programs import STAYS, TRAINERS
 
 from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.evidence.proof_run import prove
-from pmapx._src.codemod.replicated.groups import WHOLE
+from pmapx._src.codemod.replicated.groups import SINGLE
 from pmapx._src.codemod.replicated.maps import Maps
 from pmapx._src.codemod.varying.proof import SourceProof
 from pmapx._src.codemod.varying.values import Cause, Value
@@ -106,9 +106,9 @@ def of_map(path, maps, proof, each):
             rest = Value(Cause("`keyword`"))
         functions = maps.functions_of(each)
         results = proof.varying(each.module, functions, each.axis, arguments, rest)
-        indices = [WHOLE] if record.arity is None else range(record.arity)
+        indices = [SINGLE] if record.arity is None else range(record.arity)
         for index in indices:
-            key = "whole" if index == WHOLE else str(index)
+            key = "single" if index == SINGLE else str(index)
             against = [record.varies[key]] if key in record.varies else []
             against += [
                 outputs[key]

@@ -31,7 +31,7 @@ class Site:
     """
 
     name: Place
-    whole: Place
+    place: Place
     kind: str
     function: str = ""
     options: tuple[tuple[str, str], ...] = ()
@@ -42,8 +42,8 @@ class Site:
 
     @property
     def places(self) -> frozenset[Place]:
-        """The place of its name, and of the whole expression."""
-        return frozenset({self.name, self.whole})
+        """The place of its name, and of the entire expression."""
+        return frozenset({self.name, self.place})
 
     def option(self, name: str) -> str | None:
         """Returns an option's text, or None if it is not given."""

@@ -136,8 +136,8 @@ def _with_current_names(
         done = program.with_places(done, edits)
     else:
         done = _migrated(program, to, style, evidence, named)
-    done = _renamed(program, done)
-    return done if to == "pmapx" else program.with_shared_module(program.tidied(done))
+    done = program.tidied(_renamed(program, done), has_notebooks=to != "pmapx")
+    return done if to == "pmapx" else program.with_shared_module(done)
 
 
 def _migrated(

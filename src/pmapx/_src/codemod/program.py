@@ -320,8 +320,8 @@ class Program:
         unreadable = (*self._unreadable, *broken)
         return Migration(kept, unreadable, len(self._paths), gains, stays)
 
-    def tidied(self, done: Migration) -> Migration:
-        """Takes off what the files used before, and do not use any more."""
+    def tidied(self, done: Migration, *, has_notebooks: bool = True) -> Migration:
+        """Removes what the files used before, and do not use any more."""
         modules = {module.path: module for _, module in self._modules()}
 
         @functools.cache
@@ -334,12 +334,13 @@ class Program:
             return imports.may_be_imported(modules[path], name)
 
         def tidy(file: Rewriting) -> Rewriting:
+            if not file.is_changed or (file.path.endswith(".ipynb") and not has_notebooks):
+                return file
             is_used = functools.partial(is_used_elsewhere, file.path)
             after = without_unused(file.path, file.before, file.after, is_used)
             return dataclasses.replace(file, after=after)
 
-        files = tuple(tidy(file) if file.is_changed else file for file in done.files)
-        return dataclasses.replace(done, files=files)
+        return dataclasses.replace(done, files=tuple(map(tidy, done.files)))
 
     def restyled(
         self, evidence: Evidence, named: Sequence[str], to: str, *, is_merging: bool
@@ -357,7 +358,7 @@ class Program:
             if not why:
                 modules.append(module)
             for site in find_sites(module) if why else ():
-                stays.append(replicated.Stay(site.whole, site.function, why, site.name))
+                stays.append(replicated.Stay(site.place, site.function, why, site.name))
         taking = [each for each in itertools.chain(*self.plans.values()) if each.takes_merged]
         wrapped = [each for each in taking if not shard_body.has_own_body(each.use)]
         # Specs of fields are names, of the function that the map is made in.

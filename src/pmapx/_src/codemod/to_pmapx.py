@@ -49,6 +49,7 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     >>> from pmapx._src.analysis.project import Project
     >>> project, data = Project(["a.py"]), b"import jax\\nf = jax.pmap(abs, axis_name='i')\\n"
     >>> print(rewrite(project.module("a.py", data=data), data).after.decode())
+    import jax
     import pmapx
     f = pmapx.pmap(abs, axis_name='i')
     <BLANKLINE>
@@ -64,11 +65,10 @@ def rewrite(module: Module, data: bytes) -> Rewriting:
     done = [use for use in uses if not use.reason]
     after = data
     if done:
-        gone = {use.node for use in done}
         edits = [edit for use in done for edit in use.edits]
         moved = {use.node: use.imported for use in done if use.imported}
         needs = any("pmapx." in edit.text for edit in edits)
-        edits += imports.edits(module, gone, moved, needs=needs)
+        edits += imports.edits(module, moved, needs=needs)
         after = notebook_edits.applied(module.source, data, edits)
         why = broken(module, after)
         if why:

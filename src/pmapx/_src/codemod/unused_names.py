@@ -214,7 +214,7 @@ def _is_removable(source: Source, node: ast.AST, around: ast.AST, is_public: boo
         lines = source.lines[node.lineno - 1 : node.end_lineno]
         # A comment would be lost, and a linter finds it.
         return not is_package and not any("#" in line for line in lines)
-    if is_public or not import_edits.stands_alone(source, node):  # type: ignore[arg-type]
+    if is_public or not import_edits.stands_alone(source, node):
         return False
     blocks = [part for part in vars(around).values() if isinstance(part, list)]
     if any(block == [node] for block in blocks):

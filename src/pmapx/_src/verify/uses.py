@@ -65,8 +65,8 @@ def uses_below(
                 Use(
                     os.path.relpath(path, root),
                     site.name.line,
-                    site.whole.line,
-                    site.whole.end_line,
+                    site.place.line,
+                    site.place.end_line,
                     site.kind,
                     shown if len(shown) < 60 else shown[:57] + "...",
                     module.source.cell_of(site.name.line),

@@ -51,7 +51,7 @@ def maps_leading_axes(
         making.node
         for each in modules
         for making in each.facts.makings.values()
-        if making.site in site.places and module.place(making.node) != site.whole
+        if making.site in site.places and module.place(making.node) != site.place
     }
     if not in_processes and any(call.keywords for _, call in map_calls(module, site)):
         return False
@@ -77,7 +77,7 @@ def _wrapper_of(module: Module, site: Site) -> ast.FunctionDef | None:
             continue
         *first, last = node.body
         call = last.value if isinstance(last, ast.Return) else None
-        is_it = call is not None and module.place(call) == site.whole
+        is_it = call is not None and module.place(call) == site.place
         if is_it and len(first) == (ast.get_docstring(node) is not None):
             return node if _hands_on(node, call) else None
     return None
@@ -170,7 +170,7 @@ def _is_leading(axes: ast.expr, trees: set[str] | None) -> bool:
 def _name_of(module: Module, site: Site) -> str:
     """Returns the name that a file keeps the partial by."""
     for statement in module.source.tree.body:
-        is_it = isinstance(statement, ast.Assign) and module.place(statement.value) == site.whole
+        is_it = isinstance(statement, ast.Assign) and module.place(statement.value) == site.place
         if is_it and isinstance(statement.targets[0], ast.Name):  # type: ignore[attr-defined]
             return statement.targets[0].id  # type: ignore[attr-defined]
     return ""

@@ -32,7 +32,7 @@ def may_be_remade(module: Module, site: Site, node: ast.AST) -> bool:
     ):
         return False
     call: ast.AST = node
-    while module.place(call) != site.whole:
+    while module.place(call) != site.place:
         call = module.parent(call)
     assert isinstance(call, ast.Call)
     function = call.args[0] if call.args else None

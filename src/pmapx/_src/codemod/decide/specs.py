@@ -61,8 +61,8 @@ class Layout:
         return self.in_axes[position] if position < len(self.in_axes) else ...
 
     @property
-    def is_whole_merged(self) -> bool:
-        """Whether what is returned, no tuple, is merged."""
+    def is_single_result_merged(self) -> bool:
+        """Whether the result, which is not a tuple, is merged."""
         return -1 in self.merged_results
 
     @property
@@ -206,7 +206,7 @@ def _held(module: Module, site: Site, option: str, name: str) -> str:
     if option not in ("devices", "in_axes", "out_axes"):
         return name
     uses = name_uses(module)
-    here = [node for node in uses.names.get(name, ()) if module.place(node).is_inside(site.whole)]
+    here = [node for node in uses.names.get(name, ()) if module.place(node).is_inside(site.place)]
     around = [None, *module.functions_around(here[0])] if here else []
     bound = [
         module.parent(node)

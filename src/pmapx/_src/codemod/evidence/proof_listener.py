@@ -147,11 +147,11 @@ class _Site:
         if self.record["arity"] not in ("unknown", arity):
             raise ValueError("its results have different shapes in different calls")
         self.record["arity"] = arity
-        results = enumerate(traced.out_info) if is_tuple else (("whole", traced.out_info),)
+        results = enumerate(traced.out_info) if is_tuple else (("single", traced.out_info),)
         tuples = [str(name) for name, each in results if isinstance(each, (tuple, list))]
         self.record["tuples"] = tuples
         for path in paths:
-            result, inner = (str(path[0].idx), path[1:]) if is_tuple else ("whole", path)
+            result, inner = (str(path[0].idx), path[1:]) if is_tuple else ("single", path)
             name = getattr(inner[0], "key", getattr(inner[0], "name", None)) if inner else None
             if len(inner) == 1 and isinstance(name, str):
                 self.record["arrays"].setdefault(result, []).append(name)
@@ -167,7 +167,7 @@ class _Site:
             for output, variation in enumerate(found):
                 if level.mesh_axis not in variation.axes:
                     continue
-                element = str(paths[output][0].idx) if is_tuple else "whole"
+                element = str(paths[output][0].idx) if is_tuple else "single"
                 rest = jax.tree_util.keystr(paths[output][1:] if is_tuple else paths[output])
                 since = word or f"since {variation.since}"
                 made = f", made at {lines[output]}" if output < len(lines) and lines[output] else ""

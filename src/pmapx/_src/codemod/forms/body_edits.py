@@ -208,8 +208,8 @@ def _wrap(use: Use, node: ast.expr, axis: object, editor: Editor) -> None:
     elif isinstance(axis, set) and isinstance(node, (ast.Name, ast.Attribute)):
         before, after = "", put(text, axis, use.axis).removeprefix(text)
     else:
-        whole = put("(out)", axis, use.axis).replace("(out)", "out")
-        before, after = f"(lambda out: {whole})(", ")"
+        put_back = put("(out)", axis, use.axis).replace("(out)", "out")
+        before, after = f"(lambda out: {put_back})(", ")"
         if is_tuple:
             before, after = before + "(", "))"
     start, end = starts(place), ends(place)

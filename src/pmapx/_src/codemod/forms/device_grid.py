@@ -60,10 +60,11 @@ def _grid(outer: Use, inner: Use) -> Grid | None:
 
 def _is_direct(outer: Use, inner: Use) -> bool:
     """Returns whether the inner map is what the outer one maps, where it is written."""
-    parent = outer.module.parent(inner.whole)
+    parent = outer.module.parent(inner.expression)
     if isinstance(parent, ast.FunctionDef):
-        return parent.decorator_list[-2:] == [outer.whole, inner.whole]
-    return isinstance(outer.whole, ast.Call) and outer.whole.args[:1] == [inner.whole]
+        return parent.decorator_list[-2:] == [outer.expression, inner.expression]
+    call = outer.expression
+    return isinstance(call, ast.Call) and call.args[:1] == [inner.expression]
 
 
 def _composed(
@@ -170,11 +171,11 @@ def _is_plain(outer: Use, function: ast.AST, call: ast.Call) -> bool:
 
 def _is_only_called(inner: Use, calls: Sequence[ast.Call]) -> bool:
     """Returns whether nothing but these calls uses a map."""
-    parent = inner.module.parent(inner.whole)
-    if isinstance(parent, ast.Call) and parent.func is inner.whole:
+    parent = inner.module.parent(inner.expression)
+    if isinstance(parent, ast.Call) and parent.func is inner.expression:
         return list(calls) == [parent]
     if isinstance(parent, ast.FunctionDef):
-        name = parent.name if parent.decorator_list == [inner.whole] else ""
+        name = parent.name if parent.decorator_list == [inner.expression] else ""
     else:
         targets = parent.targets if isinstance(parent, ast.Assign) else []
         name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
@@ -232,4 +233,4 @@ def _is_constant(outer: Use, node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 0
     held, binding = outer.module.env.find(node.id), name_uses(outer.module).bound.get(node.id, [])
     is_number = held is not None and type(constant(held)) is int and len(binding) == 1
-    return is_number and binding[0].lineno < outer.site.whole.line  # type: ignore[attr-defined]
+    return is_number and binding[0].lineno < outer.site.place.line  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ def functions(use: Use) -> list[str]:
 
 
 def write(use: Use, editor: Editor) -> None:
-    node, place = use.whole, use.site.whole
+    node, place = use.expression, use.site.place
     if use.site.kind == "decorator":
         editor.edits.append(between((place.line, 0), (place.end_line + 1, 0)))
         return

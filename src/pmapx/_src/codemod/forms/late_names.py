@@ -13,7 +13,7 @@ def is_bound_again(use: Use) -> bool:
 
     ``step = jax.pmap(step)`` is the commonest: in a lambda, ``step`` would be the map itself.
     """
-    call = use.whole
+    call = use.expression
     if not isinstance(call, ast.Call) or not call.args or use.site.kind == "decorator":
         return False
     function = call.args[0]
@@ -40,7 +40,7 @@ def is_bound_again(use: Use) -> bool:
             stored.setdefault(ast.unparse(part), []).append(part.lineno)
         elif isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part is not block:
             stored.setdefault(part.name, []).append(part.lineno)
-    here = use.site.whole.line
+    here = use.site.place.line
     if any(line >= here for text in texts for line in stored.get(text, ())):
         return True
     if isinstance(function, ast.Attribute) and _is_set_elsewhere(use, function.attr, block):

@@ -271,18 +271,18 @@ def keywords_given(module: Module, site: Site, names: list[str]) -> list[str]:
     return [name for name in names if name in given] if given <= set(names) else []
 
 
-def takes_its_name(module: Module, whole: ast.expr, function: ast.FunctionDef) -> bool:
+def takes_its_name(module: Module, expression: ast.expr, function: ast.FunctionDef) -> bool:
     """Returns whether a map takes the place of its function: ``step = jax.pmap(step)``.
 
     All that uses the name afterwards has the map; nothing may use it before.
     """
-    statement = module.parent(whole)
+    statement = module.parent(expression)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
-    if not isinstance(whole, ast.Call) or not whole.args:
+    if not isinstance(expression, ast.Call) or not expression.args:
         return False
-    if ast.unparse(target) != ast.unparse(whole.args[0]):
+    if ast.unparse(target) != ast.unparse(expression.args[0]):
         return False
     above = module.parent(statement)
     if isinstance(target, ast.Attribute):

@@ -42,7 +42,7 @@ def obstacle(use: Use) -> str:
     axes = (*_parts(layout.in_axes), *_parts(layout.out_axes))
     if any(isinstance(axis, (tuple, list, dict)) for axis in axes):
         return "its axes are trees, in a multi-process program"
-    above = use.module.parent(use.module.parent(use.whole))
+    above = use.module.parent(use.module.parent(use.expression))
     if use.site.kind != "decorator" and isinstance(above, ast.ClassDef):
         return "it is a method, in a multi-process program"
     return ""
@@ -91,7 +91,7 @@ def _are_near(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
 def _may_name_mesh(use: Use) -> bool:
     """Returns whether a mesh can be made for all calls: not above a decorator, at import."""
     return use.site.kind != "decorator" or bool(
-        use.module.functions_around(use.module.parent(use.whole))
+        use.module.functions_around(use.module.parent(use.expression))
     )
 
 
@@ -106,7 +106,7 @@ def _is_plain(use: Use, module: Module, call: ast.Call) -> bool:
             own is not None
             and isinstance(own.node, ast.FunctionDef)
             and _function(fact) is own.node
-            and takes_its_name(use.module, use.whole, own.node)
+            and takes_its_name(use.module, use.expression, own.node)
         )
         for fact in callee
     ):
@@ -161,16 +161,16 @@ def _unpacked(use: Use, module: Module, call: ast.Call) -> tuple[ast.Assign, lis
 
 def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -> None:
     """Converts the sharded arguments and results of a call; replicated ones are global already."""
-    whole = module.place(call)
-    indent = editor.indent(whole.line)
+    place = module.place(call)
+    indent = editor.indent(place.line)
     given = [
         (None if use.calls_in_order else name, editor.text(place), _position(use, name, position))
         for position, (name, place) in enumerate(arguments(editor.source, call))
     ]
     function = editor.text(editor.source.place(call.func))
-    used = whole.column + len(editor.rest_of_line(whole))
+    used = place.column + len(editor.rest_of_line(place))
     text = _converted(use, function, given, mesh, editor, indent, used)
-    is_long = "\n" in text and whole.column + len(text.partition("\n")[0]) > editor.width
+    is_long = "\n" in text and place.column + len(text.partition("\n")[0]) > editor.width
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
@@ -181,7 +181,7 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
         several = _call(function, args, editor, indent, used)
         several += _converted_names(names, spec, mesh, editor, indent)
         text = min(text, several, key=lambda each: each.count("\n"))
-    editor.replace(whole, text)
+    editor.replace(place, text)
     if _is_mixed(use) and (unpacked := _unpacked(use, module, call)) is not None:
         _convert_after(use, module, *unpacked, mesh, editor)
 

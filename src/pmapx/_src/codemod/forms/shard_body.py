@@ -51,7 +51,7 @@ def converts(use: Use) -> bool:
 def out_axes(use: Use) -> object:
     """Returns the axes that the results of the body do not have."""
     layout = use.known_layout
-    if layout.is_whole_merged:
+    if layout.is_single_result_merged:
         return None
     if isinstance(layout.out_axes, tuple):
         merged = layout.merged_results
@@ -103,12 +103,13 @@ def is_editable(use: Use) -> bool:
     if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node)):
         return False
     if use.site.kind == "decorator":
-        inner = use.grid.inner.whole if use.grid is not None else None
+        inner = use.grid.inner.place if use.grid is not None else None
         places = [use.module.place(each) for each in node.decorator_list]
-        if [place for place in places if place != inner][-1] != use.site.whole:
+        if [place for place in places if place != inner][-1] != use.site.place:
             return False
     elif not mapped.is_only_jitted or not (
-        is_named_once(use.module, node, node.name) or takes_its_name(use.module, use.whole, node)
+        is_named_once(use.module, node, node.name)
+        or takes_its_name(use.module, use.expression, node)
     ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
@@ -183,7 +184,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     """
     layout, mapped = use.known_layout, use.function
     # A lambda of which jax.vmap or a partial is mapped is another function.
-    given_here = use.whole.args[:1] if isinstance(use.whole, ast.Call) else []
+    given_here = use.expression.args[:1] if isinstance(use.expression, ast.Call) else []
     own = mapped.node if mapped is not None else None
     at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
     is_here = function != "function" and not use.takes_keywords
@@ -337,7 +338,7 @@ def _is_array(mapped: MappedFunction | None, use: Use, position: int) -> bool:
 def argument_names(use: Use) -> list[str]:
     """Returns names for the arguments that the text of the function does not use itself."""
     assert use.names is not None
-    call = use.whole
+    call = use.expression
     used = {"jax", "mesh", use.numpy.partition(".")[0]}
     used |= {"function"} if use.is_made_again else set()
     if isinstance(call, ast.Call) and call.args and use.site.kind != "decorator":

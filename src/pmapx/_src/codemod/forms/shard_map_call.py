@@ -58,9 +58,9 @@ def imports(use: Use) -> list[str]:
 
 
 def write(use: Use, editor: Editor) -> None:
-    indent = editor.indent(use.site.whole.line)
+    indent = editor.indent(use.site.place.line)
     if not process_calls.is_at_site(use) or is_plain_jit(use):
-        used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
+        used = use.site.place.column + len(editor.rest_of_line(use.site.place))
         replace_call(use, editor, _jitted(use, editor, indent, used))
         return
     deeper = indent + editor.hang
@@ -68,7 +68,7 @@ def write(use: Use, editor: Editor) -> None:
         function, options = use.parts(editor)
         body = mapped_body(use, function, editor, deeper)
         args = [body, *host_local.options(use, editor, deeper)]
-        used = use.site.whole.column + len(editor.rest_of_line(use.site.whole))
+        used = use.site.place.column + len(editor.rest_of_line(use.site.place))
         args += spelled(options, FOR_JIT)
         replace_call(use, editor, editor.folded_call(use.conversion, args, indent, used))
         return
@@ -145,8 +145,8 @@ def _jit(
 
 def _is_in_jit(use: Use) -> bool:
     """Returns whether the site is written as the function of ``jax.jit``, which does for both."""
-    call = use.module.parent(use.whole)
-    if not isinstance(call, ast.Call) or use.whole not in call.args[:1]:
+    call = use.module.parent(use.expression)
+    if not isinstance(call, ast.Call) or use.expression not in call.args[:1]:
         return False
     made = use.module.facts.calls.get(call)
     return made is not None and "jax.jit" in made.names
@@ -156,7 +156,7 @@ def mapped_body(use: Use, function: str, editor: Editor, indent: str) -> str:
     """Returns the text of what is given to shard_map, or to the lambda around it."""
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
         # It is deeper than it was, by one step or more.
-        deeper = len(indent.removesuffix(editor.hang)) - len(editor.indent(use.site.whole.line))
+        deeper = len(indent.removesuffix(editor.hang)) - len(editor.indent(use.site.place.line))
         function = function.replace("\n", f"\n{indent[: max(deeper, 0)] or editor.step}")
     is_edited = shard_body.is_edited(use)
     if is_edited:
@@ -248,7 +248,7 @@ def written(use: Use, body: str, editor: Editor, indent: str, size: str = "") ->
 
 def replace_call(use: Use, editor: Editor, text: str) -> None:
     """Puts a call in the place of the site, with its comments where they belong."""
-    indent = editor.indent(use.site.whole.line)
+    indent = editor.indent(use.site.place.line)
     found = use.notes(editor)
     # What a tool reads is of the line that it is on.
     of_line = [note for note, _ in found if FOR_TOOLS.match(note)][:1]
@@ -258,7 +258,7 @@ def replace_call(use: Use, editor: Editor, text: str) -> None:
         text = kept or text
         if not kept and not FOR_TOOLS.match(note):
             notes += f"{indent}{editor.hang}{note}\n"
-    editor.replace(use.site.whole, text.replace("(\n", f"{head}{notes}", 1))
+    editor.replace(use.site.place, text.replace("(\n", f"{head}{notes}", 1))
 
 
 def _above_option(text: str, note: str, option: str | None, editor: Editor, indent: str) -> str:

@@ -31,10 +31,10 @@ def functions(use: Use) -> list[str]:
 
 
 def write(use: Use, editor: Editor) -> None:
-    indent = editor.indent(use.site.whole.line)
+    indent = editor.indent(use.site.place.line)
     jit = "jax.jit"
-    if isinstance(use.whole, ast.Call):
-        partial = editor.text(editor.source.place(use.whole.func))
+    if isinstance(use.expression, ast.Call):
+        partial = editor.text(editor.source.place(use.expression.func))
         outer = spelled(use.parts(editor)[1], FOR_JIT)
         if outer:
             jit = editor.folded_call(partial, [jit, *outer], indent, len(indent) + 1)
@@ -58,19 +58,19 @@ def _obstacle_to_stack(use: Use) -> str:
     """Returns why a site cannot become several decorators."""
     if use.site.kind != "decorator":
         return "it is not a decorator"
-    line = use.module.source.line(use.site.whole.line)
-    if not _BEFORE.fullmatch(line[: use.site.whole.column]):
+    line = use.module.source.line(use.site.place.line)
+    if not _BEFORE.fullmatch(line[: use.site.place.column]):
         return "its @ is on another line"
     return "" if use.has_known_arguments else "its options are not all written at the site"
 
 
 def _stack(use: Use, editor: Editor, texts: Sequence[str], notes: Sequence[str]) -> None:
     """Writes decorators one below another: the last has what is beside the one that was there."""
-    indent = editor.indent(use.site.whole.line)
+    indent = editor.indent(use.site.place.line)
     *first, last = texts
     above = [*notes, *(f"@{text}" for text in first)]
     text = "".join(f"{each}\n{indent}" for each in above)
     # In the place of the @: what is inserted before it stays before it.
-    at = (use.site.whole.line, len(indent))
+    at = (use.site.place.line, len(indent))
     editor.edits.append(between(at, (at[0], at[1] + 1), f"{text}@"))
-    editor.replace(use.site.whole, last)
+    editor.replace(use.site.place, last)

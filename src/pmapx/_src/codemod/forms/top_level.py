@@ -30,7 +30,7 @@ FUNCTION = "function"
 
 def is_argument(use: Use) -> bool:
     """Returns whether the mapped function is not known to be the same at the top level."""
-    call = use.whole
+    call = use.expression
     function = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if function is None or isinstance(function, ast.Call):
         return True
@@ -75,10 +75,10 @@ def _is_in_loop(module: Module, node: ast.AST) -> bool:
 
 def called_here(use: Use) -> ast.Call | None:
     """Returns the call of a map where it is made, which can be given the function as well."""
-    call = use.module.parent(use.whole)
-    if not isinstance(call, ast.Call) or call.func is not use.whole or call.keywords:
+    call = use.module.parent(use.expression)
+    if not isinstance(call, ast.Call) or call.func is not use.expression or call.keywords:
         return None
-    end = use.site.whole
+    end = use.site.place
     is_next = use.module.source.line(end.end_line)[end.end_column :].startswith("(")
     return call if call.args and is_next else None
 
@@ -88,17 +88,17 @@ def give_function(use: Use, call: ast.Call, name: str, function: str, editor: Ed
 
     Only the parentheses are edited, since the arguments have edits of their own.
     """
-    whole, place = use.site.whole, use.module.place(call)
+    callee, place = use.site.place, use.module.place(call)
     indent = editor.indent(place.line)
     head, end = f"({function}, ", ")"
     line = editor.source.line(place.line)
-    added = len(name) + len(head) - 1 - len(editor.source.segment(whole))
-    if call.args[0].lineno > whole.end_line:
+    added = len(name) + len(head) - 1 - len(editor.source.segment(callee))
+    if call.args[0].lineno > callee.end_line:
         head = f"(\n{editor.indent(call.args[0].lineno)}{function},"
     elif place.line == place.end_line and len(line) + added > editor.width:
         head = f"(\n{indent}{editor.hang}{function}, "
         end = ")" if editor.is_filled else f"\n{indent})"
-    opening = Place(place.path, *ends(whole), whole.end_line, whole.end_column + 1)
+    opening = Place(place.path, *ends(callee), callee.end_line, callee.end_column + 1)
     closing = Place(place.path, place.end_line, place.end_column - 1, *ends(place))
     editor.replace(opening, head)
     editor.replace(closing, end)
@@ -135,7 +135,7 @@ def insert(use: Use, name: str, text: str, editor: Editor) -> str:
 
     Returns the name, which is another if the same is there already.
     """
-    top: ast.AST = use.whole
+    top: ast.AST = use.expression
     while not isinstance(use.module.parent(top), ast.Module):
         top = use.module.parent(top)
     assert isinstance(top, ast.stmt)

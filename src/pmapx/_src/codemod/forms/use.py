@@ -52,10 +52,10 @@ class Use:
     conversion: str = ""  # The function that converts host-local arrays for it, if one does.
 
     @functools.cached_property
-    def whole(self) -> ast.expr:
+    def expression(self) -> ast.expr:
         """The expression of the site: a call, a decorator, or pmap itself."""
         node = self.node
-        while self.module.place(node) != self.site.whole:
+        while self.module.place(node) != self.site.place:
             node = self.module.parent(node)
         assert isinstance(node, ast.expr)
         return node
@@ -211,7 +211,7 @@ class Use:
         f = self.function
         if f is None or f.is_array(name):
             return f is not None
-        return is_array_in_call(self.module, self.whole, f.parameters or [], name)
+        return is_array_in_call(self.module, self.expression, f.parameters or [], name)
 
     def mesh_text(self, editor: Editor, indent: str, size: str = "") -> str:
         """Returns the keyword for its mesh, in lines that fit."""
@@ -352,7 +352,7 @@ class Use:
     @property
     def is_method(self) -> bool:
         """Whether it decorates a method, which its calls give the object to."""
-        above = self.module.parent(self.module.parent(self.whole))
+        above = self.module.parent(self.module.parent(self.expression))
         return self.site.kind == "decorator" and isinstance(above, ast.ClassDef)
 
     @property
@@ -393,7 +393,7 @@ class Use:
 
     def parts(self, editor: Editor) -> tuple[str, dict[str, str]]:
         """Returns the text of the mapped function, empty in a decorator, and of each option."""
-        call = self.whole
+        call = self.expression
         if not isinstance(call, ast.Call):
             return "", {}
         given = call_tokens.arguments(editor.source, call)
@@ -411,7 +411,7 @@ class Use:
 
     def notes(self, editor: Editor) -> list[tuple[str, str | None]]:
         """Returns the comments between the arguments, each with the option that it is beside."""
-        call = self.whole
+        call = self.expression
         is_call = isinstance(call, ast.Call)
         return call_tokens.comments_between(editor.source, call) if is_call else []  # type: ignore[arg-type]
 

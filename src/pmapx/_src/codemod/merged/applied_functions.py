@@ -180,8 +180,8 @@ class AppliedFunctions(Flow):
         held = self.value(module, call.args[index + 1])
         if called <= MAP:
             return self._element(module, held, call.args[index + 1])
-        whole = self.graph.joined([held], module.place(call))
-        return OTHER if whole is None else Ref(whole.element, True)
+        merged = self.graph.joined([held], module.place(call))
+        return OTHER if merged is None else Ref(merged.element, True)
 
     def returned(self, module: Module, function: ast.AST) -> list[tuple[Abstract, ast.Return]]:
         """Returns what the statements of a function return, or yield."""

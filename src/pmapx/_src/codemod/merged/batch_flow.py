@@ -288,8 +288,8 @@ class BatchFlow(AppliedFunctions):
             if not isinstance(function, ast.Lambda):
                 self.value(module, function)
             return OTHER
-        whole = self.graph.joined([applied], module.place(node))
-        return OTHER if whole is None else Ref(whole.element)
+        merged = self.graph.joined([applied], module.place(node))
+        return OTHER if merged is None else Ref(merged.element)
 
     def _tree_map_of_reshape(
         self, module: Module, node: ast.Call, function: ast.Lambda, held: Abstract

@@ -45,17 +45,19 @@ def without_leftovers(flow: BatchFlow, changes: Sequence[Change]) -> list[Change
 
 def _without_comprehension(change: Change) -> Change:
     """Writes ``[x, y]`` where ``[part for part in (x, y)]`` would be left."""
-    module, whole = change.module, change.module.parent(change.node)
-    if not isinstance(whole, (ast.ListComp, ast.GeneratorExp)) or not _is_bare(change):
+    module, comprehension = change.module, change.module.parent(change.node)
+    if not isinstance(comprehension, (ast.ListComp, ast.GeneratorExp)) or not _is_bare(change):
         return change
-    first, *others = whole.generators
-    listed, around = first.iter, module.parent(whole)
+    first, *others = comprehension.generators
+    listed, around = first.iter, module.parent(comprehension)
     is_each = isinstance(first.target, ast.Name) and first.target.id == change.kept.id  # type: ignore[union-attr]
     targets = around.targets if isinstance(around, ast.Assign) else []
     is_unpacked = len(targets) == 1 and isinstance(targets[0], ast.Tuple)
-    is_plain = is_each and whole.elt is change.node and not (others or first.ifs or first.is_async)
-    is_plain &= is_unpacked or isinstance(whole, ast.ListComp)
-    place, inside = module.place(whole), module.place(listed)
+    is_plain = (
+        is_each and comprehension.elt is change.node and not (others or first.ifs or first.is_async)
+    )
+    is_plain &= is_unpacked or isinstance(comprehension, ast.ListComp)
+    place, inside = module.place(comprehension), module.place(listed)
     has_comment = "#" in "".join(module.source.lines[place.line - 1 : place.end_line])
     if not is_plain or has_comment or not isinstance(listed, (ast.Tuple, ast.List)):
         return change
@@ -64,7 +66,7 @@ def _without_comprehension(change: Change) -> Change:
         column, end_column = inside.column + 1, inside.end_column - 1
         inside = dataclasses.replace(inside, column=column, end_column=end_column)
     edits = keeping(place, inside, *brackets)
-    return dataclasses.replace(change, node=whole, kept=listed, edits=edits)
+    return dataclasses.replace(change, node=comprehension, kept=listed, edits=edits)
 
 
 def _without_assignment(change: Change) -> Change:

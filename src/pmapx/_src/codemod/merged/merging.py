@@ -141,8 +141,8 @@ def _reason(
             why = why or "it is replicated"
         if position.is_output:
             is_fed = is_made and any(p.site == position.site for p in positions if not p.is_output)
-            is_whole = not any(each.is_taken_apart for each in group)
-            if not is_whole or not (is_fed or any(each in flow.two_axes for each in group)):
+            is_entire = not any(each.is_taken_apart for each in group)
+            if not is_entire or not (is_fed or any(each in flow.two_axes for each in group)):
                 why = why or RANK
         elif position.index in site.donated and not _is_fresh(group):
             why = why or DONATED

@@ -54,10 +54,10 @@ def batching_loop(module: Module, node: ast.Call) -> ast.For | None:
     names = (getattr(each, "id", "") for each in (target, size))
     options = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
     is_same = len(set(names)) == 1 and isinstance(size, ast.Name)
-    is_whole = options.get("drop_remainder") is True
+    drops_remainder = options.get("drop_remainder") is True
     targets = assigned.targets if isinstance(assigned, ast.Assign) else []
     is_again = len(targets) == 1 and ast.unparse(targets[0]) == ast.unparse(function.value)
-    return loop if is_same and is_whole and is_again else None
+    return loop if is_same and drops_remainder and is_again else None
 
 
 def change(module: Module, node: ast.List | ast.Tuple) -> Change:

@@ -62,8 +62,8 @@ def split(module: Module, node: ast.Call, is_count: IsCount) -> Reshaped | None:
     parts = _parts_of(module, node, called)
     if parts is not None:
         inner = parts.args
-        is_whole = len(inner) == 2 and _is_first_axis(parts) and is_count(module, inner[1])
-        return _gone(module, node, inner[0]) if is_whole else None
+        splits_first_axis = len(inner) == 2 and _is_first_axis(parts) and is_count(module, inner[1])
+        return _gone(module, node, inner[0]) if splits_first_axis else None
     of, shape = _reshape(node, called)
     if of is None or shape is None:
         return None

@@ -27,16 +27,16 @@ ALIKE = "it is used here regardless of its fields"
 
 
 def part_of(
-    values: StackedValues, whole: Ref, module: Module, node: ast.AST, name: str = ""
+    values: StackedValues, tree: Ref, module: Module, node: ast.AST, name: str = ""
 ) -> Abstract:
     """Returns a part of a tree, which holds together with all others but stacked fields."""
-    whole.element.is_taken_apart = True
-    if not whole.is_field and name in values.stacked:
-        whole.element.fields[name] = module.place(node)
+    tree.element.is_taken_apart = True
+    if not tree.is_field and name in values.stacked:
+        tree.element.fields[name] = module.place(node)
         return OTHER
     if not name:
-        alike(whole, module, node)
-    return Ref(whole.element, name in whole.arrays, bool(values.stacked))
+        alike(tree, module, node)
+    return Ref(tree.element, name in tree.arrays, bool(values.stacked))
 
 
 def takes_item(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:

@@ -16,7 +16,7 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.sites import is_decorator
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.fields import Fields
-from pmapx._src.codemod.replicated.groups import WHOLE, Change, Element, Position, boundaries
+from pmapx._src.codemod.replicated.groups import SINGLE, Change, Element, Position, boundaries
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.codemod.replicated.unseen_callers import passed_on
@@ -274,7 +274,7 @@ class _Judge:
         record = each.record
         if record is None or record.problem:
             element = self.flow.graph.element(position)
-            if is_named and position.index == WHOLE and element.is_taken_apart:
+            if is_named and position.index == SINGLE and element.is_taken_apart:
                 # Of a result that is more than the state, only that part is vouched for.
                 return "" if position in self.named else NOT_NAMED.format(each.name)
             if is_named:
@@ -285,7 +285,7 @@ class _Judge:
         if not position.is_output:
             unequal = {each.index_of(name): text for name, text in record.unequal.items()}
             return _described(unequal.get(position.index), "its shards differed at ")
-        key = "whole" if position.index == WHOLE else str(position.index)
+        key = "single" if position.index == SINGLE else str(position.index)
         if key in record.varies:
             return record.varies[key]
         for argument, outputs in record.with_.items():
@@ -375,7 +375,7 @@ def argument_name(each: Map, position: Position) -> str:
     Results are ``return``, or ``return[1]`` of several.
     """
     if position.is_output:
-        return "return" if position.index == WHOLE else f"return[{position.index}]"
+        return "return" if position.index == SINGLE else f"return[{position.index}]"
     names = each.parameters
     return names[position.index] if position.index < len(names) else str(position.index)
 
@@ -392,9 +392,9 @@ def _convert(flow: Flow, group: list[Element], decisions: Decisions) -> None:
                    if each.position in decisions.fields), None)  # fmt: skip
     seen: dict[ast.AST, Change] = {}
     for each in group:
-        whole = fields if not each.is_part else None
+        of_state = fields if not each.is_part else None
         seen.update({
-            node: change if change.is_part else dataclasses.replace(change, fields=whole)
+            node: change if change.is_part else dataclasses.replace(change, fields=of_state)
             for node, change in each.changes.items()
         })  # fmt: skip
     for node, (change, _, _) in boundaries(group).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pmapx._src.analysis.module import Module
@@ -23,12 +22,12 @@ from pmapx._src.codemod.decide.global_state import REPLICATED
 from pmapx._src.codemod.forms.use import jax_numpy
 from pmapx._src.codemod.replicated import keywords, one_liners, wrappers
 from pmapx._src.codemod.replicated.decisions import Decisions
-from pmapx._src.codemod.replicated.groups import WHOLE, Change, Position
+from pmapx._src.codemod.replicated.groups import SINGLE, Change, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.wrappers import Wrapper
 from pmapx._src.codemod.text import call_tokens, outer_calls
-from pmapx._src.codemod.text import imports as pmapx_imports
 from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.imports import end_of_imports
 from pmapx._src.source.location import Place
 from pmapx._src.source.rewriting.edits import Edit, between, ends, keeping, replacing, starts
 from pmapx._src.source.rewriting.import_edits import inserted
@@ -58,7 +57,6 @@ def edits(
     Without the helper function, what writes the maps puts ``jax.device_put`` in the place of calls.
     """
     found: dict[Module, list[Edit]] = {}
-    gone: dict[Module, set[ast.AST]] = {}
     placing: set[Module] = set()
     lacking: dict[Wrapper, set[str]] = {}
     ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
@@ -71,16 +69,10 @@ def edits(
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.
         of_file += [edit for edit in made if change.kind != "stack" or edit not in of_file]
-        is_gone = change.kept is not change.node and change.fields is None
-        if is_gone and change.kind not in ("stack", "unstack"):
-            gone.setdefault(change.module, set()).add(change.node)
         if change.kind in ("place", "unstack"):
             placing.add(change.module)
     for change in merged:
         found.setdefault(change.module, []).extend(change.edits)
-        # A function that was passed, as in map(shard, batches), counts as one that was called.
-        dropped = {ast.Call(name, [], []) for name in _dropped_names(change)}
-        gone.setdefault(change.module, set()).update(dropped)
     for key in sorted({*decisions.arguments, *decisions.results}):
         each = maps.by_key(key)
         taken, given = decisions.arguments.get(key, set()), decisions.results.get(key, set())
@@ -103,35 +95,18 @@ def edits(
         found.setdefault(module, []).extend(keywords.edits(module, call, wanted))
     for wrapper, options in lacking.items():
         found.setdefault(wrapper.module, []).extend(_with_parameters(wrapper, options))
-    for module, replaced in gone.items():
-        found[module] += pmapx_imports.edits(module, replaced, {}, needs=False)
     for module, made in found.items():
         if module in placing and has_helper_function and not has_helper(module):
             made.append(_helper(module))
         elif module.env.find("jax") is None and any("jax." in edit.text for edit in made):
-            line = pmapx_imports.end_of_imports(module)
+            line = end_of_imports(module)
             made.append(inserted(module.source, line, "import jax\n"))
     return {os.path.normpath(module.path): made for module, made in found.items()}
 
 
-def _dropped_names(change: Change) -> list[ast.Name]:
-    """Returns the names in the text that edits replace, and that the new text does not have."""
-    path = change.module.path
-    return [
-        part
-        for part in ast.walk(change.node)
-        if isinstance(part, ast.Name)
-        and any(
-            change.module.place(part).is_inside(edit.place(path))
-            and not re.search(rf"\b{part.id}\b", edit.text)
-            for edit in change.edits
-        )
-    ]
-
-
 def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: bool) -> list[Edit]:
     module, node = change.module, change.node
-    whole = module.place(node)
+    place = module.place(node)
     if change.kind == "index":
         assert isinstance(node, ast.Subscript)
         own = ".addressable_data(0)" if in_processes and is_computed_with(module, node) else ""
@@ -151,7 +126,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     )  # fmt: skip
     if change.fields is not None and (change.kind == "place" or not is_other):
         text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
-        length = whole.column + len(_text(module, change.kept)) + len(text)
+        length = place.column + len(_text(module, change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:
             # What is placed becomes longer than a line.
             text = _on_next_line(module, node, text)
@@ -164,7 +139,7 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         if change.devices is not None:
             after += f", {_text(module, change.devices)}"
         after += f"){text}"
-        return [*keeping(whole, kept, before, after)]
+        return [*keeping(place, kept, before, after)]
     before, after = ("(", ")") if _needs_brackets(module, change.kept) else ("", "")
     if change.around:
         before, after = f"{change.around}(", ")"
@@ -177,22 +152,22 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
         function = f"lambda x: {own}" if is_local else copied
         if function:
             before, after = f"jax.tree.map({function}, ", ")"
-            editor, line = Editor(module.source), module.source.line(whole.line)
+            editor, line = Editor(module.source), module.source.line(place.line)
             added = len(before + _text(module, change.kept) + after) - len(_text(module, node))
             if is_local and len(line) + added > editor.width:
-                indent = editor.indent(whole.line)
+                indent = editor.indent(place.line)
                 before = f"jax.tree.map(\n{indent}{editor.hang}{function}, "
                 after = ")" if editor.is_filled else f"\n{indent})"
         taken = with_parts(module, node)
         mapped = mapped_function(module, module.parent(taken)) if is_local else None
         if mapped is not None and not copied:
             edit = replacing(module.place(mapped), f"lambda x: {_text(module, mapped)}({own})")
-            return [edit, *keeping(whole, kept, "", "")]
+            return [edit, *keeping(place, kept, "", "")]
         if is_local and taken is not node:
             # Of the parts alone that are computed with.
             end = ends(module.place(taken))
-            return [*keeping(whole, kept, before, ""), between(end, end, after)]
-    return [*keeping(whole, kept, before, after + text)]
+            return [*keeping(place, kept, before, ""), between(end, end, after)]
+    return [*keeping(place, kept, before, after + text)]
 
 
 def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
@@ -205,11 +180,11 @@ def _on_next_line(module: Module, node: ast.expr, text: str) -> str:
 
 def _called_with(change: Change) -> Callable[[str], str]:
     """Returns what writes a call as it was, with a field in the place of the state."""
-    module, whole = change.module, change.module.place(change.node)
+    module, place = change.module, change.module.place(change.node)
     assert change.kept is not None
-    kept, text = change.module.place(change.kept), module.source.segment(whole)
-    before = module.source.segment(Place(whole.path, *starts(whole), *starts(kept)))
-    after = module.source.segment(Place(whole.path, *ends(kept), *ends(whole)))
+    kept, text = change.module.place(change.kept), module.source.segment(place)
+    before = module.source.segment(Place(place.path, *starts(place), *starts(kept)))
+    after = module.source.segment(Place(place.path, *ends(kept), *ends(place)))
     assert len(before) + len(after) < len(text)
     return lambda field: f"{before}{field}{after}"
 
@@ -251,20 +226,20 @@ def _is_used_again(module: Module, node: ast.AST, kept: ast.expr) -> bool:
 
 def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
     """Gives a value its axis back, with a comment that names what takes it so."""
-    module, whole = change.module, change.module.place(change.node)
+    module, place = change.module, change.module.place(change.node)
     # Of a global array a process has its own copy, which needs no other process.
     copy = "x.addressable_data(0)" if in_processes else "x"
     stack = f"lambda x: {jax_numpy(module)}.stack([{copy}] * jax.local_device_count())"
-    behind = len(module.source.line(whole.end_line)) - whole.end_column
-    editor, value = Editor(module.source), module.source.segment(whole)
+    behind = len(module.source.line(place.end_line)) - place.end_column
+    editor, value = Editor(module.source), module.source.segment(place)
     call = editor.folded_call(
-        "jax.tree.map", [stack, value], editor.indent(whole.line), whole.column + behind
+        "jax.tree.map", [stack, value], editor.indent(place.line), place.column + behind
     )
     before, _, after = call.rpartition(value)
     if change.fields is not None:
         fields = change.fields.with_each("", str, value)
-        last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else whole.column)
-        is_fitting = last + len(fields + editor.rest_of_line(whole)) <= editor.width
+        last = len(call.rpartition("\n")[2]) + (0 if "\n" in call else place.column)
+        is_fitting = last + len(fields + editor.rest_of_line(place)) <= editor.width
         after += fields if is_fitting else _on_next_line(module, change.node, fields)
     comment = f"With the leading device axis that {change.around} expects."
     return _around(change, before, after, comment)
@@ -272,10 +247,10 @@ def _stacked_again(change: Change, in_processes: bool) -> list[Edit]:
 
 def _around(change: Change, before: str, after: str, comment: str) -> list[Edit]:
     """Writes text around a node, and a comment above its statement."""
-    module, whole = change.module, change.module.place(change.node)
+    module, place = change.module, change.module.place(change.node)
     found = [
-        between(starts(whole), starts(whole), before),
-        between(ends(whole), ends(whole), after),
+        between(starts(place), starts(place), before),
+        between(ends(place), ends(place), after),
     ]
     statement: ast.AST = change.node
     while not isinstance(statement, ast.stmt):
@@ -291,8 +266,8 @@ def _without_index(
     module: Module, node: ast.Subscript, is_donated: bool, instead: str
 ) -> list[Edit]:
     """Takes the index off ``x[0]``."""
-    whole, value = module.place(node), module.place(node.value)
-    line, column = whole.end_line, whole.end_column
+    place, value = module.place(node), module.place(node.value)
+    line, column = place.end_line, place.end_column
     # Between the value and its index may be brackets that close around it.
     while True:
         text = module.source.line(line)[:column]
@@ -300,10 +275,10 @@ def _without_index(
         if found >= 0 and (line, found) >= ends(value):
             break
         line, column = line - 1, len(module.source.line(line - 1))
-    index = between((line, found), ends(whole), instead)
+    index = between((line, found), ends(place), instead)
     if is_donated and is_kept(module, node, node.value):
-        copy = between(starts(whole), starts(whole), f"{jax_numpy(module)}.copy(")
-        return [copy, between((line, found), ends(whole), f"{instead})")]
+        copy = between(starts(place), starts(place), f"{jax_numpy(module)}.copy(")
+        return [copy, between((line, found), ends(place), f"{instead})")]
     return [index]
 
 
@@ -354,8 +329,8 @@ def _options(
         donated = keywords.donated_after(each)
         if donated and donated != each.donated:
             texts["donate_argnums"] = repr(tuple(sorted(donated)))
-    if WHOLE in given:
-        texts["out_axes"] = repr(out_axes[WHOLE])
+    if SINGLE in given:
+        texts["out_axes"] = repr(out_axes[SINGLE])
     elif given:
         results = range(each.arity or 0)
         axes = [out_axes[index] if index in given else each.out_axis(index) for index in results]
@@ -419,7 +394,7 @@ def has_helper(module: Module) -> bool:
 
 def _helper(module: Module) -> Edit:
     """Puts the function behind the imports at the top."""
-    line = pmapx_imports.end_of_imports(module)
+    line = end_of_imports(module)
     is_imported = module.env.find("jax") is not None
     text = axis_names.with_name(TEXT, axis_names.of_maps(module))
     text = text if is_imported else f"import jax\n\n\n{text}"

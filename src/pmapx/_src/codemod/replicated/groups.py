@@ -20,7 +20,7 @@ from pmapx._src.source.rewriting.edits import Edit
 if TYPE_CHECKING:
     from pmapx._src.analysis.module import Module
 
-WHOLE = -1
+SINGLE = -1  # The index of a result that is not a tuple.
 # What these give depends on the devices that an array is on, which a stacked copy is not.
 PLACED = frozenset(
     {
@@ -40,7 +40,7 @@ READING = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """An argument or a result of a pmap, by where that is applied; ``index`` may be ``WHOLE``."""
+    """An argument or a result of a pmap, by where that is applied; ``index`` may be ``SINGLE``."""
 
     path: str
     line: int
@@ -238,8 +238,8 @@ class Graph:
                 return Parts(tuple(self.merge(one, other, place) for one, other in pairs))
         if isinstance(second, Other):
             return self.merge(second, first, place)
-        whole = self.joined([first, second], place)
-        return OTHER if whole is None else whole
+        merged = self.joined([first, second], place)
+        return OTHER if merged is None else merged
 
     def joined(self, several: Iterable[Abstract], place: Place) -> Ref | None:
         """Makes one value of several, which then hold together; None if none has an axis."""

@@ -139,12 +139,12 @@ def unpacked_count(maps: Sequence[Map], call: ast.Call) -> int | None:
 def edits(module: Module, call: ast.Call, ordered: Sequence[ast.keyword]) -> list[Edit]:
     found = []
     for written, keyword in zip(call.keywords, ordered, strict=True):
-        whole, value = module.place(written), module.place(keyword.value)
+        place, value = module.place(written), module.place(keyword.value)
         if written is keyword:
-            line = module.source.line(whole.line)
-            equals = line.index("=", whole.column) + 1
+            line = module.source.line(place.line)
+            equals = line.index("=", place.column) + 1
             equals += len(line[equals:]) - len(line[equals:].lstrip())
-            found.append(between(starts(whole), (whole.line, equals)))
+            found.append(between(starts(place), (place.line, equals)))
         else:
-            found.append(replacing(whole, module.source.segment(value)))
+            found.append(replacing(place, module.source.segment(value)))
     return found

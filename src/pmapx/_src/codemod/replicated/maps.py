@@ -141,14 +141,14 @@ class Map:
     def gives_tuple(self, index: int) -> bool:
         """Tells whether a result is surely a tuple, whose items an index takes."""
         if self.record is not None and self.record.arity != "unknown":
-            return ("whole" if index < 0 else str(index)) in self.record.tuples
+            return ("single" if index < 0 else str(index)) in self.record.tuples
         found = [function for function, _ in functions(self.function)]
         return bool(found) and all(returns_tuple(function, index) for function in found)
 
     def arrays_in(self, index: int) -> frozenset[str]:
         """Returns the parts of a result, by name, that a run showed to be arrays."""
         found = self.record.arrays if self.record is not None else {}
-        return frozenset(found.get("whole" if index < 0 else str(index), ()))
+        return frozenset(found.get("single" if index < 0 else str(index), ()))
 
     def in_axis(self, index: int) -> object:
         """Returns the axis of an argument, ``...`` if it is not known."""

@@ -64,9 +64,9 @@ def in_makers(changes: Sequence[Change], modules: Iterable[Module]) -> list[Chan
     changed = {change.node for change in changes}
     makers = {change.maker.node: change.maker for change in changes if change.maker is not None}
     several = list(modules)
-    whole = {node: f for node, f in makers.items() if _uses(f, several) <= changed}
-    kept = [each for each in changes if each.maker is None or each.maker.node not in whole]
-    for function in whole.values():
+    replaced = {node: f for node, f in makers.items() if _uses(f, several) <= changed}
+    kept = [each for each in changes if each.maker is None or each.maker.node not in replaced]
+    for function in replaced.values():
         result = _result(function.node)
         assert isinstance(result, ast.Call)
         devices = [*result.args[1:], *(keyword.value for keyword in result.keywords)]

@@ -14,8 +14,8 @@ from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     OTHER,
     READING,
+    SINGLE,
     SPLIT,
-    WHOLE,
     Abstract,
     Change,
     Other,
@@ -380,7 +380,7 @@ class StackedCalls(StackedValues):
     def _result(self, each: Map) -> Abstract:
         count = each.arity
         if count is None or count < 0:
-            return self._output(each, WHOLE)
+            return self._output(each, SINGLE)
         return Parts(tuple(self._output(each, index) for index in range(count)))
 
     def _output(self, each: Map, index: int) -> Abstract:

@@ -99,10 +99,10 @@ class StackedValues(abc.ABC):
 
         Unless the node is the value, and nothing else: then it could be given a stacked copy.
         """
-        is_whole = isinstance(held, Ref) and self._may_be_stacked_again(module, node, held)
-        if is_whole:
+        is_stacked_again = isinstance(held, Ref) and self._may_be_stacked_again(module, node, held)
+        if is_stacked_again:
             self._boundary(module, node, held, why, "the code here")  # type: ignore[arg-type]
-        for ref in () if is_whole else refs(held):
+        for ref in () if is_stacked_again else refs(held):
             ref.element.reasons.setdefault(module.place(node), why)
 
     def hand_over(self, module: Module, node: ast.expr, why: str, taker: str) -> None:

@@ -14,7 +14,7 @@ from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.replicated import decisions, editing, restored
 from pmapx._src.codemod.replicated.decisions import NOT_SETTLED, Merge, Merging, Stay
-from pmapx._src.codemod.replicated.groups import WHOLE, Position
+from pmapx._src.codemod.replicated.groups import SINGLE, Position
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_flow import Flow
 from pmapx._src.source import files
@@ -50,12 +50,12 @@ class Gain:
 class Restyled:
     """The changes to each file, what is replicated after them, and what stays stacked.
 
-    ``replicated`` has the arguments of each map that are, by ``Map.key``, and ``WHOLE`` where some
+    ``replicated`` has the arguments of each map that are, by ``Map.key``, and ``SINGLE`` where some
     of its results are.
     With ``merge``, ``merged_arguments`` and ``merged_results`` are the positions of each map
     that take or give ``(n * b, ...)`` in place of ``(n, b, ...)`` after the edits; their spec is
     ``P(axis)``, and the mapped function stays as it is. Keys are ``Map.key``: where the map is made
-    before the edits (path, line, column); a result that is no tuple has the index ``WHOLE``.
+    before the edits (path, line, column); a result that is no tuple has the index ``SINGLE``.
     ``prefetched`` are iterators, by their place before the edits, whose batches Flax put on the
     devices ahead of time; the edits leave the iterator alone. ``unmerged`` are batches that stay.
     """
@@ -152,7 +152,7 @@ def _restyle(
         tuple(_gains(maps, decided)),
         tuple(_in_order(decided.stays)),
         {
-            key: {*decided.arguments.get(key, ()), *([WHOLE] if key in decided.results else [])}
+            key: {*decided.arguments.get(key, ()), *([SINGLE] if key in decided.results else [])}
             for key in {*decided.arguments, *decided.results}
         },
         merged.arguments,
@@ -270,8 +270,8 @@ def _position(each: Map, argument: str) -> Position:
     arity = each.arity
     count = 0 if arity is None or arity < 0 else arity
     if result is not None:
-        index = WHOLE if result[1] is None else int(result[1])
-        if (index == WHOLE) == (count == 0) and index < count:
+        index = SINGLE if result[1] is None else int(result[1])
+        if (index == SINGLE) == (count == 0) and index < count:
             return Position.of(each.made_at, index, is_output=True)
     names = each.parameters
     if argument in names:

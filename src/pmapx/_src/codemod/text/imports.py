@@ -1,48 +1,33 @@
-"""Changes to a file's imports: taken from pmapx, added, and dropped where nothing uses them."""
+"""Changes to a file's imports: names that come from pmapx, and those that a rewrite replaces."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Exported
 from pmapx._src.codemod.text.name_uses import name_uses
 from pmapx._src.source.rewriting import import_edits
-from pmapx._src.source.rewriting.edits import Edit, between, replacing
-from pmapx._src.source.rewriting.import_edits import inserted, stands_alone
+from pmapx._src.source.rewriting.edits import Edit, between
+from pmapx._src.source.rewriting.import_edits import inserted
 
 
-def edits(
-    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str], *, needs: bool
-) -> list[Edit]:
+def edits(module: Module, moved: Mapping[ast.AST, str], *, needs: bool) -> list[Edit]:
     """Returns the changes to a file's imports.
 
-    ``gone`` are the nodes whose text was replaced; ``moved`` the names in ``from ... import``
-    that are to come from pmapx, each with its name there; ``needs`` is whether the new texts
-    name pmapx itself.
+    ``moved`` are the names in ``from ... import`` that are to come from pmapx, each with its name
+    there; ``needs`` is whether the new texts name pmapx itself.
     """
     found: list[Edit] = []
-    unused = _unused(module, gone, moved)
     for node in name_uses(module).imports:
-        here = {alias: moved[alias] for alias in node.names if alias in moved}
-        if here or any(alias in unused for alias in node.names):
-            found += _changed(module, node, here, unused)
+        here = {alias: f"pmapx.{moved[alias]}" for alias in node.names if alias in moved}
+        found += import_edits.moved(module.source, node, here) if here else []
     plain = [node for node in module.source.tree.body if isinstance(node, ast.Import)]
-    dropped = [node for node in plain if all(alias in unused for alias in node.names)]
     is_there = any(alias.name == "pmapx" for node in plain for alias in node.names)
-    if needs and not is_there:
-        if dropped and stands_alone(module.source, dropped[0]):
-            found.append(replacing(module.place(dropped.pop(0)), "import pmapx"))
-        else:
-            found.append(_added(module))
-    for gone_line in dropped:
-        if stands_alone(module.source, gone_line):
-            place = module.place(gone_line)
-            found.append(between((place.line, 0), (place.end_line + 1, 0)))
-    return found
+    return [*found, _added(module)] if needs and not is_there else found
 
 
 def without_removed(module: Module, used: Collection[str]) -> list[Edit]:
@@ -52,8 +37,9 @@ def without_removed(module: Module, used: Collection[str]) -> list[Edit]:
     found: list[Edit] = []
     for node in name_uses(module).imports:
         names = [alias for alias in node.names if (alias.asname or alias.name) in used]
-        taken = {alias for alias in names if is_of_jax(alias, module)}
-        found += _changed(module, node, {}, taken) if taken else []
+        taken = [alias for alias in names if is_of_jax(alias, module)]
+        if taken:
+            found += import_edits.without(module.source, node, taken, module.parent(node))
     return found
 
 
@@ -96,47 +82,6 @@ def _is_taken_from(module: Module, name: str) -> bool:
             if Exported(module.path, "") in held and re.search(taken, other.source.text):
                 return True
     return False
-
-
-def _changed(
-    module: Module,
-    node: ast.ImportFrom,
-    moved: Mapping[ast.alias, str],
-    unused: Collection[ast.AST],
-) -> list[Edit]:
-    """Takes names out of a ``from ... import``, and imports them from pmapx below it."""
-    dropped = [alias for alias in node.names if alias in unused]
-    if not moved:
-        return import_edits.without(module.source, node, dropped, module.parent(node))
-    ours = {alias: f"pmapx.{name}" for alias, name in moved.items()}
-    return import_edits.moved(module.source, node, ours, dropped=dropped)
-
-
-def _unused(
-    module: Module, gone: Collection[ast.AST], moved: Mapping[ast.AST, str]
-) -> set[ast.alias]:
-    """Returns the imports at the top that only the replaced texts used."""
-    # A notebook's magic lines may use what no statement does.
-    if module.path.endswith("__init__.py") or module.source.cells:
-        return set()
-    inside = {part for node in gone if isinstance(node, ast.Attribute) for part in ast.walk(node)}
-    inside |= {part for node in gone if isinstance(node, ast.Call) for part in ast.walk(node.func)}
-    return {
-        alias
-        for node in module.source.tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-        if alias not in moved
-        and _is_used_only(module, alias.asname or alias.name, inside.__contains__)
-        and not may_be_imported(module, alias.asname or alias.name)
-    }
-
-
-def _is_used_only(module: Module, name: str, where: Callable[[ast.Name], bool]) -> bool:
-    """Returns whether all uses of a name are in some places, and there are any."""
-    uses = name_uses(module)
-    # Strings: __all__, getattr and annotations in quotes.
-    return name in uses.names and name not in uses.strings and all(map(where, uses.names[name]))
 
 
 def _is_imported_elsewhere(module: Module, name: str) -> bool:

@@ -12,6 +12,7 @@ from pmapx._src.codemod.text.call_tokens import arguments
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.to_jit.decisions import Replaced, Span
 from pmapx._src.source.rewriting.edits import between
+from pmapx._src.source.rewriting.import_edits import stands_alone
 
 COUNT = "jax.device_count()"
 _ATOMS = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List,
@@ -168,17 +169,9 @@ def _drop(module: Module, statement: ast.AST, editor: Editor) -> bool:
     """Drops ``x = pmean(x, ...)``, with the comment above it that describes it."""
     place = module.place(statement)
     parent = module.parent(statement)
-    block = next(
-        (
-            body
-            for name in ("body", "orelse", "finalbody")
-            if statement in (body := getattr(parent, name, []))
-        ),
-        [],
-    )
-    before = module.source.line(place.line)[: place.column]
-    after = module.source.line(place.end_line)[place.end_column :].strip()
-    if before.strip() or (after and not after.startswith("#")):
+    blocks = [getattr(parent, name, []) for name in ("body", "orelse", "finalbody")]
+    block = next((block for block in blocks if statement in block), [])
+    if not stands_alone(module.source, statement):
         return False
     if len(block) < 2:  # ``if axis_name is not None:`` has nothing else to do.
         is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse

@@ -7,6 +7,7 @@ a verdict when it is traced, and each call of the jitted function around it give
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -300,16 +301,8 @@ class _Map:
         leaves, tree = jax.tree.flatten(args)
         self.is_sharded = [each is not None for each in axes]
         self.shardings = [jax.NamedSharding(mesh, spec) for spec in specs]
-        self.length = max(
-            [
-                1,
-                *(
-                    int(np.prod(x.shape))
-                    for x, a in zip(leaves, axes, strict=True)
-                    if a is not None
-                ),
-            ]
-        )
+        sharded = itertools.compress(leaves, self.is_sharded)
+        self.length = max([1, *(int(np.prod(x.shape)) for x in sharded)])
         local = [_local(leaf, a, mesh.size) for leaf, a in zip(leaves, axes, strict=True)]
         arguments = jax.tree.unflatten(tree, local)
         by_argument = jax.tree.unflatten(tree, axes)

@@ -42,7 +42,7 @@ from pmapx._src.codemod.varying.values import (
 if TYPE_CHECKING:
     from pmapx._src.codemod.varying.proof import SourceProof
 
-# Expressions of a whole proof.
+# Expressions that one proof may read.
 MOST_EXPRESSIONS = 60_000
 # What arrays have that is the same on all devices.
 _METADATA = frozenset({"shape", "dtype", "ndim"})

@@ -143,8 +143,8 @@ class Results:
         """Returns the fields of a result that vary, if no more does, and what replaces fields."""
         found: set[str] = set()
         methods: set[str] = set()
-        for whole, _ in self._held if self.refused is None else ():
-            held = whole
+        for entire, _ in self._held if self.refused is None else ():
+            held = entire
             if index >= 0 and isinstance(held, Items) and not held.is_open and not own_cause(held):
                 held = held.items[index] if index < len(held.items) else held
             is_object = isinstance(held, Table) and held.method and not own_cause(held)

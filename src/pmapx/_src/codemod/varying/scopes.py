@@ -174,9 +174,9 @@ def _properties(cls: facts.Class, name: str) -> facts.Value:
 
 def _order(fact: facts.Fact) -> tuple[str, str, int]:
     """Sets have no order, and a report must not change from run to run."""
-    whole = fact.function if isinstance(fact, facts.Bound) else fact
-    if isinstance(whole, (facts.Function, facts.Class)):
-        return type(fact).__name__, whole.module.path, whole.node.lineno
+    function = fact.function if isinstance(fact, facts.Bound) else fact
+    if isinstance(function, (facts.Function, facts.Class)):
+        return type(fact).__name__, function.module.path, function.node.lineno
     return type(fact).__name__, str(getattr(fact, "name", "")), 0
 
 

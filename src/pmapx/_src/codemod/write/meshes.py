@@ -140,7 +140,7 @@ class Meshes:
         """Gives a function that is made at the top level the mesh of one above it there."""
         value = specs.axis_value(self.module, use.site) or self.default_axis
         mesh = self._meshes.get(value)
-        top: ast.AST = use.whole
+        top: ast.AST = use.expression
         is_own = use.is_made_again and use.mesh == tuple(self._made(value)) and not use.near_mesh
         if mesh is None or not is_own:
             return
@@ -153,7 +153,7 @@ class Meshes:
         if any(is_above(node) and self._home(node) is None for node in mesh.users):
             use.mesh = (mesh.name,)
             mesh.users.append(use.node)
-            function = next(iter(getattr(use.whole, "args", ())), None)
+            function = next(iter(getattr(use.expression, "args", ())), None)
             bound = name_uses(self.module).bound.get(getattr(function, "id", ""), [])
             is_constant = use.axis[0] in "'\"" and not top_level.is_argument(use)
             use.is_lazy = not (bound and is_constant and all(map(is_above, bound)))
@@ -182,7 +182,7 @@ class Meshes:
 
     def _give_name(self, use: Use) -> None:
         """Has the mesh of a use made in a statement above it, unless a loop makes it again."""
-        statement: ast.AST = use.whole
+        statement: ast.AST = use.expression
         while not isinstance(statement, ast.stmt):
             statement = self.module.parent(statement)
             if isinstance(statement, (ast.Lambda, *LOOPS)):
@@ -392,8 +392,8 @@ def _is_in(module: Module, node: ast.AST, top: ast.stmt) -> bool:
     first = decorators[0] if decorators else top
     if not first.lineno <= getattr(node, "lineno", 0) <= (top.end_lineno or 0):
         return False
-    place, whole = module.place(node), module.place(top)
-    return place.is_inside(whole) or any(place.is_inside(module.place(d)) for d in decorators)
+    place, around = module.place(node), module.place(top)
+    return place.is_inside(around) or any(place.is_inside(module.place(d)) for d in decorators)
 
 
 def _is_run(module: Module) -> bool:

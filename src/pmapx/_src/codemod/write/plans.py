@@ -21,7 +21,7 @@ from pmapx._src.codemod.forms import (
     shard_map_decorator,
 )
 from pmapx._src.codemod.forms.use import Use
-from pmapx._src.codemod.replicated.groups import WHOLE
+from pmapx._src.codemod.replicated.groups import SINGLE
 from pmapx._src.codemod.text.call_tokens import is_at_its_place
 from pmapx._src.codemod.text.editor import Editor
 
@@ -74,10 +74,10 @@ class Plan:
         layout = self.use.known_layout
         if any(layout.in_axes_of(i) != 0 for i in arguments):
             return False
-        is_whole = WHOLE in results
-        if is_whole and layout.out_axes != 0:
+        is_single = SINGLE in results
+        if is_single and layout.out_axes != 0:
             return False
-        if results and not is_whole and not isinstance(layout.out_axes, tuple):
+        if results and not is_single and not isinstance(layout.out_axes, tuple):
             return False
         self.use.merge(arguments, results)
         return not self.form.obstacle(self.use)  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ def plan(
     planned, others = uses(), uses()
     for grid, outer, inner in device_grid.grids(planned, nestings):
         outer.grid = inner.grid = grid
-        if any(map(_reason, (outer, inner))) or not _is_whole(outer):
+        if any(map(_reason, (outer, inner))) or not _is_written_out(outer):
             # Without the grid; what was found with it is not kept.
             for use in (outer, inner):
                 planned[planned.index(use)] = next(each for each in others if each.site == use.site)
@@ -130,7 +130,7 @@ def _planned(use: Use) -> Plan:
     return Plan(use, reason=reason) if reason else Plan(use, forms.best(use))
 
 
-def _is_whole(outer: Use) -> bool:
+def _is_written_out(outer: Use) -> bool:
     """Returns whether an outer map is written out, and nothing else has its function."""
     form = forms.best(outer)
     is_lambda = outer.function is not None and isinstance(outer.function.node, ast.Lambda)
@@ -164,10 +164,10 @@ def _reason(use: Use) -> str:
         return CONSTRUCTED
     if site.option("global_arg_shapes") is not None:
         return REMOVED_OPTION
-    if not all(is_at_its_place(module.source, part) for part in (use.whole, node)):
+    if not all(is_at_its_place(module.source, part) for part in (use.expression, node)):
         return MISPLACED
     for making in module.facts.makings.values():
-        if making.site not in (site.name, site.whole):
+        if making.site not in (site.name, site.place):
             continue
         axis_name = constant(making.options.get("axis_name", frozenset()))
         if axis_name is not ... and not isinstance(axis_name, (str, type(None))):

@@ -117,7 +117,7 @@ def rewrite(
 ) -> Rewriting:
     """Returns the file with its uses of pmap rewritten, and what became of each.
 
-    ``nested`` are the pmaps of the whole program that are inside another; ``around`` is how that
+    ``nested`` are the pmaps of the entire program that are inside another; ``around`` is how that
     program is run; ``others`` are the plans of all its files, which call each other's maps;
     ``shared`` is the module of what they share, ``common`` has functions of one that they import
     anyway.
@@ -167,7 +167,7 @@ def plan(
     sites = [
         site
         for site in find_sites(module)
-        if not suppressions.is_suppressed("PMX501", site.whole, module.source)
+        if not suppressions.is_suppressed("PMX501", site.place, module.source)
     ]
     return plans.plan(module, sites, nested | nestings([module]), around, replicated)
 
@@ -278,7 +278,7 @@ def _site_change(plan: Plan) -> _Change:
     words = ["len"] if is_written_out and use.is_sized else []
     words += ["sorted"] if is_written_out and use.around.in_processes else []
     return _Change(
-        use.site.whole,
+        use.site.place,
         plan.functions,
         lambda editor: form.write(use, editor),
         needed,

@@ -2,7 +2,7 @@
 
 import ast
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pmapx._src.source.files import Source
 from pmapx._src.source.rewriting.edits import Edit, between, ends, replacing, starts
@@ -14,12 +14,11 @@ def moved(
     moves: Mapping[ast.alias, str],
     *,
     is_renamed: bool = False,
-    dropped: Collection[ast.alias] = (),
 ) -> list[Edit]:
     """Returns the edits that import some names of a statement by their new full names.
 
     What the file calls them stays, ``host_id`` becomes ``process_index as host_id``, unless it is
-    renamed too. ``dropped`` are names that are not imported any more.
+    renamed too.
     """
     found, below = [], dict[str, list[str]]()
     for alias, new in moves.items():
@@ -33,7 +32,6 @@ def moved(
     if not below:
         return found
     taken = [alias for alias in moves if moves[alias].rpartition(".")[0] in below]
-    taken += dropped
     lines = [f"from {module} import {', '.join(names)}" for module, names in below.items()]
     place = source.place(statement)
     is_alone = stands_alone(source, statement)
@@ -104,7 +102,7 @@ def inserted(source: Source, line: int, text: str) -> Edit:
     return between(end, end, "\n" + text.removesuffix("\n"))
 
 
-def stands_alone(source: Source, statement: ast.stmt) -> bool:
+def stands_alone(source: Source, statement: ast.AST) -> bool:
     """Returns whether a statement's lines have nothing else on them but a comment."""
     place = source.place(statement)
     before = source.line(place.line)[: place.column]
