@@ -18,6 +18,7 @@ from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,
+    is_had_once,
     is_named_once,
     takes_its_name,
 )
@@ -107,8 +108,13 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.whole:
             return False
-    elif not mapped.is_only_jitted or not (
-        is_named_once(use.module, node, node.name) or takes_its_name(use.module, use.whole, node)
+    elif (
+        not mapped.is_only_jitted
+        or not (
+            is_named_once(use.module, node, node.name)
+            or takes_its_name(use.module, use.whole, node)
+        )
+        or not is_had_once(use.module, use.site, node)
     ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
