@@ -80,10 +80,18 @@ def _has_far_specs(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
 
 
 def _are_near(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
-    """Returns whether all calls are in the function that makes the map, or in those inside."""
+    """Returns whether all calls are in the block that makes the map, or in functions inside."""
     home = next(iter(use.module.functions_around(use.node)), None)
+    above: ast.AST = use.whole
+    while not isinstance(above, ast.stmt):
+        above = use.module.parent(above)
+    above = use.module.parent(above)
+    # Of an ``if``, what is made in one branch is not there behind it.
+    first, last = getattr(above, "lineno", 0), getattr(above, "end_lineno", 1 << 30)
     return all(
-        module is use.module and (home is None or home in module.functions_around(call))
+        module is use.module
+        and (home is None or home in module.functions_around(call))
+        and first <= call.lineno <= last
         for module, call in found
     )
 
