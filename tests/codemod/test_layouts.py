@@ -405,7 +405,7 @@ TEXTS = {
                 return state, batch.mean()[None]
 
             mesh = jax.make_mesh(
-                (jax.device_count(),), ("b",), axis_types=(jax.sharding.AxisType.Auto,)
+                (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
             )
             p_step = jax.jit(
                 jax.shard_map(

@@ -482,6 +482,32 @@ def test_an_import_sorts_in_by_its_full_name_where_the_file_has_that_order(tmp_p
     )
 
 
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import jax\nimport jax.numpy as jnp\nimport zlib\nfrom flax import struct\nHERE"
+        "from orbax import checkpoint\n",
+        "from absl import app\nimport jax\nHEREimport jax.numpy as jnp\nimport numpy as np\n",
+        "import jax\nfrom jax import random\nHEREimport jax.numpy as jnp\n",
+        "import jax\nHEREfrom jax import lax\nimport jax.numpy as jnp\nfrom jax import random\n",
+        "import jax\nimport jax.numpy as jnp\nHEREimport csv\nimport ast\n",
+    ],
+    ids=["from below import", "by module", "of one module", "by full name", "in no order"],
+)
+def test_an_import_sorts_into_its_section_as_the_file_does(tmp_path, imports):
+    text = imports.replace("HERE", "") + "jax.distributed.initialize()\nf = jax.pmap(sum, 'i')\n"
+    after = rewritten(tmp_path, text + "y = f(jnp.ones(8))\n")[0].decode()
+    assert after.startswith(
+        imports.replace("HERE", "from jax.experimental import multihost_utils\n")
+    )
+
+
+def test_imports_of_functions_that_a_file_is_given_are_sorted_too(tmp_path):
+    text = "import abc\nimport sys\n\nimport jax\nimport numpy as np\n\nf = use(jax.pmap)\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.startswith("import abc\nimport functools\nimport sys\n\nimport jax\n")
+
+
 EVALUATOR = """
 import jax
 class Evaluator:

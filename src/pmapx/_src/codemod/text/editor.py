@@ -76,7 +76,9 @@ class Editor:
     @functools.cached_property
     def quote(self) -> str:
         """The quotes that most strings of the file have."""
-        text = "\n".join(self.source.lines)
+        # Not those of docstrings, and no apostrophes.
+        found = re.findall(r"""(?<!['"\w])(?:'[^'"\n]*'|"[^'"\n]*")(?!['"\w])""", self.source.text)
+        text = "".join(found)
         return "'" if text.count("'") > text.count('"') else '"'
 
     def quoted(self, text: str) -> str:
