@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.syntax import defaults, positional
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, reduced_name
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
@@ -229,6 +229,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the call of a function by its text; of a partial, with the arguments that it has."""
     called, arguments = _with_arguments(function, given, editor, indent)
+    called = editor.moved(called, indent)
     return editor.folded_call(called, arguments, indent, len(indent) + 1)
 
 
@@ -369,10 +370,11 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
-    if isinstance(node.body, ast.Name) and node.body.id in names:
-        axis = layout.in_axis(names.index(node.body.id))
+    whole = reduced_name(use.module, node.body, names)
+    if whole in names:
+        axis = layout.in_axis(names.index(whole))
         if axis is not None and axis == out_axes(use):
-            # A map that only places its argument: the axis stays on.
+            # The axis stays on.
             return editor.text(use.module.place(node))
     place = use.module.place(node.body)
     changes = []
