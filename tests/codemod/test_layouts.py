@@ -430,9 +430,7 @@ TEXTS = {
         )
         g = jax.jit(
             lambda x, n: jax.shard_map(
-                lambda x: jax.tree.map(
-                    lambda x: x[None], (lambda x, n: x * n)(x[0], n)
-                ),
+                lambda x: jax.tree.map(lambda x: x[None], x[0] * n),
                 mesh=mesh,
                 in_specs=jax.P("devices"),
                 out_specs=jax.P("devices"),

@@ -194,7 +194,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
     is_here = function != "function" and not use.takes_keywords
     is_vmapped = mapped is not None and mapped.is_vmapped
-    if at_site is not None and not layout.static and is_here and not is_vmapped:
+    if at_site is not None and is_here and not is_vmapped:
         text = _inlined(use, editor, at_site, indent)
         if text is not None:
             return text
@@ -361,17 +361,17 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     """
     layout, mapped = use.known_layout, use.function
     assert mapped is not None
-    arguments = node.args
-    names = positional(arguments)
-    is_plain = not (
-        arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
-    )
+    given, names = node.args, positional(node.args)
+    is_plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults)
     if not is_plain or isinstance(out_axes(use), (tuple, list, dict)) or mapped.taken:
+        return None
+    sharded = [name for i, name in enumerate(names) if i not in layout.static]
+    if sharded != names != argument_names(use):
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
     whole = reduced_name(use.module, node.body, names)
-    if whole in names:
+    if whole in names == sharded:
         axis = layout.in_axis(names.index(whole))
         if axis is not None and axis == out_axes(use):
             # The axis stays on.
@@ -386,8 +386,8 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     }
     named = [part for part in ast.walk(node.body) if isinstance(part, ast.Name)]
     bound = {part.id for part in named if not isinstance(part.ctx, ast.Load)}
-    for position, name in enumerate(names):
-        axis = layout.in_axis(position)
+    for name in sharded:
+        axis = layout.in_axis(names.index(name))
         uses = [part for part in named if part.id == name]
         if axis is None or not uses:
             continue
@@ -408,12 +408,14 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     if head.count("(") != head.count(")"):
         # A parenthesis around the body opens in the head.
         return None
+    # The lambda around this one has those that are static.
+    head = head if sharded == names else f"lambda {', '.join(sharded)}: "
     return head + editor.folded(body, indent, len(indent) + len(head) + 1)
 
 
 def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
     index = index_of(axis, "None")
-    if is_array_expression(use, node):
+    if is_array_expression(use, node) and not use.known_layout.static:
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
         return f"({text})[{index}]" if needs else f"{text}[{index}]"
     return f"jax.tree.map({adding(use, axis)}, {text})"
