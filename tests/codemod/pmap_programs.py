@@ -447,6 +447,17 @@ kept = jax.tree.map(lambda x: x[0], metrics)
 print(total[0], total[0].item(), int(total[0]))
 RESULT = loss, saved, first, kept, float(total[0]), np.asarray(total[1])
 """,
+    "function_that_is_made_again": """
+def make(scale):
+    def scaled(x):
+        return {"y": x.sum() * scale}
+    return scaled
+double, triple = make(2), make(3)
+once = make(4)(ROWS[0])
+double = jax.pmap(double)
+triple = jax.pmap(triple)
+RESULT = double(ROWS), triple(ROWS), once
+""",
     "pipeline": """
 def shard(xs):
     return jax.tree.map(lambda x: x.reshape((jax.local_device_count(), -1) + x.shape[1:]), xs)
@@ -480,5 +491,6 @@ WRITTEN_OUT = (
     "first_result_in_parentheses", "static_arguments_first_and_last", "computed_axes",
     "called_lambda", "function_of_each_iteration", "function_that_is_bound_again",
     "attribute_that_is_bound_again", "axis_size_without_arguments",
+    "function_that_is_made_again",
     "none_in_some_calls", "devices_of_the_caller", "lambdas_with_defaults",
 )  # fmt: skip

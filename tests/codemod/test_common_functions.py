@@ -136,6 +136,15 @@ def test_a_multi_process_file_with_many_meshes_has_a_function_for_them(after):
     assert "device_mesh" not in alone
 
 
+def test_the_function_stands_above_what_calls_it(after):
+    mean = "mean = jax.pmap(lambda x: jax.lax.pmean(x, 'i'), axis_name='i')\n"
+    maps = f"import jax\n\n{mean}total{mean[4:]}\n\ndef run(x):\n    return total(mean(x))\n"
+    program = "import jax\nimport maps\njax.distributed.initialize()\nmaps.run(1)\n"
+    found = after({"maps.py": maps, "train.py": program})["maps.py"]
+    assert "multihost_utils\n\n\ndef device_mesh(axis_name):\n" in found
+    assert "\n\n\nmean = " in found
+
+
 def test_a_new_module_of_the_user_takes_precedence(after, tmp_path):
     (tmp_path / "lab").mkdir()
     found = after(LAB, helpers=str(tmp_path / "lab/sharding.py"))

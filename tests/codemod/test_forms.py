@@ -136,6 +136,17 @@ def test_a_definition_below_a_docstring_gets_a_blank_line(tmp_path):
     assert '"""D."""\n    x = jax.tree.map(lambda x: x[0], x)\n\n    def g(y): pass\n' in done
 
 
+@pytest.mark.parametrize("other", ["g = jax.pmap(make(2))\n", "make(2)(ROWS[0])\n"])
+def test_a_function_that_is_made_again_keeps_its_body(tmp_path, other):
+    body = "    def scaled(x):\n        return {'y': x.sum() * scale}\n    return scaled\n"
+    text = f"import jax\ndef make(scale):\n{body}"
+    alone = rewritten(tmp_path, f"{text}f = make(1)\nf = jax.pmap(f)\n")[0].decode()
+    several = rewritten(tmp_path, f"{text}f = make(1)\nf = jax.pmap(f)\n{other}")[0].decode()
+    assert body not in alone
+    assert body in several
+    assert "function=f: " in several
+
+
 def test_a_map_inside_jit_gets_no_second_jit(tmp_path):
     text = "import jax\nN = jax.device_count()\ndef main(f):\n    g = jax.jit(jax.pmap(f))\n"
     done = rewritten(tmp_path, text)[0].decode()

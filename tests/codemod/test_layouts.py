@@ -136,8 +136,8 @@ TEXTS = {
                 lambda *args: jax.tree.map(
                     lambda x: x[None],
                     (lambda x: (  # here
-                    x + 1
-                ))(
+                        x + 1
+                    ))(
                         *jax.tree.map(lambda x: x[0], args),
                     ),
                 ),
@@ -405,7 +405,7 @@ TEXTS = {
                 return state, batch.mean()[None]
 
             mesh = jax.make_mesh(
-                (jax.device_count(),), ("b",), axis_types=(jax.sharding.AxisType.Auto,)
+                (jax.device_count(),), ('b',), axis_types=(jax.sharding.AxisType.Auto,)
             )
             p_step = jax.jit(
                 jax.shard_map(
@@ -430,9 +430,7 @@ TEXTS = {
         )
         g = jax.jit(
             lambda x, n: jax.shard_map(
-                lambda x: jax.tree.map(
-                    lambda x: x[None], (lambda x, n: x * n)(x[0], n)
-                ),
+                lambda x: jax.tree.map(lambda x: x[None], x[0] * n),
                 mesh=mesh,
                 in_specs=jax.P("devices"),
                 out_specs=jax.P("devices"),
@@ -925,6 +923,36 @@ def test_a_map_that_returns_its_argument_leaves_the_axis_on(tmp_path):
     """
     after, _ = rewritten(tmp_path, text)
     assert "jax.shard_map(\n        lambda x: x,\n" in after.decode()
+
+
+@pytest.mark.parametrize("name", ["psum", "pmean", "pmax", "pmin"])
+def test_what_is_only_reduced_over_the_devices_keeps_its_axis(tmp_path, name):
+    text = (
+        f"import jax\nfrom jax import lax\nAXIS = 'i'\nf = jax.pmap(BODY, axis_name='i')\n{COUNTED}"
+    )
+    body = f"lambda x: lax.{name}(x, AXIS)"
+    after = rewritten(tmp_path, text.replace("BODY", body))[0].decode()
+    assert f"        {body},\n" in after
+    of_two = f"lambda x, y: lax.{name}(x, y)"
+    after = rewritten(tmp_path, text.replace("BODY", of_two))[0].decode()
+    assert of_two not in after
+
+
+def test_a_mapped_expression_of_several_lines_is_indented_as_its_call(tmp_path):
+    lines = ["f = jax.pmap(", "    jax.vmap(  # walkers", "        g,", "    ),", "    'i',", ")\n"]
+    after = rewritten(tmp_path, f"import jax\n{COUNTED}" + "\n".join(lines))[0].decode()
+    expected = ["            jax.vmap(  # walkers", "                g,", "            )(\n"]
+    assert "\n".join(expected) in after
+
+
+def test_specs_that_alternate_are_written_one_by_one(tmp_path):
+    names = [f"argument_{i}" for i in range(8)]
+    body = f"def f({', '.join(names)}):\n    return argument_0\n"
+    text = f"import jax\n{COUNTED}{body}g = jax.pmap(f, 'batch', in_axes=AXES)\n"
+    several = rewritten(tmp_path, text.replace("AXES", "(0,) * 4 + (None,) * 4"))[0].decode()
+    assert "in_specs=(jax.P('batch'),) * 4 + (jax.P(),) * 4,\n" in several
+    mixed = rewritten(tmp_path, text.replace("AXES", "(0, None, 0, None, 0, 0, 0, 0)"))[0].decode()
+    assert "        in_specs=(\n            jax.P('batch'),\n            jax.P(),\n" in mixed
 
 
 IN_TWO_SPACES = """\

@@ -260,19 +260,19 @@ def test_a_method_that_is_mapped_in_each_call_is_an_argument_of_what_is_made_onc
     )
     after, _ = rewritten(tmp_path, text)
     assert b"import functools\n" not in after
-    assert b"sharded_f = jax.jit(\n    lambda function, x: jax.shard_map(" in after
+    assert b"over_devices = jax.jit(\n    lambda function, x: jax.shard_map(" in after
     assert b"    static_argnums=0,\n    donate_argnums=1,\n" in after
-    assert b"return sharded_f(self.f, x)\n" in after
+    assert b"return over_devices(self.f, x)\n" in after
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ("(\n            x, x)", "sharded_f(\n            self.f,\n            x, x)\n"),
-        (f"({'x' * 90})", f"sharded_f(\n            self.f, {'x' * 90}\n        )\n"),
-        ("(*x)", "sharded_f(self.f, *x)\n"),
-        ("(x=x)", "functools.partial(sharded_f, self.f)(x=x)\n"),
-        (" (x)", "functools.partial(sharded_f, self.f) (x)\n"),
+        ("(\n            x, x)", "over_devices(\n            self.f,\n            x, x)\n"),
+        (f"({'x' * 90})", f"over_devices(\n            self.f, {'x' * 90}\n        )\n"),
+        ("(*x)", "over_devices(self.f, *x)\n"),
+        ("(x=x)", "functools.partial(over_devices, self.f)(x=x)\n"),
+        (" (x)", "functools.partial(over_devices, self.f) (x)\n"),
     ],
 )
 def test_the_call_that_maps_a_method_is_given_it_however_it_is_written(tmp_path, call, text):
@@ -482,6 +482,32 @@ def test_an_import_sorts_in_by_its_full_name_where_the_file_has_that_order(tmp_p
     )
 
 
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import jax\nimport jax.numpy as jnp\nimport zlib\nfrom flax import struct\nHERE"
+        "from orbax import checkpoint\n",
+        "from absl import app\nimport jax\nHEREimport jax.numpy as jnp\nimport numpy as np\n",
+        "import jax\nfrom jax import random\nHEREimport jax.numpy as jnp\n",
+        "import jax\nHEREfrom jax import lax\nimport jax.numpy as jnp\nfrom jax import random\n",
+        "import jax\nimport jax.numpy as jnp\nHEREimport csv\nimport ast\n",
+    ],
+    ids=["from below import", "by module", "of one module", "by full name", "in no order"],
+)
+def test_an_import_sorts_into_its_section_as_the_file_does(tmp_path, imports):
+    text = imports.replace("HERE", "") + "jax.distributed.initialize()\nf = jax.pmap(sum, 'i')\n"
+    after = rewritten(tmp_path, text + "y = f(jnp.ones(8))\n")[0].decode()
+    assert after.startswith(
+        imports.replace("HERE", "from jax.experimental import multihost_utils\n")
+    )
+
+
+def test_imports_of_functions_that_a_file_is_given_are_sorted_too(tmp_path):
+    text = "import abc\nimport sys\n\nimport jax\nimport numpy as np\n\nf = use(jax.pmap)\n"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert after.startswith("import abc\nimport functools\nimport sys\n\nimport jax\n")
+
+
 EVALUATOR = """
 import jax
 class Evaluator:
@@ -522,13 +548,13 @@ def test_a_map_that_several_files_and_tests_make_once_each_stays_where_it_is(tmp
     run = "import jax\nfrom package import {0}\nx = jax.pmap(abs)({0}.train([]))\n"
     runs = {f"run_{name}.py": run.format(name) for name in ("one", "two")}
     trainers = {"one.py": TRAINER, "two.py": TRAINER, "one_test.py": twice, **runs}
-    assert "sharded_function" not in evaluators(tmp_path, trainers)
+    assert "over_devices" not in evaluators(tmp_path, trainers)
 
 
 def test_a_map_of_several_processes_that_is_made_again_has_its_mesh_at_the_top_level(tmp_path):
     again = TRAINER.replace("evaluate(p_", "Evaluator(predict)(p_")
     text = evaluators(tmp_path, {"one.py": again})
-    made = text[text.index("sharded_function = ") : text.index("class Evaluator")]
+    made = text[text.index("over_devices = ") : text.index("class Evaluator")]
     assert "lambda function, *args: jax.shard_map(" in made
     assert "mesh=jax.sharding.Mesh(" in made
 

@@ -490,6 +490,27 @@ def test_a_mesh_of_chosen_devices_has_a_name_and_calls_near_it_convert(tmp_path)
     assert "            update, mesh=mesh" in text or "            update,\n" in text
 
 
+MADE_ONCE = """
+sync = None
+def total(x):
+    global sync
+    if sync is None:
+        first_devices = jax.devices()[:2]
+        sync = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i", devices=first_devices)
+    return sync(x)
+"""
+
+
+def test_a_mesh_that_is_made_in_a_branch_is_used_there_alone(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + MADE_ONCE)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    # It is made once, so that the map converts, and not its call behind the if.
+    assert "        first_mesh = jax.sharding.Mesh(\n" in text
+    assert "    return sync(x)\n" in text
+
+
 def test_state_of_a_map_over_the_devices_of_a_process_is_placed_on_them(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(HEAD + OWN)

@@ -17,24 +17,24 @@ def over_mesh(body, shards, name, size, devices, specs, axes, out):
         mesh=jax.sharding.Mesh(devices[:size], (name,)),
         in_specs=(specs(axes, name),),
         out_specs=specs(out, name),
-        check_vma=False,  # body reduces its gradients over the axis itself, as under pmap
+        check_vma=False,  # body reduces its gradients itself, as under pmap
     )(shards)
 
 
 def on_each_device(
     fun, axis_name=None, in_axes=0, out_axes=0, static_argnums=(), devices=None, backend=None
 ):
-    """Returns fun over the devices, for jax.jit: what jax.pmap did, on jax.shard_map."""
+    """Returns fun over the devices, for jax.jit: pmap on shard_map."""
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
     def specs(axes, name):
         def spec(axis):
-            return jax.sharding.PartitionSpec(*() if axis is None else (*[None] * axis, name))
+            return jax.P(*() if axis is None else (*[None] * axis, name))
 
         return jax.tree.map(spec, axes, is_leaf=lambda axis: axis is None)
 
     def from_front(axes):
-        # Shards along an axis that counts from the end are in front while they are mapped.
+        # Shards along an axis from the end are in front while mapped.
         return jax.tree.map(lambda axis: max(axis, 0), axes)
 
     def take_off(x, axis):
@@ -82,7 +82,7 @@ def remembered_map(fun, options, tree):
 
 
 def mapped_once(fun, **options):
-    """Returns one function for the same fun and options, so that jax.jit compiles it once."""
+    """Returns one function for the same fun and options, compiled once."""
     leaves, tree = jax.tree.flatten(options, is_leaf=lambda option: option is None)
     try:
         return remembered_map(fun, tuple(leaves), tree)

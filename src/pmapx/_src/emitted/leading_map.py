@@ -7,7 +7,7 @@ import jax
 
 @functools.lru_cache
 def map_over_devices(fun, axis_name="devices", *, in_axes=0, out_axes=0, donate_argnums=()):
-    """Maps fun over all devices: axis 0 is sharded, and what has None is replicated."""
+    """Maps fun over all devices; axis None means replicated."""
 
     def each_part(change, axes, tree):
         return jax.tree.map(
@@ -33,7 +33,7 @@ def map_over_devices(fun, axis_name="devices", *, in_axes=0, out_axes=0, donate_
             mesh=jax.make_mesh((jax.device_count(),), (axis_name,), axis_types=types),
             in_specs=specs(in_axes),
             out_specs=specs(out_axes),
-            check_vma=False,  # fun reduces its gradients over the axis itself, as under pmap
+            check_vma=False,  # fun reduces its gradients itself, as under pmap
         )(*args)
 
     return jax.jit(mapped, donate_argnums=donate_argnums)

@@ -37,7 +37,7 @@ def mapped_once(fun, axis_name, options, tree):
     # Not before the first call, since making a mesh starts JAX's backend.
     mesh = functools.cache(lambda: jax.sharding.Mesh(devices(), (axis_name,), axis_types=types))
     jitted = jax.jit(
-        # Without check_vma, fun reduces its gradients over the axis itself, as under pmap.
+        # Without check_vma, fun reduces its gradients itself.
         lambda *args, **kwargs: jax.shard_map(
             body, mesh=mesh(), in_specs=in_specs, out_specs=out_specs, check_vma=False
         )(args, kwargs),
@@ -47,7 +47,7 @@ def mapped_once(fun, axis_name, options, tree):
 
 
 def map_over_devices(fun, axis_name="devices", *, in_axes=0, out_axes=0, donate_argnums=()):
-    """Maps fun over the devices of all processes: axis 0 is sharded, what has None is replicated.
+    """Maps fun over the devices of all processes; axis None means replicated.
 
     Arguments and results are host-local arrays.
     """

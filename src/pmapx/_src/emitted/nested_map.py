@@ -18,7 +18,7 @@ def over_mesh(body, shards, name, size, devices, specs, axes, out):
             axis_names={name},
             in_specs=(specs(axes, name),),
             out_specs=specs(out, name),
-            check_vma=False,  # body reduces its gradients over the axis itself, as under pmap
+            check_vma=False,  # body reduces its gradients itself, as under pmap
         )(shards)
 
     around = jax.sharding.get_abstract_mesh()

@@ -21,7 +21,7 @@ def map_over_devices(
     axis_size=None,
     donate_argnums=(),
 ):
-    """Maps host-local shards over the devices of all processes, with the options of jax.pmap."""
+    """Maps host-local shards over all devices, with the options of pmap."""
     del axis_size  # taken from the arguments
     name = "devices" if axis_name is None else axis_name
     static = static_broadcasted_argnums
@@ -47,9 +47,7 @@ def map_over_devices(
         return jitted, is_local, jax.sharding.Mesh(chosen, (name,))
 
     def spec(x, axis):
-        return jax.sharding.PartitionSpec(
-            *() if axis is None else (*[None] * (axis % x.ndim), name)
-        )
+        return jax.P(*() if axis is None else (*[None] * (axis % x.ndim), name))
 
     def call(*args, **kwargs):
         jitted, is_local, mesh = over_devices()

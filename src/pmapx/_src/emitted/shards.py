@@ -4,7 +4,7 @@ import jax
 
 
 def each_leaf(change, axes, tree):
-    """Applies change(leaf, axis); axes is a tree prefix of tree, where None means no axis."""
+    """Applies change(leaf, axis); axes is a tree prefix, None for no axis."""
     return jax.tree.map(
         lambda axis, part: jax.tree.map(lambda leaf: change(leaf, axis), part),
         axes,

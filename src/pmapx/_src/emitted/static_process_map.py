@@ -22,7 +22,7 @@ def map_over_devices(
     donate_argnums=(),
     static_broadcasted_argnums=(),
 ):
-    """Maps fun over the devices of all processes: axis 0 is sharded, what has None is replicated.
+    """Maps fun over the devices of all processes; axis None means replicated.
 
     Arguments and results are host-local arrays, except for static arguments.
     """

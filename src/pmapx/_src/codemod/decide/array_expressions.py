@@ -18,6 +18,7 @@ _OTHERS = (
     "random.Generator", "random.RandomState", "item", "tolist", "iterable", "poly", "printoptions",
 )  # fmt: skip
 _ALSO = frozenset({"jax.random.split", "jax.numpy.linalg.norm", "numpy.linalg.norm"})
+_REDUCTIONS = frozenset({"jax.lax.psum", "jax.lax.pmean", "jax.lax.pmax", "jax.lax.pmin"})
 _METHODS = frozenset({"sum", "mean", "reshape", "astype", "max", "min", "ravel", "squeeze"})
 # What returns a tree like its first argument.
 _LIKE_FIRST = frozenset(
@@ -103,6 +104,19 @@ class ArrayExpressions:
         made = self._module.facts.calls.get(value.func)
         is_plain = made is not None and made.names == {"jax.value_and_grad"}
         return is_plain and position == 0 and not {"has_aux"} & {k.arg for k in value.func.keywords}
+
+
+def reduced_name(module: Module, body: ast.expr, names: list[str]) -> str:
+    """Returns the parameter that a function returns, as it is or reduced over the devices.
+
+    Both are element by element, so that an axis of size 1 changes nothing.
+    """
+    call = module.facts.calls.get(body)
+    if isinstance(body, ast.Call) and body.args and call is not None and call.names:
+        others = [part for given in (*body.args[1:], *body.keywords) for part in ast.walk(given)]
+        is_alone = not any(isinstance(part, ast.Name) and part.id in names for part in others)
+        body = body.args[0] if is_alone and call.names <= _REDUCTIONS else body
+    return body.id if isinstance(body, ast.Name) else ""
 
 
 def is_array_in_call(module: Module, map_: ast.expr, names: list[str], name: str) -> bool:

@@ -16,7 +16,15 @@ from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
 from pmapx._src.analysis.sites import Site
 from pmapx._src.analysis.syntax import defaults, positional, returns
-from pmapx._src.analysis.values import Bound, Function, Mapped, Partial, Value
+from pmapx._src.analysis.values import (
+    Bound,
+    Function,
+    Mapped,
+    Partial,
+    Place,
+    Value,
+    functions_in,
+)
 from pmapx._src.codemod.decide import specs
 from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.source import files
@@ -383,3 +391,38 @@ def is_named_once(module: Module, node: ast.AST, name: str, times: int = 2) -> b
     is_method = isinstance(module.parent(node), ast.ClassDef)
     is_known = not is_method and path in project.modules
     return _NAMES[project].count(name, path if is_known else None) == times
+
+
+# By project, with how many files it had when it was read.
+_HELD: weakref.WeakKeyDictionary[Project, tuple[int, dict[ast.AST, set[Place | None]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def is_mapped_once(module: Module, site: Site, node: ast.AST) -> bool:
+    """Returns whether a function that another returns has one map, and is called by it alone.
+
+    It may be named once and made often: ``train, test = make(0), make(1)``.
+    """
+    project = module.project
+    count, found = _HELD.get(project, (-1, {}))
+    if count != len(project.modules):
+        found = _holders(project)
+        _HELD[project] = (len(project.modules), found)
+    return found.get(node, set()) <= set(site.places) or not module.functions_around(node)
+
+
+def _holders(project: Project) -> dict[ast.AST, set[Place | None]]:
+    """Returns the maps of each function of a project, with None if it is called without one."""
+    found: dict[ast.AST, set[Place | None]] = {}
+    for module in project.modules.values():
+        if module is None:
+            continue
+        facts = module.facts
+        held: list[tuple[Place | None, Value]] = [(None, each) for each in facts.callees.values()]
+        held += [(each.site, each.function) for each in facts.makings.values()]
+        held += [(each.site, each.function) for each in facts.made.values()]
+        for place, known in held:
+            for each in functions_in(known):
+                found.setdefault(each.node, set()).add(place)
+    return found

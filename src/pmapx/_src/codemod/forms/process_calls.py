@@ -80,12 +80,14 @@ def _has_far_specs(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
 
 
 def _are_near(use: Use, found: Sequence[tuple[Module, ast.Call]]) -> bool:
-    """Returns whether all calls are in the function that makes the map, or in those inside."""
+    """Returns whether all calls are in the block that makes the map, or in functions inside."""
     home = next(iter(use.module.functions_around(use.node)), None)
-    return all(
-        module is use.module and (home is None or home in module.functions_around(call))
-        for module, call in found
-    )
+    above = use.module.parent(use.expression)
+    while isinstance(above, (ast.expr, ast.keyword, ast.Assign, ast.Return, ast.Expr)):
+        above = use.module.parent(above)
+    # What is made in a branch is not there behind it.
+    first, last = getattr(home, "lineno", 0), getattr(above, "end_lineno", 1 << 30)
+    return all(module is use.module and first <= call.lineno <= last for module, call in found)
 
 
 def _may_name_mesh(use: Use) -> bool:
@@ -364,7 +366,8 @@ def fitting(specs: str, editor: Editor, used: int) -> str:
     counted = [(spec, len(list(run))) for spec, run in runs]
     parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
     repeated = " + ".join(parts)
-    return repeated if len(repeated) < len(specs) else specs
+    is_clear = len(parts) <= 3 and used + len(f"{repeated},") <= editor.width
+    return repeated if is_clear and len(repeated) < len(specs) else specs
 
 
 def _convert_after(

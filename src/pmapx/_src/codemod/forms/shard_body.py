@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 from pmapx._src.analysis.syntax import defaults, positional
 from pmapx._src.codemod.decide import fields
-from pmapx._src.codemod.decide.array_expressions import ArrayExpressions
+from pmapx._src.codemod.decide.array_expressions import ArrayExpressions, reduced_name
 from pmapx._src.codemod.decide.specs import key_text
 from pmapx._src.codemod.forms.late_names import is_bound_again
 from pmapx._src.codemod.forms.mapped_function import (
     MappedFunction,
+    is_mapped_once,
     is_named_once,
     takes_its_name,
 )
@@ -107,9 +108,13 @@ def is_editable(use: Use) -> bool:
         places = [use.module.place(each) for each in node.decorator_list]
         if [place for place in places if place != inner][-1] != use.site.place:
             return False
-    elif not mapped.is_only_jitted or not (
-        is_named_once(use.module, node, node.name)
-        or takes_its_name(use.module, use.expression, node)
+    elif (
+        not mapped.is_only_jitted
+        or not (
+            is_named_once(use.module, node, node.name)
+            or takes_its_name(use.module, use.expression, node)
+        )
+        or not is_mapped_once(use.module, use.site, node)
     ):
         return False
     if isinstance(layout.out_axes, (list, dict)):
@@ -189,7 +194,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
     at_site = own if isinstance(own, ast.Lambda) and own in given_here else None
     is_here = function != "function" and not use.takes_keywords
     is_vmapped = mapped is not None and mapped.is_vmapped
-    if at_site is not None and not layout.static and is_here and not is_vmapped:
+    if at_site is not None and is_here and not is_vmapped:
         text = _inlined(use, editor, at_site, indent)
         if text is not None:
             return text
@@ -224,6 +229,7 @@ def lambda_around(use: Use, function: str, editor: Editor, indent: str) -> str:
 def call_of(function: str, given: Sequence[str], editor: Editor, indent: str) -> str:
     """Returns the call of a function by its text; of a partial, with the arguments that it has."""
     called, arguments = _with_arguments(function, given, editor, indent)
+    called = editor.moved(called, indent)
     return editor.folded_call(called, arguments, indent, len(indent) + 1)
 
 
@@ -355,19 +361,20 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     """
     layout, mapped = use.known_layout, use.function
     assert mapped is not None
-    arguments = node.args
-    names = positional(arguments)
-    is_plain = not (
-        arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults
-    )
+    given, names = node.args, positional(node.args)
+    is_plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults)
     if not is_plain or isinstance(out_axes(use), (tuple, list, dict)) or mapped.taken:
+        return None
+    sharded = [name for i, name in enumerate(names) if i not in layout.static]
+    if sharded != names != argument_names(use):
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
-    if isinstance(node.body, ast.Name) and node.body.id in names:
-        axis = layout.in_axis(names.index(node.body.id))
+    whole = reduced_name(use.module, node.body, names)
+    if whole in names == sharded:
+        axis = layout.in_axis(names.index(whole))
         if axis is not None and axis == out_axes(use):
-            # A map that only places its argument: the axis stays on.
+            # The axis stays on.
             return editor.text(use.module.place(node))
     place = use.module.place(node.body)
     changes = []
@@ -379,8 +386,8 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     }
     named = [part for part in ast.walk(node.body) if isinstance(part, ast.Name)]
     bound = {part.id for part in named if not isinstance(part.ctx, ast.Load)}
-    for position, name in enumerate(names):
-        axis = layout.in_axis(position)
+    for name in sharded:
+        axis = layout.in_axis(names.index(name))
         uses = [part for part in named if part.id == name]
         if axis is None or not uses:
             continue
@@ -401,12 +408,14 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
     if head.count("(") != head.count(")"):
         # A parenthesis around the body opens in the head.
         return None
+    # The lambda around this one has those that are static.
+    head = head if sharded == names else f"lambda {', '.join(sharded)}: "
     return head + editor.folded(body, indent, len(indent) + len(head) + 1)
 
 
 def _with_axis(use: Use, node: ast.expr, text: str, axis: object) -> str:
     index = index_of(axis, "None")
-    if is_array_expression(use, node):
+    if is_array_expression(use, node) and not use.known_layout.static:
         needs = not isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
         return f"({text})[{index}]" if needs else f"{text}[{index}]"
     return f"jax.tree.map({adding(use, axis)}, {text})"

@@ -5,8 +5,8 @@ that is made once. Where the mapped function is not the same at the top level, i
 
     jax.pmap(self.insert)(buffer, x)
 
-    sharded_insert = jax.jit(lambda function, *args: ..., static_argnums=0)
-    sharded_insert(self.insert, buffer, x)
+    over_devices = jax.jit(lambda function, *args: ..., static_argnums=0)
+    over_devices(self.insert, buffer, x)
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def options_beside_function(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def name_of(use: Use, function: str, editor: Editor) -> str:
-    """Returns a free name for the jitted function."""
-    words = re.fullmatch(r"[\w.]*?(\w+)", function)
+    """Returns a free name for the jitted function, that of its own function if it has one."""
+    words = None if is_argument(use) else re.fullmatch(r"[\w.]*?(\w+)", function)
     base = f"sharded_{words[1].strip('_')}" if words else "over_devices"
     uses = name_uses(use.module)
     taken = {*uses.bound, *uses.names, *editor.new_names}

@@ -76,7 +76,9 @@ class Editor:
     @functools.cached_property
     def quote(self) -> str:
         """The quotes that most strings of the file have."""
-        text = "\n".join(self.source.lines)
+        # Not those of docstrings, and no apostrophes.
+        found = re.findall(r"""(?<!['"\w])(?:'[^'"\n]*'|"[^'"\n]*")(?!['"\w])""", self.source.text)
+        text = "".join(found)
         return "'" if text.count("'") > text.count('"') else '"'
 
     def quoted(self, text: str) -> str:
@@ -208,6 +210,18 @@ class Editor:
         inside = text.replace("\n", f"\n{self.hang}")
         end = "" if self.is_filled else f"\n{indent}"
         return f"(\n{deeper}{inside}{end})"
+
+    def moved(self, text: str, indent: str) -> str:
+        """Returns a text of several lines as it stands where its last one is indented by this."""
+        last = text.rpartition("\n")[2]
+        old = last[: len(last) - len(last.lstrip())]
+        if last.lstrip()[:1] not in tuple(")]}") or re.search(r"'''|\"\"\"|\\\n", text):
+            return text
+        first, *lines = text.split("\n")
+        is_deeper = all(line.startswith(old) or not line for line in lines)
+        return "\n".join(
+            [first, *(indent + line[len(old) :] for line in lines)] if is_deeper else [text]
+        )
 
     def hugged_call(self, function: str, args: Sequence[str], indent: str) -> str:
         """Returns a call that begins on the line of its first argument, a call of several lines.

@@ -145,7 +145,7 @@ class CommonFunctions:
             text = text if name == host_local.NAME else self._mesh_function(module, in_processes)
             source = files.parse(module.path, data)
             assert isinstance(source, files.Source)
-            data = applied(data, [_above_functions(source, text)])
+            data = applied(data, [_above_functions(source, name, text)])
         return data
 
     def _mesh_function(self, module: Module, in_processes: bool) -> str:
@@ -153,7 +153,7 @@ class CommonFunctions:
         step = editor.step
         function, *args = all_devices("axis_name", in_processes)
         made = editor.folded_call(function, args, step, len(f"{step}return "))
-        order = "; those of a process are next to each other" if in_processes else ""
+        order = ", those of a process side by side" if in_processes else ""
         docstring = f'"""Returns the mesh of all devices{order}."""'
         return f"def {MESH}(axis_name):\n{step}{docstring}\n{step}return {made}\n"
 
@@ -214,14 +214,24 @@ def _can_have(module: Module, name: str) -> bool:
     return is_free and module.env.find("jax") == frozenset({Named("jax")})
 
 
-def _above_functions(source: files.Source, text: str) -> Edit:
-    """Puts a function above the first of a module, or behind all."""
+def _above_functions(source: files.Source, name: str, text: str) -> Edit:
+    """Puts a function above the first of a module, and what calls it, or behind all."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    first = next((node for node in source.tree.body if isinstance(node, kinds)), None)
+    first = next(
+        (
+            node
+            for node in source.tree.body
+            if isinstance(node, kinds) or f"{name}(" in source.segment(source.place(node))
+        ),
+        None,
+    )
     if first is None:
         end = len(source.lines)
         return between((end, len(source.line(end))), (end, len(source.line(end))), f"\n\n{text}")
-    line = min([first.lineno, *(each.lineno for each in first.decorator_list)])
+    decorators = getattr(first, "decorator_list", ())
+    line = min([first.lineno, *(each.lineno for each in decorators)])
     while source.line(line - 1).startswith("#"):
         line -= 1
-    return between((line, 0), (line, 0), f"{text}\n\n")
+    # Two blank lines above, of which there may be one below imports.
+    gap = "\n" if line > 2 and source.line(line - 2).strip() else ""
+    return between((line, 0), (line, 0), f"{gap}{text}\n\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 import sys
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Named
@@ -56,7 +56,8 @@ def added(
     ]
     if module.env.find("jax") != frozenset({Named("jax")}):
         imported.append("import jax\n")
-    beside = [] if wanted else _sorted_in(module, lines[:at], imported)
+    end = _end_of_block(module, lines[at - 1]) if at else 0
+    beside = _sorted_in(module, lines[:at], imported, end + 1 if wanted else 0)
     axis_name = axis_names.of_maps(module)
     texts = [
         axis_names.with_name(functions.text(name, editor.step, manner), axis_name)
@@ -72,7 +73,6 @@ def added(
     if at == 0:
         first = (lines[0].first, 0)
         return [*beside, between(first, first, text + ("\n\n" if texts else ""))]
-    end = _end_of_block(module, lines[at - 1])
     if at == len(lines):
         return [*beside, inserted(module.source, end, text)]
     start = following = end + 1
@@ -108,33 +108,57 @@ def imports_added(module: Module, wanted: Sequence[str]) -> list[Edit]:
     )
 
 
-def _sorted_in(module: Module, lines: Sequence[_Line], imported: list[str]) -> list[Edit]:
-    """Takes those off a list of imports that have a place beside others of their package."""
+def _sorted_in(
+    module: Module, lines: Sequence[_Line], imported: list[str], end: int = 0
+) -> list[Edit]:
+    """Takes those off a list of imports that have a place among others of their section.
+
+    At ``end``, functions follow those that are left.
+    """
     edits = []
     for line in list(imported):
-        place = _beside_its_package(module, lines, line)
-        if place:
+        place = _place_of(module, lines, line)
+        if place and place != end:
             imported.remove(line)
             edits.append(between((place, 0), (place, 0), line))
     return edits
 
 
-def _beside_its_package(module: Module, lines: Sequence[_Line], text: str) -> int:
-    """Returns the line where an import sorts into those of its package, 0 if there are none.
+def _place_of(module: Module, lines: Sequence[_Line], text: str) -> int:
+    """Returns the line where an import sorts into a section with its package, 0 without one.
 
-    The standard library counts as one package.
+    In a section without an order, it is beside its package. The standard library counts as one.
     """
     wanted = ast.parse(text).body[0]
+    sections = [] if module.source.cells else _sections(lines)
+    section = next((s for s in sections if any(_is_like(line, wanted) for line in s)), [])
+    order = max(_ORDERS, key=lambda each: sum(_is_sorted(s, each) for s in sections))
+    beside = section if _is_sorted(section, order) else []
+    beside = beside or [line for line in section if _is_like(line, wanted)]
     found = 0
-    order = _order_of_names if _are_mixed(lines) else _order
+    for line in beside:
+        is_before = order(line.nodes[0]) < order(wanted)
+        found = line.last + 1 if is_before else found or line.first
+    return found
+
+
+def _sections(lines: Sequence[_Line]) -> list[list[_Line]]:
+    """Returns the imports that stand on lines of their own, with no blank ones between them."""
+    found: list[list[_Line]] = []
     for line in lines:
         node = line.nodes[0]
         is_alone = len(line.nodes) == 1 and isinstance(node, (ast.Import, ast.ImportFrom))
-        is_alone = is_alone and getattr(node, "module", "") != "__future__"
-        if is_alone and not module.source.cells and _package(node) == _package(wanted):
-            is_before = order(node) < order(wanted)
-            found = line.last + 1 if is_before else found or line.first
+        if not is_alone or getattr(node, "module", "") == "__future__":
+            continue
+        if found and found[-1][-1].last + 1 == line.first:
+            found[-1].append(line)
+        else:
+            found.append([line])
     return found
+
+
+def _is_like(line: _Line, wanted: ast.stmt) -> bool:
+    return _package(line.nodes[0]) == _package(wanted)
 
 
 def _order(node: ast.stmt) -> tuple[bool, str]:
@@ -143,21 +167,25 @@ def _order(node: ast.stmt) -> tuple[bool, str]:
     return is_from, node.module or "" if is_from else node.names[0].name  # type: ignore[attr-defined]
 
 
-def _order_of_names(node: ast.stmt) -> tuple[bool, str]:
+def _order_of_modules(node: ast.stmt) -> tuple[str, bool]:
+    """By the module, however it is imported."""
+    is_from, name = _order(node)
+    return name.lower(), is_from
+
+
+def _order_of_names(node: ast.stmt) -> str:
     """By the full name of what is imported, as Google's style has it."""
     is_from, name = _order(node)
-    return False, (f"{name}.{node.names[0].name}" if is_from else name).lower()  # type: ignore[attr-defined]
+    return (f"{name}.{node.names[0].name}" if is_from else name).lower()  # type: ignore[attr-defined]
 
 
-def _are_mixed(lines: Sequence[_Line]) -> bool:
-    """Returns whether ``import a`` follows ``from a import b`` of the same package."""
-    nodes = [line.nodes[0] for line in lines if len(line.nodes) == 1]
-    return any(
-        isinstance(one, ast.ImportFrom)
-        and isinstance(other, ast.Import)
-        and _package(one) == _package(other) != "python"
-        for one, other in itertools.pairwise(nodes)
-    )
+_ORDERS: tuple[Callable[[ast.stmt], Any], ...] = (_order, _order_of_modules, _order_of_names)
+
+
+def _is_sorted(lines: Sequence[_Line], order: Callable[[ast.stmt], Any]) -> bool:
+    """Returns whether imports stand in an order, with those of the file's own package last."""
+    keys = [(getattr(line.nodes[0], "level", 0) > 0, order(line.nodes[0])) for line in lines]
+    return len(keys) > 1 and all(one <= other for one, other in itertools.pairwise(keys))
 
 
 def _package(node: ast.stmt) -> str:

@@ -13,6 +13,7 @@ import ast
 import collections
 import dataclasses
 import os
+import re
 import weakref
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +27,7 @@ from pmapx._src.codemod.forms import process_calls, top_level
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.editor import Editor
 from pmapx._src.codemod.text.name_uses import name_uses
-from pmapx._src.codemod.write.common_functions import CommonFunctions
+from pmapx._src.codemod.write.common_functions import MESH, CommonFunctions
 from pmapx._src.codemod.write.shared_module import AUTO, SharedModule, all_devices
 from pmapx._src.source import files as sources
 
@@ -74,6 +75,7 @@ class Meshes:
         """Names the mesh of each use; one that is made while tracing has no name."""
         self._find_constants(uses)
         for use in uses:
+            use.near_mesh = ""  # A file may be written more than once.
             value = specs.axis_value(self.module, use.site) or self.default_axis
             is_outside = self._home(use.node) is None
             devices = use.known_layout.devices
@@ -203,7 +205,9 @@ class Meshes:
             return
         name = self._named_before(statement, use.mesh)
         if not name:
-            name = self._free_name(self.default_axis)
+            of_some = re.fullmatch(r"(?:self\.)?(\w+)_devices", use.known_layout.devices)
+            first = f"{of_some[1]}_mesh" if of_some else "mesh"
+            name = self._free_name(self.default_axis, first)
             self._own[line] = name, use.mesh
         use.near_mesh = name
         if not use.is_made_again:
@@ -298,9 +302,8 @@ class Meshes:
     def _free_name(self, axis: str, first: str = "mesh") -> str:
         uses = name_uses(self.module)
         taken = {*uses.bound, *uses.names, *(mesh.name for mesh in self._meshes.values())}
-        taken |= {name for name, _ in self._own.values()} | set(self.imported.values())
-        wanted = [first, f"{axis}_mesh" if axis.isidentifier() else "device_mesh", "device_mesh"]
-        for name in wanted:
+        taken |= {name for name, _ in self._own.values()} | {*self.imported.values(), MESH}
+        for name in (first, f"{axis}_mesh" if axis.isidentifier() else "devices_mesh"):
             if name not in taken or (name == first and self._made_here(name, axis)):
                 return name
         return next(f"mesh{i}" for i in range(2, 100) if f"mesh{i}" not in taken)
