@@ -60,6 +60,6 @@ def test_may_be_a_tree(case):
 def test_an_array_in_the_only_call_is_indexed_in_a_lambda(tmp_path):
     text = (
         "import jax\nimport numpy as np\nn = jax.local_device_count()\nx = np.ones((n, 2))\n"
-        "y = jax.pmap(lambda v: jax.lax.psum(v, 'i'), 'i')(x)\n"
+        "y = jax.pmap(lambda v: jax.lax.psum(v + 1, 'i'), 'i')(x)\n"
     )
-    assert b"lambda v: jax.lax.psum(v[0], 'i')[None]," in rewritten(tmp_path, text)[0]
+    assert b"lambda v: jax.lax.psum(v[0] + 1, 'i')[None]," in rewritten(tmp_path, text)[0]

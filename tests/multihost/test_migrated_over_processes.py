@@ -77,8 +77,8 @@ def test_state_that_is_not_stacked_stays_global_between_calls():
 def test_a_map_without_the_name_of_an_axis_is_over_the_devices_of_each_process():
     text = migrate([str(HERE / "migrated_program.py")]).files[0].after.decode()
     body = text.partition("def with_state_that_is_not_stacked")[2].partition("\n\n\n")[0]
-    assert "device_mesh = jax.sharding.Mesh(\n        jax.local_devices(), " in body
-    assert "mesh=device_mesh," in body.partition("jnp.sin")[2]
+    assert "devices_mesh = jax.sharding.Mesh(\n        jax.local_devices(), " in body
+    assert "mesh=devices_mesh," in body.partition("jnp.sin")[2]
 
 
 def test_a_map_that_is_made_in_each_call_is_traced_once(runs):

@@ -205,7 +205,7 @@ class Meshes:
             return
         name = self._named_before(statement, use.mesh)
         if not name:
-            of_some = re.fullmatch(r"(?:self\.)?(\w+)_devices", use.known_layout.devices)
+            of_some = re.fullmatch(r"(?:\w+\.)?(\w+)_devices(?:\(\))?", use.known_layout.devices)
             first = f"{of_some[1]}_mesh" if of_some else "mesh"
             name = self._free_name(self.default_axis, first)
             self._own[line] = name, use.mesh
