@@ -19,7 +19,7 @@ from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import given_arguments
 from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
-from pmapx._src.codemod.varying.proof import SourceProof
+from pmapx._src.codemod.varying.proof import Results, SourceProof
 from pmapx._src.codemod.varying.values import Cause
 
 # What each process has for itself. Clocks that only measure are read where nothing is replicated.
@@ -57,7 +57,9 @@ Around = tuple[tuple[Callee, Module, ast.Call, int], ...]
 
 
 class Maps(Protocol):
-    """The pmaps of a program."""
+    """The pmaps of a program, and what their bodies give if one argument differs."""
+
+    results_read: dict[tuple[object, int], Results]
 
     def get(self, mapped: Mapped) -> Any: ...
 
@@ -83,7 +85,7 @@ class ProcessValues:
         self._users: dict[ast.AST, list[ast.AST]] = {}
         self._suspected: set[ast.AST] = set()
         self._changes: dict[ast.AST, dict[str, list[ast.expr]]] = {}
-        self._dependent: dict[tuple[object, int, int], bool] = {}
+        self._results = maps.results_read
 
     def differs(self, module: Module, node: ast.expr) -> bool:
         """Tells whether a value may differ between processes."""
@@ -266,7 +268,8 @@ class ProcessValues:
             return [
                 (module, arg, (), around)
                 for position, arg in enumerate(args)
-                if any(self._depends(each, position, index) for each in callees)  # type: ignore[arg-type]
+                if arg in self._suspected
+                and any(self._depends(each, position, index) for each in callees)  # type: ignore[arg-type]
             ]
         if callees and all(isinstance(each, Class) for each in callees) and path:
             chosen = [arg for each in callees for arg in _field(each, node, path[0])]  # type: ignore[arg-type]
@@ -287,15 +290,15 @@ class ProcessValues:
         each = self._maps.get(mapped)
         if each is None or each.is_method:
             return True
-        key = (each.key, position, index)
-        if key not in self._dependent:
+        key = (each.key, position)
+        if key not in self._results:
             count = max(*each.counts, len(each.parameters), position + 1)
             causes = [Cause("it") if i == position else None for i in range(count)]
             functions = self._maps.functions_of(each)
             proof = SourceProof(self._modules)
             found = proof.varying(each.module, functions, each.axis, causes, None)
-            self._dependent[key] = bool(found.reason(index))
-        return self._dependent[key]
+            self._results[key] = found
+        return bool(self._results[key].reason(index))
 
     def _changed(self, module: Module, node: ast.AST) -> dict[str, list[ast.expr]]:
         """Returns what a function puts in the containers that its names stand for."""
