@@ -45,6 +45,8 @@ class CommonFunctions:
         self._modules: dict[str, tuple[Module, bool]] = {}
         # How many maps of a file convert their arrays as a whole.
         self._converted: dict[str, int] = {}
+        # The function that can convert for all of them.
+        self._functions: dict[str, str] = {}
         # The module whose function makes the mesh of a file, and the one that converts its arrays.
         self._homes: dict[str, str] = {}
         self._converting: dict[str, str] = {}
@@ -60,9 +62,17 @@ class CommonFunctions:
         uses = host_local.sharing(uses)
         if uses:
             path = self._added(module, in_processes=True)
-            self._converted[path] = len(uses)
+            self._converted[path] = sum(map(host_local.weight, uses))
+            self._functions[path] = host_local.function_for(uses)
             for use in uses:
-                use.conversion = self._called(path, self._converting.get(path), host_local.NAME)
+                home = self._converting.get(path)
+                use.conversion = self._called(path, home, self._function_of(home))
+
+    def _function_of(self, home: str | None) -> str:
+        """Returns the function that converts for all files that have it from a module."""
+        users = [path for path, each in self._converting.items() if each == home]
+        is_later = any(self._functions[path] == host_local.LATER for path in users)
+        return host_local.LATER if is_later else host_local.NAME
 
     def _added(self, module: Module, in_processes: bool) -> str:
         path = os.path.normpath(module.path)
@@ -123,26 +133,30 @@ class CommonFunctions:
     def homes_of(self, path: str) -> set[tuple[str, str]]:
         """Returns the functions that a file may call, with their modules."""
         path = os.path.normpath(path)
-        found = {(MESH, self._homes.get(path)), (host_local.NAME, self._converting.get(path))}
+        converting = self._converting.get(path)
+        found = {(MESH, self._homes.get(path)), (self._function_of(converting), converting)}
         return {(name, home) for name, home in found if home is not None}
 
     def with_functions(self, path: str, data: bytes, called: Set[tuple[str, str]]) -> bytes:
         """Returns the text of a file with those functions that are called of it."""
         path = os.path.normpath(path)
-        wanted = [name for name in (host_local.NAME, MESH) if (name, path) in called]
+        names = (host_local.NAME, host_local.LATER, MESH)
+        wanted = [name for name in names if (name, path) in called]
         # A file that calls it has it already.
         wanted = [name for name in wanted if f"def {name}(".encode() not in data]
         module, in_processes = self._modules.get(path, (None, False))
         if not wanted or module is None:
             return data
-        if host_local.NAME in wanted:
+        if wanted != [MESH]:
             after = Project([module.path]).module(module.path, data=data)
             assert after is not None
-            lines = functions.imports([host_local.NAME])
+            lines = functions.imports(name for name in wanted if name != MESH)
             data = applied(data, file_head.imports_added(after, lines))
         for name in wanted:
-            text = functions.text(host_local.NAME, Editor(module.source).step)
-            text = text if name == host_local.NAME else self._mesh_function(module, in_processes)
+            if name == MESH:
+                text = self._mesh_function(module, in_processes)
+            else:
+                text = functions.text(name, Editor(module.source).step)
             source = files.parse(module.path, data)
             assert isinstance(source, files.Source)
             data = applied(data, [_above_functions(source, text)])
