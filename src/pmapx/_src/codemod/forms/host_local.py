@@ -36,10 +36,9 @@ def weight(use: Use) -> int:
     return 2 if is_decorator and _may_be_given_numbers(use) else 1
 
 
-def function_for(uses: Sequence[Use]) -> str:
-    """Returns the function that can convert for all of these uses."""
-    is_later = any(use.is_lazy or _is_local(use) or _may_be_given_numbers(use) for use in uses)
-    return LATER if is_later else NAME
+def needs_later(use: Use) -> bool:
+    """Returns whether only the second function can convert for it."""
+    return use.is_lazy or _is_local(use) or _may_be_given_numbers(use)
 
 
 def _may_be_given_numbers(use: Use) -> bool:

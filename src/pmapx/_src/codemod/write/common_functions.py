@@ -45,8 +45,8 @@ class CommonFunctions:
         self._modules: dict[str, tuple[Module, bool]] = {}
         # How many maps of a file convert their arrays as a whole.
         self._converted: dict[str, int] = {}
-        # The function that can convert for all of them.
-        self._functions: dict[str, str] = {}
+        # How many of them need the second function.
+        self._later: dict[str, int] = {}
         # The module whose function makes the mesh of a file, and the one that converts its arrays.
         self._homes: dict[str, str] = {}
         self._converting: dict[str, str] = {}
@@ -63,16 +63,24 @@ class CommonFunctions:
         if uses:
             path = self._added(module, in_processes=True)
             self._converted[path] = sum(map(host_local.weight, uses))
-            self._functions[path] = host_local.function_for(uses)
+            later = [use for use in uses if host_local.needs_later(use)]
+            self._later[path] = sum(map(host_local.weight, later))
+            home = self._converting.get(path)
+            name = self._function_of(home)
             for use in uses:
-                home = self._converting.get(path)
-                use.conversion = self._called(path, home, self._function_of(home))
+                if name == host_local.LATER or use not in later:
+                    use.conversion = self._called(path, home, name)
 
     def _function_of(self, home: str | None) -> str:
-        """Returns the function that converts for all files that have it from a module."""
+        """Returns the function that converts for files that have it from a module.
+
+        The second one is long: a few maps that need it are not worth it where others do not.
+        """
         users = [path for path, each in self._converting.items() if each == home]
-        is_later = any(self._functions[path] == host_local.LATER for path in users)
-        return host_local.LATER if is_later else host_local.NAME
+        later = sum(self._later[path] for path in users)
+        early = sum(self._converted[path] for path in users) - later
+        is_later = later >= host_local.FEWEST or early < host_local.FEWEST
+        return host_local.LATER if later and is_later else host_local.NAME
 
     def _added(self, module: Module, in_processes: bool) -> str:
         path = os.path.normpath(module.path)

@@ -131,7 +131,7 @@ class SharedModule:
         uses = host_local.sharing(uses)
         if self.is_here(module) or self._can_import(module):
             self._converted[module.path] = sum(map(host_local.weight, uses))
-            if host_local.function_for(uses) == host_local.LATER:
+            if any(map(host_local.needs_later, uses)):
                 self._converting = host_local.LATER
             for use in uses:
                 use.conversion = self._converting if self._is_converting else ""
