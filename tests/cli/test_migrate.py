@@ -56,6 +56,13 @@ def test_the_diff_of_a_new_module_can_be_applied_by_git(program, monkeypatch):
     assert "from sharding import map_over_devices\n" in program.read_text()
 
 
+def test_a_new_module_is_no_file_that_was_read(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    program.write_text("import jax\nstep = jax.pmap(abs, axis_name='i', in_axes=-1)\n")
+    shown = migrate("train.py", "--helpers", "sharding.py", "--write").stdout
+    assert "1 rewritten in 1 of 1 file, 0 left" in shown
+
+
 def test_helpers_that_no_file_can_import_are_refused_before_the_command_runs(program, monkeypatch):
     monkeypatch.chdir(program.parent)
     result = migrate("train.py", "--helpers", "../sharding.py", "--", "touch", "was_run")

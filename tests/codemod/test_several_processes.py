@@ -292,13 +292,59 @@ def main(rate=0.5):
         jax.tree.map(lambda w: w - 1, unreplicate(w)), jax.local_devices()
     )
     add = jax.pmap(lambda total, x, y: total + x + y, axis_name="i")
-    show(add(summed, x, moved))
+    for _ in range(2):
+        summed = add(summed, x, moved)
+    show(summed)
+
+
+main()
+"""
+# Maps of a module that may make no mesh, given numbers and arrays.
+DECORATED = """\
+def initialize():
+    jax.distributed.initialize()
+
+
+@functools.partial(jax.pmap, axis_name="i", donate_argnums=0)
+def step(w, x):
+    return w - jax.lax.pmean(x, "i"), x.sum()
+
+
+@functools.partial(jax.pmap, axis_name="i", in_axes=(0, None), out_axes=None)
+def scaled(x, rate):
+    return jax.lax.psum(x * rate, "i")
+
+
+place = jax.pmap(lambda x: x + jax.lax.axis_index("i"), axis_name="i")
+
+
+def main():
+    x = jnp.arange(N * 3.0, dtype=jnp.bfloat16).reshape(N, 3) + FIRST
+    w, own = step(jnp.ones((N, 3)), x)
+    total = scaled(w, 0.5)
+    show(w, own, total, x[0] + total, scaled(x, total[0]), scaled(x, 2), place(own))
+
+
+main()
+"""
+# Maps that are given numbers by some calls, and arrays by others.
+NUMBERS = """\
+def main():
+    x = jnp.arange(N * 3.0, dtype=jnp.bfloat16).reshape(N, 3) + FIRST
+    total = jax.pmap(lambda x, w: jax.lax.psum(x * w, "i"), axis_name="i", in_axes=(0, None))
+    mean = jax.pmap(lambda x, w: jax.lax.pmean(x, "i") * w, axis_name="i", in_axes=(0, None))
+    once = total(x, 0.5)
+    again = total(x, once[0, 0])
+    for w in (2, 0.5, np.float32(3)):
+        show(mean(x, w), mean(x, once[0, 0]), mean(x, np.ones(3)))
 
 
 main()
 """
 PROGRAMS = {
     "computing": COMPUTING,
+    "decorated": DECORATED,
+    "numbers": NUMBERS,
     "chosen": CHOSEN,
     "own": OWN,
     "local": LOCAL,
@@ -393,6 +439,37 @@ def test_many_maps_of_a_file_share_a_function_that_converts(tmp_path):
     assert text.count("multihost_utils.host_local_array_to_global_array(x, mesh") == 1
 
 
+def test_decorated_maps_share_a_function_that_makes_no_mesh_at_import(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + DECORATED)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert text.count('mesh=lambda: device_mesh("i"),\n') == 3
+    assert "@functools.partial(\n    host_local_map,\n" in text
+    assert "    donate_argnums=0,\n)\ndef step(w, x):\n" in text
+    # What is host-local after pmap, is after it.
+    assert text.count("keep_global=False,\n") == 1
+    assert "\n    w, own = step(jnp.ones((N, 3)), x)\n    total = scaled(w, 0.5)\n" in text
+
+
+def test_a_call_with_an_array_converts_it_beside_one_with_a_number(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + NUMBERS)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert '(x, mesh, jax.P("i")), 0.5)' in text
+    assert "(x, once[0, 0]), mesh" in re.sub(r"\s+", " ", text)
+
+
+def test_a_map_that_is_converted_for_all_calls_may_be_given_numbers(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + NUMBERS)
+    (file,) = migrate([str(path)]).changed
+    text = file.after.decode()
+    assert text.count("if isinstance(x, (int, float))\n") == 1
+    assert "mean(x, w), mean(x, once[0, 0]), mean(x, np.ones(3))" in text
+
+
 def test_few_maps_of_a_file_are_converted_where_they_are(tmp_path):
     path = tmp_path / "program.py"
     path.write_text((HEAD + MANY).replace("lowest = jax.pmap", "lowest = jax.jit"))
@@ -467,7 +544,9 @@ def test_what_jax_computes_with_is_the_copy_of_the_process(tmp_path):
     assert "average = mean.addressable_data(0)\n" in text
     # The step after it reuses the memory of the state.
     assert "before = jax.tree.map(lambda x: jnp.copy(x.addressable_data(0)), w)\n" in text
-    assert len(re.findall(r"addressable_data\(0\)\)?, w\s*\)", text)) == 5
+    assert len(re.findall(r"addressable_data\(0\)\)?, w\s*\)", text)) == 4
+    # What is replicated again stays global.
+    assert "jax.tree.map(lambda w: w - 1, jax.tree.map(jnp.copy, w))" in text
     # Of a tree_map with a function of JAX, in its function.
     assert "summed = jax.tree.map(" in text
     assert 'lambda x: jnp.zeros_like(x.addressable_data(0)), {"w": w}["w"]' in text

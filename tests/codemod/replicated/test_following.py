@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("click", reason="needs pmapx[tools]")
 
+from pmapx._src.codemod.evidence.evidence import Evidence
 from pmapx._src.codemod.migration import migrate
 
 HEAD = """
@@ -821,3 +822,8 @@ def main(lr):
 """)
     result = migrate([str(tmp_path / "train.py")])
     assert "keyword arguments that have no known position" in str(result)
+
+
+def test_without_a_run_no_reason_mentions_one():
+    assert Evidence().not_reached == ""
+    assert Evidence(has_run=True).not_reached == ": the run did not reach this line"

@@ -80,3 +80,16 @@ def positional(signature: ast.arguments) -> list[str]:
 def leaf(node: ast.AST) -> str:
     """Returns the last part of a name such as ``jax.pmap``, "" of other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def given_arguments(
+    node: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, skipped: int
+) -> list[tuple[str | None, ast.expr]]:
+    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
+    arguments = function.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
+    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
+    given: list[tuple[str | None, ast.expr]] = [
+        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
+    ]
+    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]

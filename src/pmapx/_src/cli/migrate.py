@@ -305,8 +305,10 @@ def _summary(done: Migration, is_written: bool, failed: dict[str, str]) -> str:
         )
     total = collections.Counter(bool(each.reason) for f in done.files for each in f.outcomes)
     files = counted(done.read, "file")
+    # A module for the project may be new.
+    changed = sum(bool(file.before) for file in done.changed) - len(failed)
     lines.append(
-        f"{total[False]} {word} in {len(done.changed) - len(failed)} of {files}, {total[True]} left"
+        f"{total[False]} {word} in {changed} of {files}, {total[True]} left"
         if total
         else f"No use of pmap in {'the files that could be read' if done.unreadable else files}."
     )

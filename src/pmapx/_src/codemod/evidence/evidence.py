@@ -59,6 +59,11 @@ class Evidence:
                 for outer in site["through"]:
                     self._add((span, self._original(outer)), site)
 
+    @property
+    def not_reached(self) -> str:
+        """Why a run does not tell what a line does, empty without a run."""
+        return ": the run did not reach this line" if self.has_run else ""
+
     @classmethod
     def read(cls, folder: Path, copied: tuple[Path, Path] | None = None) -> Evidence:
         """Reads the folder that ``proof_listener`` wrote to."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Function, Mapped
@@ -20,10 +19,14 @@ from pmapx._src.codemod.decide.map_calls import map_calls
 from pmapx._src.codemod.decide.specs import LOCAL
 from pmapx._src.codemod.forms import shard_body
 from pmapx._src.codemod.forms.mapped_function import takes_its_name
-from pmapx._src.codemod.forms.python_numbers import is_number
+from pmapx._src.codemod.forms.python_numbers import (
+    is_number,
+    is_number_unknown,
+    may_be_number,
+)
 from pmapx._src.codemod.forms.use import Use
 from pmapx._src.codemod.text.call_tokens import arguments
-from pmapx._src.codemod.text.editor import Editor
+from pmapx._src.codemod.text.editor import Editor, fitting
 from pmapx._src.source.rewriting.edits import ends
 
 IMPORT = "from jax.experimental import multihost_utils"
@@ -171,14 +174,17 @@ def write(use: Use, module: Module, call: ast.Call, mesh: str, editor: Editor) -
     ]
     function = editor.text(editor.source.place(call.func))
     used = place.column + len(editor.rest_of_line(place))
-    text = _converted(use, function, given, mesh, editor, indent, used)
+    nodes = (*call.args, *(keyword.value for keyword in call.keywords))
+    block = block_of(module, call)
+    numbers = {at for (*_, at), node in zip(given, nodes, strict=True) if is_number(node, block)}
+    text = _converted(use, function, given, mesh, editor, indent, used, numbers)
     is_long = "\n" in text and place.column + len(text.partition("\n")[0]) > editor.width
     if is_long and isinstance(module.parent(call), ast.Assign) and '"""' not in text:
         # The names that it is assigned to leave it no room.
         text = editor.bracketed(text, indent)
     names = _assigned(module, call, editor) if _is_wrapped(use) and "\n" in text else []
     if names:
-        args = functools.partial(_global_arguments, use, given, mesh, editor)
+        args = functools.partial(_global_arguments, use, given, numbers, mesh, editor)
         spec = use.known_layout.out_specs(use.axis)
         several = _call(function, args, editor, indent, used)
         several += _converted_names(names, spec, mesh, editor, indent)
@@ -262,9 +268,10 @@ def _converted(
     editor: Editor,
     indent: str,
     used: int,
+    numbers: Set[int] | None = None,
 ) -> str:
     """Returns a call with its sharded arguments global, and its results host-local."""
-    args = functools.partial(_global_arguments, use, given, mesh, editor)
+    args = functools.partial(_global_arguments, use, given, numbers, mesh, editor)
     if not _is_wrapped(use):
         return _call(function, args, editor, indent, used)
     if not re.search(r"\'\'\'|\"\"\"|\\\n", function):
@@ -295,19 +302,24 @@ def _call(
 def _global_arguments(
     use: Use,
     given: Sequence[tuple[str | None, str, int]],
+    numbers: Set[int] | None,
     mesh: str,
     editor: Editor,
     indent: str,
 ) -> list[str]:
-    """Returns the arguments of a call, with those in a row that are sharded converted together."""
-    specs = [spec_of(use, position) for _, _, position in given]
+    """Returns the arguments of a call, with those in a row that are sharded converted together.
+
+    ``numbers`` are the arguments of Python's numbers, None where any call may give them.
+    """
+    specs = [spec_of(use, position, numbers) for _, _, position in given]
+    unknown = [numbers is None and is_number_unknown(use, position) for *_, position in given]
     args: list[str] = []
     at = 0
     while at < len(given):
         end = at + 1
         name, text, _ = given[at]
         while name is None and end < len(given) and given[end][0] is None and specs[at]:
-            if specs[end] is None:
+            if specs[end] is None or unknown[at] != unknown[end]:
                 break
             end += 1
         head, spec = f"{name}=" if name is not None else "", specs[at]
@@ -320,10 +332,21 @@ def _global_arguments(
                 head, text = "*", editor.folded_call("", texts, deeper, len(deeper) + 1)
             if len(set(specs[at:end])) > 1:
                 spec = f"({', '.join(map(str, specs[at:end]))})"
-            function = f"{head}{_TO_GLOBAL}"
-            args.append(_conversion(function, text, mesh, spec, editor, indent, len(indent) + 1))
+            if unknown[at]:
+                args.append(_of_arrays(head, text, mesh, editor, indent))
+            else:
+                used = len(indent) + 1
+                args.append(_conversion(head + _TO_GLOBAL, text, mesh, spec, editor, indent, used))
         at = end
     return args
+
+
+def _of_arrays(head: str, tree: str, mesh: str, editor: Editor, indent: str) -> str:
+    """Returns a tree with its arrays global; numbers of Python's stay as they are."""
+    deeper = indent + editor.hang
+    leaf = _conversion(f"{deeper}else {_TO_GLOBAL}", "x", mesh, "jax.P()", editor, deeper, 0)
+    leaf = f"lambda x: x\n{deeper}if isinstance(x, (int, float))\n{leaf}"
+    return editor.call(f"{head}jax.tree.map", [leaf, tree], indent)
 
 
 def _is_wrapped(use: Use) -> bool:
@@ -352,22 +375,6 @@ def _conversion(
         if "\n" not in mesh + spec and len(text.rpartition("\n")[2]) + 2 <= editor.width:
             return f"{function}(\n{deeper}{text}"
     return editor.folded_call(function, [tree, mesh, spec], indent, used)
-
-
-def fitting(specs: str, editor: Editor, used: int) -> str:
-    """Returns the text of specs on one line if it can: equal ones in a row are repeated.
-
-    ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
-    """
-    node = ast.parse(specs, mode="eval").body
-    if used + len(f"{specs},") <= editor.width or not isinstance(node, ast.Tuple):
-        return specs
-    runs = itertools.groupby(ast.get_source_segment(specs, part) or "" for part in node.elts)
-    counted = [(spec, len(list(run))) for spec, run in runs]
-    parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
-    repeated = " + ".join(parts)
-    is_clear = len(parts) <= 3 and used + len(f"{repeated},") <= editor.width
-    return repeated if is_clear and len(repeated) < len(specs) else specs
 
 
 def _convert_after(
@@ -404,8 +411,8 @@ def _parts(axes: object) -> tuple[object, ...]:
     return axes if isinstance(axes, tuple) else (axes,)
 
 
-def spec_of(use: Use, position: int) -> str | None:
-    """Returns the text of a sharded argument's spec, None for one that is static or replicated."""
+def spec_of(use: Use, position: int, numbers: Set[int] | None = None) -> str | None:
+    """Returns the text of an argument's spec, None if it is static, a number, or global already."""
     layout = use.known_layout
     if position in layout.static:
         return None
@@ -414,7 +421,9 @@ def spec_of(use: Use, position: int) -> str | None:
         # Replicated state is global already, unless it is placed on the local part of its devices.
         is_global = position in use.replicated or _is_given_global(use, position)
         is_here = is_global and not layout.devices
-        return None if is_here or may_be_number(use, position) else "jax.P()"
+        is_plain = numbers is None and not is_number_unknown(use, position)
+        is_here |= may_be_number(use, position) if is_plain else position in (numbers or ())
+        return None if is_here else "jax.P()"
     return _axis_spec(use, axis)
 
 
@@ -427,17 +436,6 @@ def _is_given_global(use: Use, position: int) -> bool:
     return bool(given) and all(
         bool(args) and global_state.is_global(module, args[0]) for module, args in given
     )
-
-
-def may_be_number(use: Use, position: int) -> bool:
-    """Returns whether a call gives a number of Python's, which needs no conversion."""
-    for module, call in map_calls(use.module, use.site):
-        args = call.args[position - use.is_method :]
-        named = [k.value for k in call.keywords if k.arg in (use.names or [])[position:][:1]]
-        block = block_of(module, call)
-        if any(is_number(arg, block) for arg in (*args[:1], *named)):
-            return True
-    return False
 
 
 def _axis_spec(use: Use, axis: object) -> str:

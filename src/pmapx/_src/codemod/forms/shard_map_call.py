@@ -13,9 +13,8 @@ from collections.abc import Mapping
 
 from pmapx._src.codemod.decide import fields
 from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body, top_level
-from pmapx._src.codemod.forms.process_calls import fitting
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
-from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor
+from pmapx._src.codemod.text.editor import FOR_TOOLS, Editor, fitting
 
 PREFERENCE = 10
 # Why the check is off, where the mapped function takes gradients itself.
@@ -34,7 +33,7 @@ def obstacle(use: Use) -> str:
 
 
 def functions(use: Use) -> list[str]:
-    return [host_local.NAME] if use.conversion == host_local.NAME else []
+    return [use.conversion] if use.conversion in (host_local.NAME, host_local.LATER) else []
 
 
 def is_plain_jit(use: Use) -> bool:

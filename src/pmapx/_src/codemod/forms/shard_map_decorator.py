@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from pmapx._src.codemod.forms import body_edits, process_calls, shard_body
+from pmapx._src.codemod.forms import body_edits, host_local, process_calls, shard_body
 from pmapx._src.codemod.forms.shard_map_call import is_wrapped, shard_map, written
 from pmapx._src.codemod.forms.use import FOR_JIT, Use, spelled
 from pmapx._src.codemod.text.editor import Editor
@@ -27,11 +27,20 @@ def obstacle(use: Use) -> str:
 
 
 def functions(use: Use) -> list[str]:
-    return []
+    return [use.conversion] if use.conversion in (host_local.NAME, host_local.LATER) else []
 
 
 def write(use: Use, editor: Editor) -> None:
     indent = editor.indent(use.site.place.line)
+    if use.conversion and isinstance(use.expression, ast.Call):
+        partial = editor.text(editor.source.place(use.expression.func))
+        given = [use.conversion, *host_local.options(use, editor, indent + editor.hang)]
+        given += spelled(use.parts(editor)[1], FOR_JIT)
+        if shard_body.is_edited(use):
+            body_edits.edit(use, editor)
+        text = editor.folded_call(partial, given, indent, len(indent) + 1)
+        _stack(use, editor, [text], [note for note, _ in use.notes(editor)])
+        return
     jit = "jax.jit"
     if isinstance(use.expression, ast.Call):
         partial = editor.text(editor.source.place(use.expression.func))

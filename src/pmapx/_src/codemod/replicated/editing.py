@@ -62,9 +62,12 @@ def edits(
     ordered: dict[ast.Call, tuple[Module, list[ast.keyword]]] = {}
     is_donated = {change.node: donated for change, donated in decisions.changes}
     changes = [change for change, _ in decisions.changes]
+    # What is computed to be replicated again stays global.
+    kept = [change.kept for change in changes if change.kind == "place"]
+    replicated = {part for tree in kept if tree is not None for part in ast.walk(tree)}
     for change in one_liners.in_makers(changes, maps.modules):
         is_kept = is_donated.get(change.node, False)
-        in_processes = maps.in_processes(change.module)
+        in_processes = maps.in_processes(change.module) and change.node not in replicated
         made = _changed(change, is_kept, has_helper_function, in_processes)
         of_file = found.setdefault(change.module, [])
         # Two values that one statement takes stacked have one comment.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Bound, Class, Function, Partial, Value
-from pmapx._src.codemod.decide import copies
 
 _COLLECTIVES = frozenset(
     f"jax.lax.{name}" for name in ("psum", "pmean", "pmax", "pmin", "all_gather", "axis_index")
@@ -18,7 +17,6 @@ _MAY_NOT_RUN = (
     ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
 _ENDS = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
-_OF_PROCESS = frozenset({"jax.process_index", "jax.host_id"})
 
 
 def functions(known: Value) -> list[tuple[Function, int]]:
@@ -207,40 +205,8 @@ def definition_of(callee: Function | Bound | Class) -> Function | None:
     return callee.function if isinstance(callee, Bound) else callee
 
 
-def given_arguments(
-    node: ast.Call, function: ast.FunctionDef, skipped: int
-) -> list[tuple[str | None, ast.expr]]:
-    """Returns the arguments of a call, each with the parameter that it is for, if it has one."""
-    arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][skipped:]
-    every = {*names, *(each.arg for each in arguments.kwonlyargs)}
-    given: list[tuple[str | None, ast.expr]] = [
-        (names[index] if index < len(names) else None, arg) for index, arg in enumerate(node.args)
-    ]
-    return given + [(k.arg if k.arg in every else None, k.value) for k in node.keywords]
-
-
 def is_statement(node: ast.AST) -> bool:
     return isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
-
-
-def differs_by_process(
-    definitions_of: Callable[[Module, ast.Name], Iterable[Any]], module: Module, node: ast.expr
-) -> bool:
-    """Tells whether the index of the process is part of what a value is computed from."""
-    seen: set[ast.AST] = set()
-    waiting = [(module, node)]
-    while waiting:
-        home, each = waiting.pop()
-        for part in ast.walk(each):
-            if copies.names_called(home, part) & _OF_PROCESS:
-                return True
-            if isinstance(part, ast.Name):
-                sources = [(d.module, d.source) for d in definitions_of(home, part)]
-                new = [(m, s) for m, s in sources if s is not None and s not in seen]
-                seen.update(source for _, source in new)
-                waiting += new
-    return False
 
 
 def is_unpacking(call: ast.Call) -> bool:

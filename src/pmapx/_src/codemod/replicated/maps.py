@@ -23,6 +23,7 @@ from pmapx._src.codemod.replicated.mapped_functions import (
     uses_itself,
 )
 from pmapx._src.codemod.replicated.wrappers import Wrapper
+from pmapx._src.codemod.varying.proof import Results
 
 SiteKey = tuple[str, int, int]
 WRAPPER = "it is mapped through a wrapper, whose other users would change too"
@@ -209,6 +210,7 @@ class Maps:
         self._identities: dict[SiteKey, Identity] = {}
         self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
+        self.results_read: dict[tuple[object, int], Results] = {}
         self._classes = {
             node.name: node
             for module in self.modules

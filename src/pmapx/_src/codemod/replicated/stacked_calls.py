@@ -8,6 +8,7 @@ from typing import Any
 
 from pmapx._src.analysis import known_names
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import given_arguments
 from pmapx._src.analysis.values import Class, Function, Instance, Mapped, Method, Named
 from pmapx._src.codemod.decide import copies
 from pmapx._src.codemod.replicated import by_field
@@ -29,9 +30,7 @@ from pmapx._src.codemod.replicated.groups import (
 from pmapx._src.codemod.replicated.keywords import keywords_in_order, unpacked_count
 from pmapx._src.codemod.replicated.mapped_functions import (
     definition_of,
-    differs_by_process,
     functions,
-    given_arguments,
     is_generator,
     is_inside,
     is_statement,
@@ -43,6 +42,7 @@ from pmapx._src.codemod.replicated.maps import Map, Maps
 from pmapx._src.codemod.replicated.one_liners import OneLiner, one_liner
 from pmapx._src.codemod.replicated.stacked_values import StackedValues
 from pmapx._src.codemod.text.read_by_name import name_given, reads_by_name
+from pmapx._src.codemod.varying.processes import ProcessValues
 
 # What these give has the axis that their argument has.
 _SAME = known_names.IDENTITY - {"builtins.iter"} | copies.TO_HOST
@@ -60,6 +60,7 @@ _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 class StackedCalls(StackedValues):
     """Calls; every other expression is read as ``StackedValues`` does."""
 
+    processes: ProcessValues
     follows_generators = False
     # Parameters that take stacked values: their functions stay as they are.
     cut: frozenset[ast.arg] = frozenset()
@@ -225,7 +226,7 @@ class StackedCalls(StackedValues):
         self.escape(self.value(module, tree), module, node, why)
         element = self.graph.element(node)
         element.is_made = True
-        if differs_by_process(self.definitions_of, module, tree):
+        if self.maps.in_processes(module) and self.processes.differs(module, tree):
             element.reasons.setdefault(module.place(node), "it differs between processes")
         given = devices or next((k.value for k in node.keywords if k.arg == "devices"), None)
         element.changes[node] = Change(module, "place", node, tree, given, maker=maker)

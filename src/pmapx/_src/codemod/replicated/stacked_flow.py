@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from pmapx._src.analysis.definitions import Definition
@@ -32,6 +33,7 @@ from pmapx._src.codemod.replicated.groups import (
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
 from pmapx._src.codemod.replicated.stacked_values import NOT_FOLLOWED
+from pmapx._src.codemod.varying.processes import ProcessValues
 
 MOST_ROUNDS = 12
 _CONDITION = "it is a condition"
@@ -72,6 +74,7 @@ class Flow(StackedCalls):
         self, modules: Sequence[Module], maps: Maps, stacked: Collection[str] = ()
     ) -> None:
         super().__init__(modules, maps, stacked)
+        self.processes = ProcessValues(modules, maps, self.passed, self._set_to)
         # Parameters of functions: what callers pass, whether others pass no stacked value, where.
         self._parameters: dict[Element, tuple[list[Ref], bool, Place]] = {}
         # The bindings of each module outside of traced functions.
@@ -80,6 +83,15 @@ class Flow(StackedCalls):
         self._classes: dict[Module, list[ast.ClassDef]] = {}
         # What is assigned to state, and is an argument whose shards were equal in a run.
         self._shown_equal: dict[ast.expr, tuple[Position, str]] = {}
+
+    def _set_to(self, module: Module, node: ast.Attribute) -> Iterable[Definition]:
+        """Returns what an attribute of an object may be set to."""
+        own = self._own_class(module, node)
+        families = [self.maps.family(module, own)] if own else self._families_of(module, node.value)
+        if not families:
+            return self._attributes_named.get(node.attr, ())
+        found = [self._attributes.get((family, node.attr), ()) for family in families]
+        return itertools.chain.from_iterable(found)
 
     @functools.cached_property
     def loads(self) -> dict[str, list[tuple[Module, ast.AST]]]:

@@ -335,7 +335,7 @@ class StackedValues(abc.ABC):
         elif by_field.takes_item(self, base, module, node):
             return by_field.part_of(self, base, module, node)
         elif not base.is_leaf and not by_field.takes_shard(self, base, module, node):
-            why = "the index may select from a tuple: the run did not reach this line"
+            why = f"the index may select from a tuple{self.maps.evidence.not_reached}"
             self.hand_over(module, node.value, why, "the index")
             return OTHER
         else:

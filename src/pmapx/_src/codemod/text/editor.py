@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -271,3 +272,19 @@ class Editor:
 def _is_inside(edit: Edit, place: Place) -> bool:
     is_after = starts(place) <= (edit.line, edit.column)
     return is_after and (edit.end_line, edit.end_column) <= ends(place)
+
+
+def fitting(specs: str, editor: Editor, used: int) -> str:
+    """Returns the text of specs on one line if it can: equal ones in a row are repeated.
+
+    ``(a, a, a, b)`` becomes ``(a,) * 3 + (b,)`` where it is too long.
+    """
+    node = ast.parse(specs, mode="eval").body
+    if used + len(f"{specs},") <= editor.width or not isinstance(node, ast.Tuple):
+        return specs
+    runs = itertools.groupby(ast.get_source_segment(specs, part) or "" for part in node.elts)
+    counted = [(spec, len(list(run))) for spec, run in runs]
+    parts = [f"({spec},)" + (f" * {count}" if count > 1 else "") for spec, count in counted]
+    repeated = " + ".join(parts)
+    is_clear = len(parts) <= 3 and used + len(f"{repeated},") <= editor.width
+    return repeated if is_clear and len(repeated) < len(specs) else specs

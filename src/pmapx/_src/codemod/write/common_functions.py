@@ -45,6 +45,8 @@ class CommonFunctions:
         self._modules: dict[str, tuple[Module, bool]] = {}
         # How many maps of a file convert their arrays as a whole.
         self._converted: dict[str, int] = {}
+        # How many of them need the second function.
+        self._later: dict[str, int] = {}
         # The module whose function makes the mesh of a file, and the one that converts its arrays.
         self._homes: dict[str, str] = {}
         self._converting: dict[str, str] = {}
@@ -60,9 +62,25 @@ class CommonFunctions:
         uses = host_local.sharing(uses)
         if uses:
             path = self._added(module, in_processes=True)
-            self._converted[path] = len(uses)
+            self._converted[path] = sum(map(host_local.weight, uses))
+            later = [use for use in uses if host_local.needs_later(use)]
+            self._later[path] = sum(map(host_local.weight, later))
+            home = self._converting.get(path)
+            name = self._function_of(home)
             for use in uses:
-                use.conversion = self._called(path, self._converting.get(path), host_local.NAME)
+                if name == host_local.LATER or use not in later:
+                    use.conversion = self._called(path, home, name)
+
+    def _function_of(self, home: str | None) -> str:
+        """Returns the function that converts for files that have it from a module.
+
+        The second one is long: a few maps that need it are not worth it where others do not.
+        """
+        users = [path for path, each in self._converting.items() if each == home]
+        later = sum(self._later[path] for path in users)
+        early = sum(self._converted[path] for path in users) - later
+        is_later = later >= host_local.FEWEST or early < host_local.FEWEST
+        return host_local.LATER if later and is_later else host_local.NAME
 
     def _added(self, module: Module, in_processes: bool) -> str:
         path = os.path.normpath(module.path)
@@ -123,26 +141,30 @@ class CommonFunctions:
     def homes_of(self, path: str) -> set[tuple[str, str]]:
         """Returns the functions that a file may call, with their modules."""
         path = os.path.normpath(path)
-        found = {(MESH, self._homes.get(path)), (host_local.NAME, self._converting.get(path))}
+        converting = self._converting.get(path)
+        found = {(MESH, self._homes.get(path)), (self._function_of(converting), converting)}
         return {(name, home) for name, home in found if home is not None}
 
     def with_functions(self, path: str, data: bytes, called: Set[tuple[str, str]]) -> bytes:
         """Returns the text of a file with those functions that are called of it."""
         path = os.path.normpath(path)
-        wanted = [name for name in (host_local.NAME, MESH) if (name, path) in called]
+        names = (host_local.NAME, host_local.LATER, MESH)
+        wanted = [name for name in names if (name, path) in called]
         # A file that calls it has it already.
         wanted = [name for name in wanted if f"def {name}(".encode() not in data]
         module, in_processes = self._modules.get(path, (None, False))
         if not wanted or module is None:
             return data
-        if host_local.NAME in wanted:
+        if wanted != [MESH]:
             after = Project([module.path]).module(module.path, data=data)
             assert after is not None
-            lines = functions.imports([host_local.NAME])
+            lines = functions.imports(name for name in wanted if name != MESH)
             data = applied(data, file_head.imports_added(after, lines))
         for name in wanted:
-            text = functions.text(host_local.NAME, Editor(module.source).step)
-            text = text if name == host_local.NAME else self._mesh_function(module, in_processes)
+            if name == MESH:
+                text = self._mesh_function(module, in_processes)
+            else:
+                text = functions.text(name, Editor(module.source).step)
             source = files.parse(module.path, data)
             assert isinstance(source, files.Source)
             data = applied(data, [_above_functions(source, name, text)])

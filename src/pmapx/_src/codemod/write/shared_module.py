@@ -83,6 +83,7 @@ class SharedModule:
         # How many maps of each file convert their arrays, if a function is to do so for all.
         self._converted: dict[str, int] = {}
         self._is_converting = False
+        self._converting = host_local.NAME
 
     def is_here(self, module: Module) -> bool:
         return os.path.realpath(module.path) == self.real
@@ -129,9 +130,11 @@ class SharedModule:
         """Lets one function convert for the maps of a file whose arrays are all host-local."""
         uses = host_local.sharing(uses)
         if self.is_here(module) or self._can_import(module):
-            self._converted[module.path] = len(uses)
+            self._converted[module.path] = sum(map(host_local.weight, uses))
+            if any(map(host_local.needs_later, uses)):
+                self._converting = host_local.LATER
             for use in uses:
-                use.conversion = host_local.NAME if self._is_converting else ""
+                use.conversion = self._converting if self._is_converting else ""
 
     def count_users(self) -> None:
         """Begins to count the files that need a mesh."""

@@ -1,0 +1,381 @@
+"""Which values of a multi-process program may differ between its processes.
+
+Under pmap, each process may ``replicate`` its own value. A replicated array of all processes must
+be equal on them. A value is followed back from where it is used, through names, attributes,
+conditions, functions and containers, to what each process has for itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pmapx._src.analysis import known_names
+from pmapx._src.analysis.definitions import EACH, Definition, Step, taken
+from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.syntax import given_arguments
+from pmapx._src.analysis.values import Bound, Class, Function, Mapped, Value
+from pmapx._src.codemod.varying.proof import Results, SourceProof
+from pmapx._src.codemod.varying.values import Cause
+
+# What each process has for itself. Clocks that only measure are read where nothing is replicated.
+_OWN = frozenset(
+    {
+        "jax.process_index", "jax.host_id", "os.getpid", "os.urandom", "platform.node",
+        "socket.gethostname", "uuid.uuid1", "uuid.uuid4", "time.time", "time.time_ns",
+    }
+)  # fmt: skip
+_GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
+_SEEDS = frozenset({"numpy.random.seed", "random.seed"})
+_VARIABLES = frozenset({"os.getenv", "os.environ.get"})
+_RANK = re.compile(r"RANK|PROC(?:ESS)?_?ID|(?:NODE|TASK|WORKER|HOST)_?(?:ID|INDEX|NAME)", re.I)
+# What these give is equal on all processes, or is no value of an array.
+_EQUAL = frozenset(
+    {
+        "jax.experimental.multihost_utils.broadcast_one_to_all", "builtins.len", "jax.eval_shape",
+        "jax.experimental.multihost_utils.process_allgather", "builtins.isinstance",
+    }
+    | {
+        f"{module}.{name}" for module in ("jax.numpy", "numpy")
+        for name in ("shape", "ndim", "zeros_like", "ones_like", "empty_like")
+    }
+)  # fmt: skip
+_CHANGING = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "fill"})
+_ITERATES = frozenset({"builtins.next", "builtins.iter"})
+_OF_DEVICE = frozenset({"id", "process_index", "local_hardware_id"})
+# How many parts of parts of a value, and calls around each other, are told apart.
+_MOST_PARTS = 2
+_MOST_CALLS = 4
+
+Path = tuple[Step, ...]
+Callee = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Around = tuple[tuple[Callee, Module, ast.Call, int], ...]
+
+
+class Maps(Protocol):
+    """The pmaps of a program, and what their bodies give if one argument differs."""
+
+    results_read: dict[tuple[object, int], Results]
+
+    def get(self, mapped: Mapped) -> Any: ...
+
+    def functions_of(self, each: Any) -> list[Value]: ...
+
+
+class ProcessValues:
+    """The values of a program: their bindings, what calls pass, and what attributes are set to."""
+
+    def __init__(
+        self,
+        modules: Sequence[Module],
+        maps: Maps,
+        passed: Mapping[tuple[ast.AST, str], list[tuple[Module, ast.expr]]],
+        set_to: Callable[[Module, ast.Attribute], Iterable[Definition]],
+    ) -> None:
+        self._modules = modules
+        self._maps = maps
+        self._passed = passed
+        self._set_to = set_to
+        # Expressions that were read, those that are computed from each, and what may differ.
+        self._explored: set[ast.AST] = set()
+        self._users: dict[ast.AST, list[ast.AST]] = {}
+        self._suspected: set[ast.AST] = set()
+        self._changes: dict[ast.AST, dict[str, list[ast.expr]]] = {}
+        self._results = maps.results_read
+
+    def differs(self, module: Module, node: ast.expr) -> bool:
+        """Tells whether a value may differ between processes."""
+        self._explore(module, node)
+        seen: set[tuple[ast.AST, Path, Around]] = set()
+        waiting: list[tuple[Module, ast.expr, Path, Around]] = [(module, node, (), ())]
+        while waiting:
+            home, part, path, around = waiting.pop()
+            key = part, path[:_MOST_PARTS], around
+            if part not in self._suspected or key in seen:
+                continue
+            if self._is_own(home, part):
+                return True
+            seen.add(key)
+            waiting += self._sources(home, *key)
+        return False
+
+    def _explore(self, module: Module, node: ast.expr) -> None:
+        """Finds what depends on something of the process, whichever part and call is followed."""
+        waiting, found = [(module, node)], list[ast.AST]()
+        while waiting:
+            home, part = waiting.pop()
+            if part in self._explored:
+                continue
+            self._explored.add(part)
+            if self._is_own(home, part):
+                found.append(part)
+            sources = [(m, n) for m, n, _, _ in self._sources(home, part, (), ())]
+            if isinstance(part, ast.Call):
+                given = (*part.args, *(keyword.value for keyword in part.keywords))
+                sources += [(home, arg) for arg in given]
+            for _, source in sources:
+                self._users.setdefault(source, []).append(part)
+                if source in self._suspected:
+                    found.append(part)
+            waiting += sources
+        while found:
+            each = found.pop()
+            if each not in self._suspected:
+                self._suspected.add(each)
+                found += self._users.get(each, ())
+
+    def _is_own(self, module: Module, node: ast.expr) -> bool:
+        """Returns whether an expression itself is something that each process has its own of."""
+        if isinstance(node, ast.Attribute):
+            return node.attr in _OF_DEVICE and any(
+                "jax.local_devices" in _called(module, part) for part in ast.walk(node.value)
+            )
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            return bool(_RANK.search(ast.unparse(node.slice)))
+        called = _called(module, node)
+        if called & _VARIABLES:
+            return any(bool(_RANK.search(ast.unparse(arg))) for arg in node.args)  # type: ignore[attr-defined]
+        if called & _GENERATORS:
+            return not node.args and not node.keywords  # type: ignore[attr-defined]
+        if any(re.match(r"(?:numpy\.)?random\.[a-z]", name) for name in called - _SEEDS):
+            return not self._is_seeded
+        is_index = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "process_index"
+        return bool(called & _OWN) or is_index
+
+    @functools.cached_property
+    def _is_seeded(self) -> bool:
+        """Whether the generators that all modules share have the same seed in each process."""
+        seeds = [
+            (module, call.node)
+            for module in self._modules
+            for call in module.facts.calls.values()
+            if call.names & _SEEDS and isinstance(call.node, ast.Call) and call.node.args
+        ]
+        return bool(seeds) and not any(self.differs(m, call.args[0]) for m, call in seeds)  # type: ignore[attr-defined]
+
+    def _sources(
+        self, module: Module, node: ast.expr, path: Path, around: Around
+    ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+        """Gives what a part of an expression is computed from, with the parts of that."""
+        whole: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.Name):
+            yield from self._named(module, node, path, around)
+            return
+        if isinstance(node, ast.Attribute):
+            if node.attr in known_names.METADATA:
+                return
+            found = list(self._set_to(module, node))
+            for each in found:
+                yield from self._bound(each, path, around, node)
+            if not found:
+                yield module, node.value, (node.attr, *path), around
+            return
+        if isinstance(node, ast.Subscript):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            step: Step = key if isinstance(key, str) else EACH
+            step = (key, -key - 1) if type(key) is int and key >= 0 else step
+            yield module, node.value, (step, *path), around
+            whole = () if key is not None else [node.slice]
+        elif isinstance(node, (ast.Tuple, ast.List)) and path:
+            items = taken(tuple(node.elts), path[0]) if isinstance(path[0], tuple) else None
+            items = (items,) if isinstance(items, ast.expr) else items or node.elts
+            whole = ()
+            for item in items:
+                yield module, item, path[1:], around
+        elif isinstance(node, ast.Dict) and path and isinstance(path[0], str):
+            keys = [getattr(key, "value", None) for key in node.keys]
+            chosen = [v for k, v in zip(keys, node.values, strict=True) if k == path[0]]
+            whole = ()
+            for item in chosen or node.values:
+                yield module, item, path[1:], around
+        elif isinstance(node, ast.IfExp):
+            whole = [node.test]
+            for item in (node.body, node.orelse):
+                yield module, item, path, around
+        elif isinstance(node, ast.Call):
+            inner = self._call(module, node, path, around)
+            if inner is not None:
+                yield from inner
+                return
+        for part in whole:
+            # The keywords of a call, and what a comprehension iterates over.
+            inside = [part] if isinstance(part, ast.expr) else ast.iter_child_nodes(part)
+            for item in inside:
+                if isinstance(item, ast.expr):
+                    yield module, item, (), around
+
+    def _named(
+        self, module: Module, node: ast.Name, path: Path, around: Around
+    ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+        for each in module.facts.definitions.of_name(module, node):
+            if each.source is not None:
+                yield from self._bound(each, path, around, node)
+            elif isinstance(each.node, ast.arg):
+                yield from self._parameter(each, path, around)
+            else:
+                continue
+            for changed in self._changed(each.module, each.node).get(node.id, ()):
+                yield each.module, changed, (), around
+                for test in _tests(each.module, changed, node):
+                    yield each.module, test, (), around
+
+    def _bound(
+        self, definition: Definition, path: Path, around: Around, use: ast.AST
+    ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+        if definition.source is not None:
+            yield definition.module, definition.source, (*definition.steps, *path), around
+        for test in _tests(definition.module, definition.node, use):
+            yield definition.module, test, (), around
+
+    def _parameter(
+        self, definition: Definition, path: Path, around: Around
+    ) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+        """Gives what the call that is followed passes, or what all calls do."""
+        module, node = definition.module, definition.node
+        assert isinstance(node, ast.arg)
+        function = module.parent(module.parent(node))
+        for index, (called, home, call, skipped) in enumerate(around):
+            if called is function:
+                for name, arg in given_arguments(call, called, skipped):
+                    if name in (node.arg, None):
+                        yield home, arg, path if name else (), around[:index]
+                return
+        for home, arg in self._passed.get((function, node.arg), ()):
+            yield home, arg, path, ()
+
+    def _call(
+        self, module: Module, node: ast.Call, path: Path, around: Around
+    ) -> Iterable[tuple[Module, ast.expr, Path, Around]] | None:
+        """Returns what a call's result is computed from, None if that may be all that it names."""
+        called = _called(module, node)
+        if called and called <= _EQUAL:
+            return ()
+        if called and called <= _ITERATES:
+            return [(module, arg, (EACH, *path), around) for arg in node.args[:1]]
+        if called == {"builtins.range"}:
+            # All processes count as far, but may not start at the same number.
+            return [(module, arg, (), around) for arg in node.args[:-1][:1]]
+        if called == {"jax.device_put"}:
+            return [(module, arg, path, around) for arg in node.args[:1]]
+        callees = module.facts.callees.get(node, frozenset())
+        if callees and all(isinstance(each, Mapped) for each in callees):
+            index = path[0][0] if path and isinstance(path[0], tuple) else -1
+            args = [*node.args, *(keyword.value for keyword in node.keywords)]
+            return [
+                (module, arg, (), around)
+                for position, arg in enumerate(args)
+                if arg in self._suspected
+                and any(self._depends(each, position, index) for each in callees)  # type: ignore[arg-type]
+            ]
+        if callees and all(isinstance(each, Class) for each in callees) and path:
+            chosen = [arg for each in callees for arg in _field(each, node, path[0])]  # type: ignore[arg-type]
+            return [(module, arg, path[1:], around) for arg in chosen] or None
+        followed = [each for each in callees if isinstance(each, (Function, Bound))]
+        if len(around) == _MOST_CALLS:
+            return None
+        if not callees or len(followed) < len(callees):
+            if getattr(node.func, "attr", "").startswith("init") and not called:
+                # Parameters are initialized by the key; of the data, only shapes count.
+                return [(module, each, (), around) for each in (node.func, *node.args[:1])]
+            return None
+        found = (_returned(module, node, each, path, around) for each in followed)
+        return itertools.chain.from_iterable(found)
+
+    def _depends(self, mapped: Mapped, position: int, index: int) -> bool:
+        """Returns whether a result of a pmap depends on an argument, other than by a collective."""
+        each = self._maps.get(mapped)
+        if each is None or each.is_method:
+            return True
+        key = (each.key, position)
+        if key not in self._results:
+            count = max(*each.counts, len(each.parameters), position + 1)
+            causes = [Cause("it") if i == position else None for i in range(count)]
+            functions = self._maps.functions_of(each)
+            proof = SourceProof(self._modules)
+            found = proof.varying(each.module, functions, each.axis, causes, None)
+            self._results[key] = found
+        return bool(self._results[key].reason(index))
+
+    def _changed(self, module: Module, node: ast.AST) -> dict[str, list[ast.expr]]:
+        """Returns what a function puts in the containers that its names stand for."""
+        scope = next(iter(module.functions_around(node)), module.source.tree)
+        if scope not in self._changes:
+            found = self._changes[scope] = {}
+            for part in ast.walk(scope):
+                for name, values in _changing(part):
+                    found.setdefault(name, []).extend(values)
+        return self._changes[scope]
+
+
+def _called(module: Module, node: ast.AST) -> frozenset[str]:
+    found = module.facts.calls.get(node)
+    return found.names if found is not None else frozenset()
+
+
+def _field(cls: Class, node: ast.Call, name: Step) -> list[ast.expr]:
+    """Returns what a call of a dataclass sets a field to."""
+    fields = [
+        part.target.id
+        for part in cls.node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    ]
+    given = dict(zip(fields, node.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg is not None}
+    return [given[name]] if name in given else []  # type: ignore[index]
+
+
+def _changing(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
+    """Gives names whose values a statement changes: ``x[i] = y``, ``x.append(y)``; and by what."""
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                yield target.value.id, [node.value]
+            elif isinstance(node, ast.AugAssign) and isinstance(target, ast.Name):
+                yield target.id, [node.value]
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        match call.func:
+            case ast.Attribute(attr=name, value=ast.Name(id=changed)) if name in _CHANGING:
+                yield changed, [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _tests(module: Module, node: ast.AST, use: ast.AST | None = None) -> Iterator[ast.expr]:
+    """Gives the conditions under which a node of a function is run, but the use of it is not."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
+    line = getattr(use, "lineno", 0)
+    before, above = node, module.parent(node)
+    while not isinstance(above, scopes):
+        if isinstance(above, (ast.If, ast.While)) and before is not above.test:
+            branch = above.body if before in above.body else above.orelse
+            if not branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
+                yield above.test
+        elif isinstance(above, ast.Match):
+            yield above.subject
+        before, above = above, module.parent(above)
+
+
+def _returned(
+    module: Module, call: ast.Call, callee: Function | Bound, path: Path, around: Around
+) -> Iterator[tuple[Module, ast.expr, Path, Around]]:
+    """Gives what a function of the program returns or yields."""
+    function = callee.function if isinstance(callee, Bound) else callee
+    inner = (*around, (function.node, module, call, int(isinstance(callee, Bound))))
+    if isinstance(function.node, ast.Lambda):
+        yield function.module, function.node.body, path, inner
+        return
+    waiting = list(function.node.body)
+    while waiting:
+        part: ast.AST = waiting.pop()
+        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value is not None:
+            is_item = isinstance(part, ast.Yield)
+            yield function.module, part.value, path[1:] if is_item else path, inner
+            for test in _tests(function.module, part):
+                yield function.module, test, (), inner
+        waiting += ast.iter_child_nodes(part)  # type: ignore[arg-type]

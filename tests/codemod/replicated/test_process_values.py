@@ -1,0 +1,131 @@
+"""What each process has for itself is not replicated over all of them."""
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("click", reason="needs pmapx[tools]")
+
+from pmapx._src.codemod.migration import migrate
+
+PROGRAM = """\
+import os, random, socket, time
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax import process_index as rank_of
+{top}
+
+def main():
+    p_mean = jax.pmap(lambda t: jax.lax.pmean(t, "i"), axis_name="i")
+    n = jax.local_device_count()
+{body}
+    state = jax.device_put_replicated(value, jax.local_devices())
+    print(np.asarray(p_mean(state)).tolist())
+
+
+jax.distributed.initialize()
+main()
+"""
+OWN = {
+    "an argument": ("", "value = np.full(2, jax.process_index())"),
+    "another name": ("", "value = np.full(2, rank_of())"),
+    "a branch": (
+        "",
+        "if jax.process_index() == 0:\n    value = np.ones(2)\nelse:\n    value = np.zeros(2)",
+    ),
+    "a flag": (
+        "",
+        "is_first = jax.process_index() == 0\nvalue = np.ones(2)\n"
+        "if is_first:\n    value = value + 1",
+    ),
+    "a function": (
+        "def make():\n    return np.random.RandomState(jax.process_index()).normal(size=2)",
+        "value = make()",
+    ),
+    "a branch of a function": (
+        "def make():\n    if jax.process_index():\n        return np.ones(2)\n"
+        "    return np.zeros(2)",
+        "value = make()",
+    ),
+    "a parameter": (
+        "def make(seed):\n    return np.random.default_rng(seed).normal(size=2)",
+        "value = make(3 + jax.process_index())",
+    ),
+    "an attribute": (
+        "class Config:\n    def __init__(self):\n        self.rank = jax.process_index()",
+        "config = Config()\nvalue = np.full(2, config.rank)",
+    ),
+    "a generator": (
+        "def loader():\n    rng = np.random.default_rng(jax.process_index())\n"
+        "    while True:\n        yield rng.normal(size=(4, 2))",
+        "batches = loader()\nbatch = next(batches)\nvalue = batch.mean(0)",
+    ),
+    "an item": ("", "value = np.zeros(2)\nvalue[0] = jax.process_index()"),
+    "a sum": ("", "total = 0\ntotal += jax.process_index()\nvalue = np.full(2, total)"),
+    "a list": ("", "rows = []\nrows.append(jax.process_index())\nvalue = np.array(rows)"),
+    "a device": ("", "value = np.full(2, jax.local_devices()[0].id)"),
+    "a client": ("", "value = np.full(2, jax.devices()[0].client.process_index())"),
+    "a variable of the launcher": ("", "value = np.full(2, int(os.environ['SLURM_PROCID']))"),
+    "the time": ("", "value = jax.random.normal(jax.random.key(int(time.time())), (2,))"),
+    "a process": ("", "value = np.full(2, os.getpid())"),
+    "no seed": ("", "value = np.random.normal(size=2)"),
+    "no seed of a generator": ("", "value = np.random.default_rng().normal(size=2)"),
+    "a seed": ("", "np.random.seed(jax.process_index())\nvalue = np.random.normal(size=2)"),
+    "a result of its devices": (
+        "",
+        "own = jax.pmap(lambda x: x + jax.lax.axis_index('i'), axis_name='i')\n"
+        "value = np.asarray(own(np.ones(n) * jax.process_index()))[0]",
+    ),
+}
+SAME = {
+    "a constant": ("", "value = np.ones(2)"),
+    "the number of processes": ("", "value = np.ones(2) / jax.process_count()"),
+    "a seed": ("", "np.random.seed(0)\nvalue = np.random.normal(size=2)"),
+    "a seed of a generator": ("", "value = np.random.default_rng(3).normal(size=2)"),
+    "what one process sends": (
+        "",
+        "value = multihost_utils.broadcast_one_to_all(np.full(2, jax.process_index()))",
+    ),
+    "a shape": (
+        "def loader():\n    yield np.random.default_rng(jax.process_index()).normal(size=(4, 2))",
+        "batch = next(loader())\nvalue = np.zeros(batch.shape[1:])",
+    ),
+    "another field": (
+        "import dataclasses\n\n@dataclasses.dataclass\nclass Data:\n    batches: object\n"
+        "    width: int\n\n"
+        "def data():\n    return Data(np.full(2, jax.process_index()), 2)",
+        "value = np.ones(data().width)",
+    ),
+    "another result": (
+        "def data():\n    return np.full(2, jax.process_index()), 2",
+        "batch, width = data()\nvalue = np.ones(width)",
+    ),
+    "a key that a model is initialized with": (
+        "def start(model, batch):\n    return model.init(jax.random.key(0), batch)",
+        "value = start(get_model(), np.full(2, jax.process_index()))",
+    ),
+    "a mean": (
+        "",
+        "mean = jax.pmap(lambda x: jax.lax.pmean(x, 'i'), axis_name='i')\n"
+        "value = np.asarray(mean(np.ones(n) * jax.process_index()))[0]",
+    ),
+}  # fmt: skip
+
+
+def is_replicated(tmp_path, top, body):
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM.format(top=top, body=textwrap.indent(body, "    ")))
+    (migrated,) = migrate([str(file)]).files
+    return "jax.device_put(value, jax.NamedSharding(mesh, jax.P()))" in migrated.after.decode()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_value_that_differs_between_processes_stays_stacked(tmp_path, name):
+    assert not is_replicated(tmp_path, *OWN[name])
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_value_that_is_equal_on_all_processes_is_replicated(tmp_path, name):
+    assert is_replicated(tmp_path, *SAME[name])
