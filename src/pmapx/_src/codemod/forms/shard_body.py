@@ -370,9 +370,9 @@ def _inlined(use: Use, editor: Editor, node: ast.Lambda, indent: str) -> str | N
         return None
     if isinstance(layout.in_axes, tuple) and len(layout.in_axes) != len(names):
         return None
-    whole = reduced_name(use.module, node.body, names)
-    if whole in names == sharded:
-        axis = layout.in_axis(names.index(whole))
+    reduced = reduced_name(use.module, node.body, names)
+    if reduced in names == sharded:
+        axis = layout.in_axis(names.index(reduced))
         if axis is not None and axis == out_axes(use):
             # The axis stays on.
             return editor.text(use.module.place(node))
