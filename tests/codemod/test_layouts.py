@@ -824,6 +824,17 @@ def test_a_map_of_replicated_values_without_an_axis_name_is_jax_jit(tmp_path):
     assert b"jax.shard_map(" in rewritten(tmp_path, named)[0]
 
 
+def test_a_file_that_only_defines_makes_no_mesh_at_import(tmp_path):
+    maps = (
+        "def one(f):\n    return jax.pmap(f, 'i')\n\n\ndef two(f):\n    return jax.pmap(f, 'i')\n"
+    )
+    text = f"import jax\n\nN = 8\n\n\n{maps}"
+    after = rewritten(tmp_path, text)[0].decode()
+    assert "\nmesh = " not in after
+    run = rewritten(tmp_path, f"{text}\n\nprint(one(abs))\n{COUNTED}")[0].decode()
+    assert "\nmesh = " in run
+
+
 def test_a_file_that_one_without_jax_imports_makes_no_mesh_at_import(tmp_path):
     (tmp_path / "steps.py").write_text(
         "import jax\ndef n(): return jax.local_device_count()\nf = jax.pmap(abs, 'i')\n"

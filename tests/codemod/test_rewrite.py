@@ -502,6 +502,16 @@ def test_an_import_sorts_into_its_section_as_the_file_does(tmp_path, imports):
     )
 
 
+def test_in_doubt_an_import_sorts_in_by_its_module_where_two_spaces_indent(tmp_path):
+    text = "import jax\nimport numpy as np\n\n\ndef g(x):\n    return x\n\n\n"
+    text += "jax.distributed.initialize()\nf = jax.pmap(g, 'i')\ny = f(np.ones(8))\n"
+    line = "from jax.experimental import multihost_utils\n"
+    four = rewritten(tmp_path, text)[0].decode()
+    two = rewritten(tmp_path, text.replace("    ", "  "))[0].decode()
+    assert four.startswith(f"import jax\nimport numpy as np\n{line}")
+    assert two.startswith(f"import jax\n{line}import numpy as np\n")
+
+
 def test_imports_of_functions_that_a_file_is_given_are_sorted_too(tmp_path):
     text = "import abc\nimport sys\n\nimport jax\nimport numpy as np\n\nf = use(jax.pmap)\n"
     after = rewritten(tmp_path, text)[0].decode()

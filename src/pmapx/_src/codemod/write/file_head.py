@@ -132,7 +132,9 @@ def _place_of(module: Module, lines: Sequence[_Line], text: str) -> int:
     wanted = ast.parse(text).body[0]
     sections = [] if module.source.cells else _sections(lines)
     section = next((s for s in sections if any(_is_like(line, wanted) for line in s)), [])
-    order = max(_ORDERS, key=lambda each: sum(_is_sorted(s, each) for s in sections))
+    # In doubt, by the module in files that are indented as Google's are.
+    orders = _ORDERS[1:] + _ORDERS[:1] if Editor(module.source).step == "  " else _ORDERS
+    order = max(orders, key=lambda each: sum(_is_sorted(s, each) for s in sections))
     beside = section if _is_sorted(section, order) else []
     beside = beside or [line for line in section if _is_like(line, wanted)]
     found = 0

@@ -417,11 +417,21 @@ def _is_run(module: Module) -> bool:
         for node, call in module.facts.calls.items()
     ):
         return True
-    if is_test or os.path.exists(os.path.join(folder, "__init__.py")):
+    if is_test or os.path.exists(os.path.join(folder, "__init__.py")) or _only_defines(module):
         return False
     stem, own = name.removesuffix(".py").encode(), os.path.normpath(module.path)
     words = _imported_words(module.project)
     return not any(stem in found for path, found in words.items() if path != own)
+
+
+def _only_defines(module: Module) -> bool:
+    """Returns whether a file calls nothing at its top level: a notebook or a string imports it."""
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    return all(map(module.functions_around, module.facts.makings)) and not any(
+        isinstance(part, ast.Call)
+        for node in module.source.tree.body
+        for part in (ast.walk(node) if not isinstance(node, kinds) else ())
+    )
 
 
 _WORDS: weakref.WeakKeyDictionary[Project, dict[str, set[bytes]]] = weakref.WeakKeyDictionary()
