@@ -44,6 +44,23 @@ total, own = p_evaluate(state["w"], ROWS[0])
 RESULT = float(loss[0]), float(total[0]), own, first(state)
 STATE = state
 """,
+    "a_field_that_is_static": """
+import dataclasses
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["rate"])
+@dataclasses.dataclass(frozen=True)
+class State:
+    w: jax.Array
+    rate: float = 0.5
+def train(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state.w), "batch")
+    return State(state.w - state.rate * grads, state.rate)
+step = jax.pmap(train, axis_name="batch")
+state = jax.device_put_replicated(State(INIT["w"]), jax.local_devices())
+for batch in ROWS:
+    state = step(state, batch)
+RESULT = str([state.rate]).count("0.5"), first(state.w)
+STATE = state
+""",
     "momentum_like_the_parameters": """
 def train(params, momentum, batch):
     grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w["w"] - 1) ** 2))(params), "batch")
