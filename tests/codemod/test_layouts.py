@@ -237,8 +237,16 @@ TEXTS = {
             return functools.partial(
                 lambda jitted, s, x: multihost_utils.global_array_to_host_local_array(
                     jitted(
-                        *multihost_utils.host_local_array_to_global_array(
-                            (s, x), mesh, (jax.P(), jax.P('i'))
+                        jax.tree.map(
+                            lambda x: x
+                            if isinstance(x, (int, float))
+                            else multihost_utils.host_local_array_to_global_array(
+                                x, mesh, jax.P()
+                            ),
+                            s,
+                        ),
+                        multihost_utils.host_local_array_to_global_array(
+                            x, mesh, jax.P('i')
                         ),
                     ),
                     mesh,
