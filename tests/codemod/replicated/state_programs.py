@@ -44,6 +44,36 @@ total, own = p_evaluate(state["w"], ROWS[0])
 RESULT = float(loss[0]), float(total[0]), own, first(state)
 STATE = state
 """,
+    "a_field_that_is_static": """
+import dataclasses
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["rate"])
+@dataclasses.dataclass(frozen=True)
+class State:
+    w: jax.Array
+    rate: float = 0.5
+def train(state, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w - 1) ** 2))(state.w), "batch")
+    return State(state.w - state.rate * grads, state.rate)
+step = jax.pmap(train, axis_name="batch")
+state = jax.device_put_replicated(State(INIT["w"]), jax.local_devices())
+for batch in ROWS:
+    state = step(state, batch)
+RESULT = str([state.rate]).count("0.5"), first(state.w)
+STATE = state
+""",
+    "momentum_like_the_parameters": """
+def train(params, momentum, batch):
+    grads = lax.pmean(jax.grad(lambda w: jnp.mean((batch * w["w"] - 1) ** 2))(params), "batch")
+    momentum = jax.tree.map(lambda m, g: 0.5 * m + g, momentum, grads)
+    return jax.tree.map(lambda p, m: p - 0.25 * m, params, momentum), momentum
+step = jax.pmap(train, axis_name="batch", donate_argnums=(0, 1))
+params = jax.device_put_replicated({"w": INIT["w"]}, jax.local_devices())
+momentum = jax.tree.map(jnp.zeros_like, params)
+for batch in ROWS:
+    params, momentum = step(params, momentum, batch)
+RESULT = first(params), first(momentum)
+STATE = params, momentum
+""",
     "copies_stacked_by_hand": """
 state = jax.tree.map(lambda x: jnp.stack([x] * N), INIT)
 step = jax.pmap(train_step, "batch", in_axes=(0, 0))

@@ -98,6 +98,10 @@ SAME = {
         "def data():\n    return Data(np.full(2, jax.process_index()), 2)",
         "value = np.ones(data().width)",
     ),
+    "the number of a batch": (
+        "def loader():\n    yield np.random.default_rng(jax.process_index()).normal(size=(4, 2))",
+        "for i, batch in enumerate(loader()):\n    value = np.ones(2) * i",
+    ),
     "another result": (
         "def data():\n    return np.full(2, jax.process_index()), 2",
         "batch, width = data()\nvalue = np.ones(width)",

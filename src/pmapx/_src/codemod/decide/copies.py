@@ -19,6 +19,7 @@ _ARRAYS = frozenset({"jax.numpy.array", "jax.numpy.asarray", "numpy.array", "num
 _REPEATS = frozenset({"jax.numpy.repeat", "numpy.repeat"})
 _TILES = frozenset({"jax.numpy.tile", "numpy.tile"})
 _EXPANDS = frozenset({"jax.numpy.expand_dims", "numpy.expand_dims", "jax.lax.expand_dims"})
+_LIKE = frozenset(f"jax.numpy.{name}" for name in ("zeros_like", "ones_like", "copy"))
 _PUTS = frozenset({"jax.device_put"})
 _SHARDED = frozenset({"jax.device_put_sharded"})
 _BROADCASTS = frozenset({"jax.numpy.broadcast_to", "numpy.broadcast_to"})
@@ -136,6 +137,12 @@ def before_host(module: Module, node: ast.expr) -> ast.expr:
             break
         node = node.args[0]
     return node
+
+
+def is_like(module: Module, node: ast.expr) -> bool:
+    """Returns whether a function gives an array with the shape and the axes of its argument."""
+    found = module.facts.references.get(node)
+    return found is not None and found.name in _LIKE
 
 
 def names_called(module: Module, call: ast.AST) -> frozenset[str]:

@@ -21,6 +21,8 @@ NAME = "host_local_shard_map"
 LATER = "host_local_map"
 # With fewer maps, each converts by itself; with fewer meshes, each place makes its own.
 FEWEST = 3
+# Of maps that need the longer function, where a decorator counts for two.
+FEWEST_LATER = 5
 
 
 def sharing(uses: Sequence[Use]) -> list[Use]:
@@ -31,9 +33,8 @@ def sharing(uses: Sequence[Use]) -> list[Use]:
 
 
 def weight(use: Use) -> int:
-    """Returns for how many maps it counts: a decorator is long that converts all but numbers."""
-    is_decorator = use.site.kind == "decorator" and process_calls.is_at_site(use)
-    return 2 if is_decorator and _may_be_given_numbers(use) else 1
+    """Returns for how many maps it counts: a decorator is long, and longer if it finds numbers."""
+    return 1 + (use.site.kind == "decorator") * (1 + _may_be_given_numbers(use))
 
 
 def needs_later(use: Use) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
+import weakref
 from typing import TYPE_CHECKING
 
 from pmapx._src.analysis.module import Module
+from pmapx._src.analysis.project import Project
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
 _AXES = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.USub, ast.Load)
+_STATE = re.compile(r"register|struct|chex|NamedTuple|Module|PyTree|State")
+_MARKED = re.compile(r"\bpytree_node=False|\bstatic=True|\bstatic_field\(")
+# By project, with how many files it had when it was read.
+_STATIC: weakref.WeakKeyDictionary[Project, tuple[int, frozenset[str]]] = (
+    weakref.WeakKeyDictionary()
+)
 ALIKE = "it is used here regardless of its fields"
 
 
@@ -31,12 +40,41 @@ def part_of(
 ) -> Abstract:
     """Returns a part of a tree, which holds together with all others but stacked fields."""
     tree.element.is_taken_apart = True
+    if name and not tree.is_leaf and name in _static_fields(module.project):
+        return OTHER
     if not tree.is_field and name in values.stacked:
         tree.element.fields[name] = module.place(node)
         return OTHER
     if not name:
         alike(tree, module, node)
     return Ref(tree.element, name in tree.arrays, bool(values.stacked))
+
+
+def _static_fields(project: Project) -> frozenset[str]:
+    """Returns the fields of states that hold no arrays, by names that no other state has."""
+    count, known = _STATIC.get(project, (-1, frozenset[str]()))
+    if count == len(project.modules):
+        return known
+    static, others = set[str](), set[str]()
+    for module in project.modules.values():
+        for cls in module.nodes if module is not None else ():
+            around = [*cls.decorator_list, *cls.bases] if isinstance(cls, ast.ClassDef) else []
+            text = " ".join(map(ast.unparse, around))
+            if not _STATE.search(text):
+                continue
+            meta = {
+                part.value
+                for keyword in (k for each in around for k in getattr(each, "keywords", ()))
+                if keyword.arg == "meta_fields"
+                for part in getattr(keyword.value, "elts", ())
+            }
+            for part in cls.body:  # type: ignore[attr-defined]
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    own = ast.unparse(part.value) if part.value is not None else ""
+                    is_static = part.target.id in meta or bool(_MARKED.search(own))
+                    (static if is_static else others).add(part.target.id)
+    _STATIC[project] = len(project.modules), frozenset(static - others)
+    return _STATIC[project][1]
 
 
 def takes_item(values: StackedValues, base: Ref, module: Module, node: ast.Subscript) -> bool:

@@ -76,7 +76,6 @@ class StackedCalls(StackedValues):
         self.resolved: set[ast.AST] = set()
         # The functions that calls of the program call, and what these pass to each parameter.
         self.called: set[ast.AST] = set()
-        self._generators: dict[ast.AST, bool] = {}
         self.passed: dict[tuple[ast.AST, str], list[tuple[Module, ast.expr]]] = {}
         for module in modules:
             for node in module.facts.callees:
@@ -222,8 +221,7 @@ class StackedCalls(StackedValues):
         maker: Function | None = None,
     ) -> Abstract:
         """A call that stacks copies: where a group begins."""
-        why = "it is already stacked"
-        self.escape(self.value(module, tree), module, node, why)
+        self.escape(self.value(module, tree), module, node, "it is already stacked")
         element = self.graph.element(node)
         element.is_made = True
         if self.maps.in_processes(module) and self.processes.differs(module, tree):
@@ -257,6 +255,8 @@ class StackedCalls(StackedValues):
         if not any(list(refs(each)) for each in held):
             self.value(module, function)
             return OTHER
+        if copies.is_like(module, function) and isinstance(held[0], Ref) and not node.keywords:
+            return held[0]
         if not self._is_applied(module, node):
             for tree in trees:
                 why = "an unknown function is mapped over it"
@@ -439,9 +439,7 @@ class StackedCalls(StackedValues):
         is_open = is_unpacking(node) or definition in self._traced
         if not isinstance(definition, ast.FunctionDef) or is_open:
             return None
-        if definition not in self._generators:
-            self._generators[definition] = is_generator(definition)
-        return definition if self.follows_generators or not self._generators[definition] else None
+        return definition if self.follows_generators or not is_generator(definition) else None
 
     def _container(self, module: Module, node: ast.Call) -> Abstract:
         """A NamedTuple or dataclass of stacked values is one itself."""

@@ -256,6 +256,10 @@ class ProcessValues:
             return ()
         if called and called <= _ITERATES:
             return [(module, arg, (EACH, *path), around) for arg in node.args[:1]]
+        if called == {"builtins.enumerate"} and path[:1] == (EACH,) and len(path) > 1:
+            # The number, or what is counted.
+            given = node.args[:1] if path[1] == (1, 2) else []
+            return [(module, arg, (EACH,), around) for arg in given]
         if called == {"builtins.range"}:
             # All processes count as far, but may not start at the same number.
             return [(module, arg, (), around) for arg in node.args[:-1][:1]]

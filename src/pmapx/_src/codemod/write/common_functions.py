@@ -62,8 +62,8 @@ class CommonFunctions:
         uses = host_local.sharing(uses)
         if uses:
             path = self._added(module, in_processes=True)
-            self._converted[path] = sum(map(host_local.weight, uses))
             later = [use for use in uses if host_local.needs_later(use)]
+            self._converted[path] = len(uses) - len(later)
             self._later[path] = sum(map(host_local.weight, later))
             home = self._converting.get(path)
             name = self._function_of(home)
@@ -78,8 +78,8 @@ class CommonFunctions:
         """
         users = [path for path, each in self._converting.items() if each == home]
         later = sum(self._later[path] for path in users)
-        early = sum(self._converted[path] for path in users) - later
-        is_later = later >= host_local.FEWEST or early < host_local.FEWEST
+        early = sum(self._converted[path] for path in users)
+        is_later = later >= host_local.FEWEST_LATER or early < host_local.FEWEST
         return host_local.LATER if later and is_later else host_local.NAME
 
     def _added(self, module: Module, in_processes: bool) -> str:
@@ -103,6 +103,12 @@ class CommonFunctions:
         """
         self._homes = self._chosen(dict.fromkeys(self._users, 1), MESH)
         self._converting = self._chosen(self._converted, host_local.NAME)
+        left = {
+            path: count + self._later[path]
+            for path, count in self._converted.items()
+            if path not in self._converting
+        }
+        self._converting |= self._chosen(left, host_local.LATER, host_local.FEWEST_LATER)
         for file in files:
             path = os.path.normpath(file.path)
             is_left = path in self._users and path not in self._homes
@@ -117,7 +123,9 @@ class CommonFunctions:
                 self._homes[path] = path
         return bool(self._homes or self._converting)
 
-    def _chosen(self, needs: Mapping[str, int], name: str) -> dict[str, str]:
+    def _chosen(
+        self, needs: Mapping[str, int], name: str, fewest: int = host_local.FEWEST
+    ) -> dict[str, str]:
         """Returns the modules that files have a function from, given in how many places they do."""
         homes: dict[str, str] = {}
         left = {path: self._users[path] for path in needs if path in self._users}
@@ -127,7 +135,7 @@ class CommonFunctions:
                 for home in {*imported, path} & self._users.keys():
                     if self._modules[home][1] == self._modules[path][1]:
                         found[home] += needs[path]
-            fits = [home for home, count in found.items() if count >= host_local.FEWEST]
+            fits = [home for home, count in found.items() if count >= fewest]
             fits = [home for home in fits if _can_have(self._modules[home][0], name)]
             if not fits:
                 return homes

@@ -130,7 +130,7 @@ class SharedModule:
         """Lets one function convert for the maps of a file whose arrays are all host-local."""
         uses = host_local.sharing(uses)
         if self.is_here(module) or self._can_import(module):
-            self._converted[module.path] = sum(map(host_local.weight, uses))
+            self._converted[module.path] = len(uses)
             if any(map(host_local.needs_later, uses)):
                 self._converting = host_local.LATER
             for use in uses:
