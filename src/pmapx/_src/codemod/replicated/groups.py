@@ -99,6 +99,8 @@ class Element:
     # Whether parts of it go their own ways, as of a tuple that is unpacked.
     is_taken_apart: bool = False
     is_joined: bool = False
+    # Whether an object of another class is built of its fields.
+    is_rebuilt: bool = False
     # Whether it is the value of a field of another. Fields that were read or set, by name, and uses
     # that are understood only if all fields are alike.
     is_part: bool = False
@@ -199,7 +201,7 @@ class Graph:
             element.fields.clear()
             element.methods.clear()
             element.unsplit.clear()
-            element.is_taken_apart = False
+            element.is_taken_apart = element.is_rebuilt = False
 
     def join(self, first: Element, second: Element) -> None:
         one, other = first.root, second.root

@@ -423,8 +423,9 @@ class StackedCalls(StackedValues):
                 p.arg == name for p in self.cut.intersection(ast.walk(function.args))
             ):
                 self.hand_over(module, arg, f"{function.name} takes it stacked", function.name)
-        if isinstance(callee, Class):
-            return OTHER
+        whole = OTHER if isinstance(callee, Class) else by_field.moved(self, module, given, target)
+        if whole is not None:
+            return whole
         home = target.module
         held = self._once(
             (function, "returns"),
