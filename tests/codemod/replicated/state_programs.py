@@ -242,6 +242,29 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "fields_replaced_by_a_function": """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    w: object
+    n: object
+    def __getitem__(self, name):
+        return getattr(self, name)
+def train(state, batch):
+    new, loss = train_step(state, batch)
+    return State(**new), loss
+step = jax.pmap(train, "batch")
+state = jax.device_put_replicated(State(**INIT), jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+state = dataclasses.replace(state, n=jax.device_put_replicated(np.int32(7), jax.local_devices()))
+state = dataclasses.replace(
+    state, **{"w": jax.device_put_replicated(INIT["w"], jax.local_devices())})
+state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
     "leaves_moved_to_other_dicts_with_their_axis_and_without": """
 def sorted_in(state, is_left):
     left, right = {}, {}
@@ -380,6 +403,29 @@ RESULT = [shard.data.sum() for shard in state["w"].addressable_shards]
 STATE = state
 """,
         "its addressable_shards is read (line 20)",
+    ),
+    "a_field_replaced_by_what_differs": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    w: object
+    n: object
+    def __getitem__(self, name):
+        return getattr(self, name)
+def train(state, batch):
+    new, loss = train_step(state, batch)
+    return State(**new), loss
+step = jax.pmap(train, "batch")
+state = jax.device_put_replicated(State(**INIT), jax.local_devices())
+for batch in ROWS:
+    state = dataclasses.replace(state, **{"n": np.arange(N, dtype=np.int32)})
+    state, loss = step(state, batch)
+RESULT = jax.device_get(state), loss[0]
+STATE = state
+""",
+        "it has a leading device axis on some paths to here, and not on others",
     ),
     "made_so_that_it_differs": (
         """

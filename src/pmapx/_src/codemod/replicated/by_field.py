@@ -24,7 +24,7 @@ from pmapx._src.codemod.replicated.groups import (
 from pmapx._src.codemod.replicated.mapped_functions import definition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
@@ -107,20 +107,44 @@ def alike(held: Abstract, module: Module, node: ast.AST) -> None:
             ref.element.unsplit.setdefault(module.place(node), ALIKE)
 
 
-def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) -> None:
-    """Joins a state with what some of its fields are replaced by, but for stacked ones."""
-    base.element.methods.add(node.func.attr)  # type: ignore[attr-defined]
-    for keyword in node.keywords:
-        held = values.value(module, keyword.value)
-        if keyword.arg in values.stacked:
-            base.element.fields[str(keyword.arg)] = module.place(node)
-            values.escape(held, module, keyword.value, "it is assigned to a stacked field")
+def replaced(values: StackedValues, module: Module, node: ast.Call, base: Ref) -> Abstract:
+    """Joins a state with what some of its fields are replaced by, but for stacked ones.
+
+    ``node`` calls its method, or ``dataclasses.replace`` with it as the first argument.
+    """
+    function = node.func
+    is_method = isinstance(function, ast.Attribute) and values.value(module, function.value) is base
+    given = [*node.args[not is_method :], *(keyword.value for keyword in node.keywords)]
+    if len(given) > len(node.keywords) or base.is_field:
+        several = [base, *(values.value(module, arg) for arg in given)]
+        return values.graph.joined(several, module.place(node)) or OTHER
+    if is_method:
+        base.element.methods.add(function.attr)  # type: ignore[attr-defined]
+    for name, value in _fields_given(node):
+        held = values.value(module, value)
+        if name is None:
+            alike(base, module, node)
+        if name in values.stacked:
+            base.element.fields[str(name)] = module.place(node)
+            values.escape(held, module, value, "it is assigned to a stacked field")
             continue
         found = values.graph.joined([held], module.place(node))
         if found is not None:
             values.graph.join(base.element, found.element)
         elif has_other(held):
             base.element.reasons.setdefault(module.place(node), MIXED)
+    return base
+
+
+def _fields_given(node: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
+    """Yields the keywords of a call, also those of ``**{"step": step}``."""
+    for keyword in node.keywords:
+        table = keyword.value if isinstance(keyword.value, ast.Dict) else ast.Dict([None], [])
+        names = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+        if keyword.arg is None and all(isinstance(name, str) for name in names):
+            yield from zip(map(str, names), table.values, strict=True)
+        else:
+            yield keyword.arg, keyword.value
 
 
 def as_passed(

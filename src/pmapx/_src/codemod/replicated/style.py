@@ -174,10 +174,11 @@ def _decided(
     is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut
-        if names:
+        new = collections.Counter(n for _, n in wanted.values() if not n <= names)
+        if names and not new:
             # Of what a map takes so, its function stays as it is; else all that kept others.
             cut |= last.without_specs - cut or last.refused
-        for several, _ in collections.Counter(n for _, n in wanted.values()).most_common(1):
+        for several, _ in new.most_common(1):
             names |= several
         if names == before and cut == last.cut:
             break

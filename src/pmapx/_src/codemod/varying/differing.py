@@ -27,6 +27,8 @@ _PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS))})\b".encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
+_TRAIN_STATE = "flax.training.train_state.TrainState"
+_DEFINITION = "def apply_gradients("
 _OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
 _CALLED_BY_CLASS = frozenset({"__init__", "__call__", "__new__", "__post_init__"})
 # What these make of a function is followed where it is called.
@@ -50,9 +52,17 @@ class Differing:
         mapped = set() if project is None else {getattr(n, "name", "") for n in project.mapped}
         read = {module.path for module in several}
         optimizers: list[Tree] = []
+        # Whether ``state.apply_gradients`` can be no method but that of Flax's TrainState.
+        self.has_flax_states = any(
+            reference.name == _TRAIN_STATE
+            for module in several
+            for reference in module.facts.references.values()
+        ) and not any(_DEFINITION in module.source.text for module in several)
         for path in project.paths.values() if project is not None else ():
             data = files.read_bytes(path) if path not in read and path.endswith(".py") else None
             is_telling = isinstance(data, bytes) and _PATTERN.search(data)
+            if isinstance(data, bytes) and _DEFINITION.encode() in data:
+                self.has_flax_states = False
             if isinstance(data, bytes) and (is_telling or _OPTIMIZER.encode() in data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
