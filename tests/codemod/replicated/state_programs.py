@@ -678,6 +678,33 @@ STATE, RESULT = main()
 """,
         'jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))',
     ),
+    "a_field_that_is_made_for_each_device": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    seeds: object
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    return state.replace(params=params, seeds=state.seeds * 3), loss
+def for_devices(state):
+    seeds = state.seeds + np.arange(N, dtype=np.int32)
+    return jax.device_put_replicated(state, jax.local_devices()).replace(seeds=seeds)
+def main():
+    step = jax.pmap(train, axis_name="batch", donate_argnums=0)
+    state = for_devices(State(INIT, np.int32(5)))
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        float(loss[0])
+    return state, (jax.device_get(first(state.params)), np.asarray(state.seeds))
+STATE, RESULT = main()
+""",
+        "jax.device_put(state, jax.NamedSharding(mesh, jax.P())).replace(seeds=seeds)",
+    ),
     "an_object_of_another_class_for_one_of_two_maps": (
         """
 import dataclasses

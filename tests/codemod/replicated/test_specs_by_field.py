@@ -3,6 +3,8 @@
 import pytest
 from migrated import rewritten
 
+from pmapx._src.codemod.migration import migrate
+
 PROGRAM = """\
 import dataclasses
 
@@ -351,3 +353,41 @@ def test_states_of_which_other_fields_differ_have_specs_of_their_own(tmp_path):
     after = rewritten(tmp_path, text, style="global")[0].decode()
     assert after.count('.replace(stats=jax.P("batch"))') == 2
     assert after.count('.replace(noise=jax.P("batch"))') == 1
+
+
+def test_a_method_that_replicates_a_state_but_for_a_field_of_each_device_is_followed(tmp_path):
+    text = (
+        FLAX.replace(
+            "    stats: Any\n",
+            """    key: Any
+
+    def replicate(self):
+        return jax_utils.replicate(self).replace(key=shard_prng_key(self.key))
+""",
+        )
+        .replace("jax_utils.replicate(state)\n", "state.replicate()\n")
+        .replace(", stats=stats)", ", key=jax.random.split(state.key)[0])", 1)
+        .replace(", stats=stats", ", key=jax.random.key(1)")
+        .replace(
+            "import train_state\n",
+            "import train_state\n{}\n".format(
+                "from flax.training.common_utils import shard_prng_key"
+            ),
+        )
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert ".replace(key=shard_prng_key(self.key))\n" in after
+    assert 'jax.tree.map(lambda _: jax.P(), state).replace(key=jax.P("batch"))' in after
+    assert "    state = state.replicate()\n" in after
+
+
+@pytest.mark.parametrize(("imported", "is_by_field"), [("", True), ("import other\n", False)])
+def test_a_step_of_another_script_is_none_of_a_program_that_does_not_import_it(
+    tmp_path, imported, is_by_field
+):
+    other = "class State:\n    def apply_gradients(self, grads, stats):\n        return stats\n"
+    (tmp_path / "other.py").write_text(other)
+    (tmp_path / "train.py").write_text(imported + FLAX)
+    done = migrate([str(tmp_path)])
+    text = next(file.after.decode() for file in done.files if file.path.endswith("train.py"))
+    assert ("state_specs" in text) is is_by_field

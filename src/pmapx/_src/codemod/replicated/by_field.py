@@ -133,6 +133,8 @@ def replaced(values: StackedValues, module: Module, node: ast.Call, base: Ref) -
             values.graph.join(base.element, found.element)
         elif has_other(held):
             base.element.reasons.setdefault(module.place(node), MIXED)
+            # It may keep its axis, if the others lose theirs.
+            base.element.fields.update({name: module.place(node)} if name else {})
     return base
 
 

@@ -97,8 +97,9 @@ class Calls(Expressions):
         if type(base) is not Value and not isinstance(base, (Fresh, Items, Literal, Table)):
             return None
         is_step = name == "apply_gradients" and given.keywords.keys() >= {"grads"}
-        if is_step and not given.args and given.rest is None:  # noqa: SIM102
-            if self.program.differing.has_flax_states and not isinstance(base, (Items, Literal)):
+        if is_step and not given.args and given.rest is None:
+            is_flax = self.program.differing.is_flax_step(scope.module.path)
+            if is_flax and not isinstance(base, (Items, Literal)):
                 return self._stepped(base, dict(given.keywords), node)
         if isinstance(base, Table):
             if name in base.items or self._has_method(base, name):

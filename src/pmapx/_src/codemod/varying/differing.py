@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Set
+from pathlib import Path
 from typing import Any
 
+from pmapx._src.analysis.known_names import FLAX_STATE
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import leaf
 from pmapx._src.analysis.values import Bound, Exported, Function, Named
@@ -27,7 +29,6 @@ _PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS))})\b".encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
-_TRAIN_STATE = "flax.training.train_state.TrainState"
 _DEFINITION = re.compile(rb"\bdef apply_gradients\b|\bapply_gradients\s*=")
 _OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
 _CALLED_BY_CLASS = frozenset({"__init__", "__call__", "__new__", "__post_init__"})
@@ -52,26 +53,25 @@ class Differing:
         mapped = set() if project is None else {getattr(n, "name", "") for n in project.mapped}
         read = {module.path for module in several}
         optimizers: list[Tree] = []
-        # Whether ``state.apply_gradients`` can be no method but that of Flax's TrainState.
-        self.has_flax_states = any(
-            reference.name == _TRAIN_STATE
+        self._paths = [*project.paths.values()] if project is not None else []
+        self._has_flax_states = any(
+            reference.name == FLAX_STATE
             for module in several
             for reference in module.facts.references.values()
-        ) and not any(
-            _DEFINITION.search(module.source.text.encode("utf-8", "replace")) for module in several
         )
-        for path in project.paths.values() if project is not None else ():
+        texts = {module.path: module.source.text.encode("utf-8", "replace") for module in several}
+        self._defining = {path for path, data in texts.items() if _DEFINITION.search(data)}
+        self._alone: dict[str, bool] = {}
+        for path in self._paths:
             data = files.read_bytes(path) if path not in read and path.endswith(".py") else None
             is_telling = isinstance(data, bytes) and _PATTERN.search(data)
             if isinstance(data, bytes) and _DEFINITION.search(data):
-                self.has_flax_states = False
+                self._defining.add(path)
             if isinstance(data, bytes) and (is_telling or _OPTIMIZER.encode() in data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
                     (trees if is_telling else optimizers).append((source.tree, None))
-        is_named = len(trees) > len(several) or any(
-            _PATTERN.search(module.source.text.encode("utf-8", "replace")) for module in several
-        )
+        is_named = len(trees) > len(several) or any(map(_PATTERN.search, texts.values()))
         self._names = _reaching(trees, mapped) if is_named else set()
         self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if is_named)
         self._methods = {
@@ -79,6 +79,20 @@ class Differing:
             for tree, _ in (*trees, *optimizers)
             for name in (_stored_as(tree, self._names) if is_named else ())
         }
+
+    def is_flax_step(self, path: str) -> bool:
+        """Tells whether ``state.apply_gradients`` of a file can only be that of Flax's TrainState.
+
+        Another script with a method of that name is another program, if no file names either.
+        """
+        if path not in self._alone:
+            stems = {Path(each).stem.encode() for each in (path, *self._defining)}
+            word = re.compile(rb"\b(?:%b|import_module)\b" % b"|".join(sorted(stems)))
+            found = map(files.read_bytes, self._paths if self._defining else ())
+            self._alone[path] = path not in self._defining and not any(
+                not isinstance(data, bytes) or word.search(data) for data in found
+            )
+        return self._has_flax_states and self._alone[path]
 
     @property
     def is_any(self) -> bool:
