@@ -272,6 +272,56 @@ for batch in ROWS:
 RESULT = jax.device_get(first(state)), loss[0]
 STATE = state
 """,
+    "fields_replaced_by_a_function": """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    w: object
+    n: object
+    def __getitem__(self, name):
+        return getattr(self, name)
+def train(state, batch):
+    new, loss = train_step(state, batch)
+    return State(**new), loss
+step = jax.pmap(train, "batch")
+state = jax.device_put_replicated(State(**INIT), jax.local_devices())
+for batch in ROWS:
+    state, loss = step(state, batch)
+state = dataclasses.replace(state, n=jax.device_put_replicated(np.int32(7), jax.local_devices()))
+state = dataclasses.replace(
+    state, **{"w": jax.device_put_replicated(INIT["w"], jax.local_devices())})
+state, loss = step(state, batch)
+RESULT = jax.device_get(first(state)), loss[0]
+STATE = state
+""",
+    "leaves_moved_to_other_dicts_with_their_axis_and_without": """
+def sorted_in(state, is_left):
+    left, right = {}, {}
+    for key, part in state.items():
+        if is_left[key]:
+            left[key] = part
+        else:
+            right[key] = part
+    return {"left": left, "right": right}
+def together(halves):
+    new = dict(halves["left"])
+    new.update(halves["right"])
+    return new
+def step(halves, batch):
+    state, loss = train_step({**halves["left"], **halves["right"]}, batch)
+    return {"left": {"n": state["n"]}, "right": {"w": state["w"]}}, loss
+p_step = jax.pmap(step, "batch")
+is_left = {"w": False, "n": True}
+print(together(sorted_in(INIT, is_left)))
+state = jax.device_put_replicated(INIT, jax.local_devices())
+state = sorted_in(state, is_left)
+for batch in ROWS:
+    state, loss = p_step(state, batch)
+    state = sorted_in(together(state), is_left)
+RESULT = jax.device_get(first(together(state))), together(first(state)), loss[0]
+STATE = state
+""",
 }
 
 STACKED = {
@@ -383,6 +433,29 @@ RESULT = [shard.data.sum() for shard in state["w"].addressable_shards]
 STATE = state
 """,
         "its addressable_shards is read (line 20)",
+    ),
+    "a_field_replaced_by_what_differs": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    w: object
+    n: object
+    def __getitem__(self, name):
+        return getattr(self, name)
+def train(state, batch):
+    new, loss = train_step(state, batch)
+    return State(**new), loss
+step = jax.pmap(train, "batch")
+state = jax.device_put_replicated(State(**INIT), jax.local_devices())
+for batch in ROWS:
+    state = dataclasses.replace(state, **{"n": np.arange(N, dtype=np.int32)})
+    state, loss = step(state, batch)
+RESULT = jax.device_get(state), loss[0]
+STATE = state
+""",
+        "it has a leading device axis on some paths to here, and not on others",
     ),
     "made_so_that_it_differs": (
         """
@@ -634,6 +707,87 @@ def main():
 STATE, RESULT = main()
 """,
         'jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))',
+    ),
+    "a_field_that_is_made_for_each_device": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    seeds: object
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def train(state, batch):
+    params, loss = train_step(state.params, batch)
+    return state.replace(params=params, seeds=state.seeds * 3), loss
+def for_devices(state):
+    seeds = state.seeds + np.arange(N, dtype=np.int32)
+    return jax.device_put_replicated(state, jax.local_devices()).replace(seeds=seeds)
+def main():
+    step = jax.pmap(train, axis_name="batch", donate_argnums=0)
+    state = for_devices(State(INIT, np.int32(5)))
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        float(loss[0])
+    return state, (jax.device_get(first(state.params)), np.asarray(state.seeds))
+STATE, RESULT = main()
+""",
+        "jax.device_put(state, jax.NamedSharding(mesh, jax.P())).replace(seeds=seeds)",
+    ),
+    "an_object_of_another_class_for_one_of_two_maps": (
+        """
+import dataclasses
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    params: dict
+    stats: dict
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Halves:
+    left: dict
+    right: dict
+    stats: dict
+    def replace(self, **changed):
+        return dataclasses.replace(self, **changed)
+def halved(state):
+    left, right = {}, {}
+    for key, part in state.params.items():
+        if key == "w":
+            left[key] = part
+        else:
+            right[key] = part
+    return Halves(left=left, right=right, stats=state.stats)
+def together(halves):
+    params = dict(halves.left)
+    params.update(halves.right)
+    return State(params=params, stats=halves.stats)
+def train(halves, batch):
+    params, loss = train_step({**halves.left, **halves.right}, batch)
+    stats = {"mean": 0.5 * halves.stats["mean"] + 0.5 * batch.mean()}
+    return halves.replace(left={"w": params["w"]}, right={"n": params["n"]}, stats=stats), loss
+def evaluate(state, batch):
+    return lax.psum(((batch - state.stats["mean"]) * state.params["w"]).sum(), "batch")
+def main():
+    state = State(INIT, {"mean": np.float32(0)})
+    state = jax.device_put_replicated(state, jax.local_devices())
+    state = halved(state)
+    step = jax.pmap(train, axis_name="batch", donate_argnums=0)
+    p_evaluate = jax.pmap(evaluate, axis_name="batch")
+    results = []
+    for batch in ROWS:
+        state, loss = step(state, batch)
+        results.append((float(loss[0]), np.asarray(state.stats["mean"])))
+        whole = together(state)
+        results.append(float(p_evaluate(whole, batch)[0]))
+    kept = together(first(state))
+    return state, (results, kept.params, kept.stats)
+STATE, RESULT = main()
+""",
+        "lambda state, batch: jax.shard_map(\n            evaluate,",
     ),
     "a_named_tuple": (
         """

@@ -79,3 +79,34 @@ def test_a_parameter_with_the_name_of_a_collective_is_data_unless_it_is_called(
 ):
     text = f"class Layer:\n    def f(self, x, axis_index):\n        return {use}\n"
     assert names(tmp_path, layers=text).may_be_method("f") is may_differ
+
+
+LAMBDA = "lambda x: x + jax.lax.axis_index('i')"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Optimizer(None, {LAMBDA})",
+        f"Optimizer(None, update={LAMBDA})",
+        f"optimizer.update = {LAMBDA}",
+        f"noisy = {LAMBDA}\noptimizer = Optimizer(None, noisy)",
+        f"noisy = {LAMBDA}\ndef step(x):\n    return noisy(x)\noptimizer = Optimizer(None, step)",
+    ],
+)
+def test_a_lambda_that_asks_for_the_device_may_be_a_method_of_any_object(tmp_path, text):
+    made = f"import jax\np_step = jax.pmap(abs)\n{text}\n"
+    assert names(tmp_path, main=made).may_be_method("update")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"p_step = jax.pmap({LAMBDA}, 'i')",
+        f"noisy = {LAMBDA}\np_step = jax.pmap(lambda x: jax.vmap(noisy)(x), 'i')",
+    ],
+)
+def test_a_lambda_that_is_only_transformed_is_no_method(tmp_path, text):
+    found = names(tmp_path, main=f"import jax\n{text}\n")
+    assert not found.may_be_method("update")
+    assert not found.may_be("other")

@@ -1,6 +1,9 @@
 """A state that is replicated but for some fields: what is written for these."""
 
+import pytest
 from migrated import rewritten
+
+from pmapx._src.codemod.migration import migrate
 
 PROGRAM = """\
 import dataclasses
@@ -259,3 +262,132 @@ def main("""
     after = rewritten(tmp_path, text.replace("def main(", made, 1), style="global")[0].decode()
     specs = "    state_specs = jax.tree.map(lambda _: jax.P(), state).replace("
     assert f"    rate, state, _ = initial(0.1)\n{specs}" in after
+
+
+FLAX = """\
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import jax_utils
+from flax.training import train_state
+
+
+class TrainState(train_state.TrainState):
+    stats: Any
+
+
+def train_step(state, batch):
+    def loss_of(params):
+        logits, new = state.apply_fn({"params": params, "stats": state.stats}, batch)
+        return logits.mean(), new["stats"]
+
+    (loss, stats), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+    grads = jax.lax.pmean(grads, "batch")
+    return state.apply_gradients(grads=grads, stats=stats), jax.lax.pmean(loss, "batch")
+
+
+def main(model, batches):
+    params, stats = model.init(jax.random.key(0))
+    state = TrainState.create(
+        apply_fn=model.apply, params=params, tx=optax.sgd(0.1), stats=stats
+    )
+    state = jax_utils.replicate(state)
+    p_step = jax.pmap(train_step, axis_name="batch")
+    for batch in batches:
+        state, loss = p_step(state, batch)
+    return jax_utils.unreplicate(state).params, loss[0]
+"""
+
+
+def test_a_step_of_flaxs_train_state_differs_in_no_more_than_the_fields_it_is_given(tmp_path):
+    after = rewritten(tmp_path, FLAX, style="global")[0].decode()
+    specs = 'state_specs = jax.tree.map(lambda _: jax.P(), state).replace(stats=jax.P("batch"))'
+    assert specs in after
+    assert "return state.params, loss\n" in after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    {
+        "its gradients differ": ('    grads = jax.lax.pmean(grads, "batch")\n', ""),
+        "another class takes the step": (
+            "    stats: Any\n",
+            "    stats: Any\n\n    def apply_gradients(self, grads, stats):\n        return 0\n",
+        ),
+        "it is not Flax's": ("flax.training import", "training.flax import"),
+        "it is given more than fields": ("stats=stats), jax", "**{**stats, **batch}), jax"),
+        "its optimizer asks for the device": (
+            "def main(model, batches):\n",
+            """def noisy(grads, state, params):
+    return grads * jax.lax.axis_index("batch"), state
+
+
+optimizer = optax.GradientTransformation(None, noisy)
+
+
+def main(model, batches):
+""",
+        ),
+    }.values(),
+)
+def test_a_step_that_may_be_no_step_of_flaxs_train_state_leaves_it_stacked(tmp_path, before, after):
+    assert before in FLAX
+    text = rewritten(tmp_path, FLAX.replace(before, after), style="global")[0].decode()
+    assert "_specs" not in text.replace("in_specs", "").replace("out_specs", "")
+    assert 'in_specs=jax.P("batch")' in text
+
+
+def test_states_of_which_other_fields_differ_have_specs_of_their_own(tmp_path):
+    start, end = PROGRAM.index("@jax.tree_util"), PROGRAM.index("if __name__")
+    twice = PROGRAM[start:end]
+    other = twice.replace("stats", "noise").replace("State", "Noisy").replace("train_step", "other")
+    text = (
+        PROGRAM[:end]
+        + other.replace("def main", "def again")
+        + twice.replace("State", "Third")
+        .replace("train_step", "third")
+        .replace("def main", "def third_time")
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert after.count('.replace(stats=jax.P("batch"))') == 2
+    assert after.count('.replace(noise=jax.P("batch"))') == 1
+
+
+def test_a_method_that_replicates_a_state_but_for_a_field_of_each_device_is_followed(tmp_path):
+    text = (
+        FLAX.replace(
+            "    stats: Any\n",
+            """    key: Any
+
+    def replicate(self):
+        return jax_utils.replicate(self).replace(key=shard_prng_key(self.key))
+""",
+        )
+        .replace("jax_utils.replicate(state)\n", "state.replicate()\n")
+        .replace(", stats=stats)", ", key=jax.random.split(state.key)[0])", 1)
+        .replace(", stats=stats", ", key=jax.random.key(1)")
+        .replace(
+            "import train_state\n",
+            "import train_state\n{}\n".format(
+                "from flax.training.common_utils import shard_prng_key"
+            ),
+        )
+    )
+    after = rewritten(tmp_path, text, style="global")[0].decode()
+    assert ".replace(key=shard_prng_key(self.key))\n" in after
+    assert 'jax.tree.map(lambda _: jax.P(), state).replace(key=jax.P("batch"))' in after
+    assert "    state = state.replicate()\n" in after
+
+
+@pytest.mark.parametrize(("imported", "is_by_field"), [("", True), ("import other\n", False)])
+def test_a_step_of_another_script_is_none_of_a_program_that_does_not_import_it(
+    tmp_path, imported, is_by_field
+):
+    other = "class State:\n    def apply_gradients(self, grads, stats):\n        return stats\n"
+    (tmp_path / "other.py").write_text(other)
+    (tmp_path / "train.py").write_text(imported + FLAX)
+    done = migrate([str(tmp_path)])
+    text = next(file.after.decode() for file in done.files if file.path.endswith("train.py"))
+    assert ("state_specs" in text) is is_by_field

@@ -104,6 +104,7 @@ IDENTITY = DICTS | frozenset(
     }
 )  # fmt: skip
 
+FLAX_STATE = "flax.training.train_state.TrainState"
 GRADIENT = frozenset({"jax.grad", "equinox.filter_grad", "flax.nnx.grad"})
 VALUE_AND_GRADIENT = frozenset(
     {"jax.value_and_grad", "equinox.filter_value_and_grad", "flax.nnx.value_and_grad"}

@@ -187,4 +187,7 @@ def of_class(
                         held = join(held, fact.attributes.get(name, UNKNOWN))
                     if held:
                         return held
+                if name == "create" and not seen and fact == Named(known_names.FLAX_STATE):
+                    # It makes an object of the class, as a call of that does.
+                    return value(cls)
     return UNKNOWN

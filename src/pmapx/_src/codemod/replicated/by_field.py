@@ -1,4 +1,4 @@
-"""Parts of states: fields that keep their axis, what is read of them and set, items of tuples."""
+"""Parts of states: fields that keep their axis, items of tuples, what only moves such parts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import re
 import weakref
 from typing import TYPE_CHECKING
 
+from pmapx._src.analysis import syntax
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.project import Project
+from pmapx._src.analysis.rearranging import Built, Moved, Result, rearranged
+from pmapx._src.analysis.values import Bound, Function
 from pmapx._src.codemod.decide.first_shards import chooses_item
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
+    NOTHING,
     OTHER,
     READING,
     Abstract,
@@ -20,8 +24,12 @@ from pmapx._src.codemod.replicated.groups import (
     has_other,
     refs,
 )
+from pmapx._src.codemod.replicated.mapped_functions import definition_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
     from pmapx._src.codemod.replicated.stacked_values import StackedValues
 
 # What the arguments of an array's method may have: numbers, and tuples of them.
@@ -137,20 +145,46 @@ def alike(held: Abstract, module: Module, node: ast.AST) -> None:
             ref.element.unsplit.setdefault(module.place(node), ALIKE)
 
 
-def replace(values: StackedValues, module: Module, node: ast.Call, base: Ref) -> None:
-    """Joins a state with what some of its fields are replaced by, but for stacked ones."""
-    base.element.methods.add(node.func.attr)  # type: ignore[attr-defined]
-    for keyword in node.keywords:
-        held = values.value(module, keyword.value)
-        if keyword.arg in values.stacked:
-            base.element.fields[str(keyword.arg)] = module.place(node)
-            values.escape(held, module, keyword.value, "it is assigned to a stacked field")
+def replaced(values: StackedValues, module: Module, node: ast.Call, base: Ref) -> Abstract:
+    """Joins a state with what some of its fields are replaced by, but for stacked ones.
+
+    ``node`` calls its method, or ``dataclasses.replace`` with it as the first argument.
+    """
+    function = node.func
+    is_method = isinstance(function, ast.Attribute) and values.value(module, function.value) is base
+    given = [*node.args[not is_method :], *(keyword.value for keyword in node.keywords)]
+    if len(given) > len(node.keywords) or base.is_field:
+        several = [base, *(values.value(module, arg) for arg in given)]
+        return values.graph.joined(several, module.place(node)) or OTHER
+    if is_method:
+        base.element.methods.add(function.attr)  # type: ignore[attr-defined]
+    for name, value in _fields_given(node):
+        held = values.value(module, value)
+        if name is None:
+            alike(base, module, node)
+        if name in values.stacked:
+            base.element.fields[str(name)] = module.place(node)
+            values.escape(held, module, value, "it is assigned to a stacked field")
             continue
         found = values.graph.joined([held], module.place(node))
         if found is not None:
             values.graph.join(base.element, found.element)
         elif has_other(held):
             base.element.reasons.setdefault(module.place(node), MIXED)
+            # It may keep its axis, if the others lose theirs.
+            base.element.fields.update({name: module.place(node)} if name else {})
+    return base
+
+
+def _fields_given(node: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
+    """Yields the keywords of a call, also those of ``**{"step": step}``."""
+    for keyword in node.keywords:
+        table = keyword.value if isinstance(keyword.value, ast.Dict) else ast.Dict([None], [])
+        names = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+        if keyword.arg is None and all(isinstance(name, str) for name in names):
+            yield from zip(map(str, names), table.values, strict=True)
+        else:
+            yield keyword.arg, keyword.value
 
 
 def as_passed(
@@ -171,3 +205,98 @@ def as_passed(
         if held.element.key == (each,) and each.arg in given:
             return held if held.is_part else values.value(module, given[each.arg])
     return held
+
+
+def moved_by(values: StackedCalls, function: Function, name: str) -> Result | None:
+    """Returns what a function gives of a parameter, if it moves the parts of a state, and no more.
+
+    Such a function is not read: it takes a state with the axis, and one without, alike.
+    """
+    node = function.node
+    held = {
+        each: [values.value(home, arg) for home, arg in values.passed.get((node, each), ())]
+        for each in syntax.defaults(node.args)
+    }
+    found = [each for each in held.get(name, ()) if list(refs(each))]
+    is_only = not any(list(refs(e)) for other in held if other != name for e in held[other])
+    if not found or not is_only or not all(isinstance(each, Ref) for each in found):
+        return None
+    result = rearranged(function, name)
+    if result is None or not values.stacked:
+        return result
+    are_fields = {each.is_field for each in found}  # type: ignore[union-attr]
+    is_moved = _is_alike(result, values.stacked) if False in are_fields else not _has_object(result)
+    return result if is_moved and len(are_fields) == 1 else None
+
+
+def _has_object(result: Result) -> bool:
+    if isinstance(result, tuple):
+        return any(map(_has_object, result))
+    return isinstance(result, Built)
+
+
+def _is_alike(result: Result, stacked: Collection[str]) -> bool:
+    """Tells whether the fields of a state that keep their axis are, and stay, by themselves."""
+    if isinstance(result, tuple):
+        return all(_is_alike(each, stacked) for each in result)
+    if isinstance(result, Moved):
+        return not result.fields & {"", *stacked}
+    return {*stacked} <= {name for name, _ in result.fields} and all(
+        held.fields == {name} if name in stacked else _is_alike(held, stacked)
+        for name, held in result.fields
+    )
+
+
+def moved(
+    values: StackedCalls,
+    module: Module,
+    given: Collection[tuple[str | None, ast.expr]],
+    function: Function,
+) -> Abstract | None:
+    """Returns what a call gives of a state whose parts it only moves, None if it does more."""
+    for name, arg in given:
+        held = values.value(module, arg)
+        result = moved_by(values, function, name) if name and isinstance(held, Ref) else None
+        if result is not None and isinstance(held, Ref):
+            held.element.is_taken_apart = True
+            return _as_moved(result, held, is_by_field=bool(values.stacked))
+    return None
+
+
+def _as_moved(result: Result, held: Ref, *, is_by_field: bool) -> Abstract:
+    if isinstance(result, tuple):
+        return Parts(tuple(_as_moved(each, held, is_by_field=is_by_field) for each in result))
+    if isinstance(result, Built):
+        held.element.is_rebuilt = True
+        return Ref(held.element)
+    return Ref(held.element, is_part=is_by_field) if result.fields else NOTHING
+
+
+def origins(values: StackedCalls, module: Module, node: ast.AST, seen: set[ast.AST]) -> set[object]:
+    """Returns where a state has its class from: what builds it, or passes or makes it first."""
+    if node in seen:
+        return set()
+    seen.add(node)
+    if isinstance(node, ast.arg):
+        return {node}
+    if isinstance(node, ast.Name):
+        several = [(d.module, d.source or d.node) for d in values.definitions_of(module, node)]
+        return {each for home, part in several for each in origins(values, home, part, seen)}
+    if not isinstance(node, ast.Call):
+        return {node}
+    found: set[object] = set()
+    for callee in module.facts.callees.get(node, ()):
+        target = definition_of(callee) if isinstance(callee, (Function, Bound)) else None
+        for name in syntax.defaults(target.node.args) if target is not None else ():
+            result = moved_by(values, target, name)  # type: ignore[arg-type]
+            if isinstance(result, Built):
+                return {result.cls}
+        for _, own in values.returned(target.module, target.node) if target is not None else ():
+            inner = origins(values, target.module, own.value, seen)  # type: ignore
+            found |= {each for each in inner if isinstance(each, ast.ClassDef)}
+    parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    parts += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    held = [(part, values.value(module, part)) for part in parts]
+    states = [part for part, each in held if isinstance(each, Ref) and not each.is_field]
+    found |= {each for part in states for each in origins(values, module, part, seen)}
+    return found if states else {*found, node}

@@ -147,12 +147,17 @@ class _Judge:
 
     def look_for_fields(self, group: list[Element]) -> None:
         """Notes the fields of states that would differ, whatever else stops them."""
+        given = frozenset(name for each in group for name in each.fields)
+        methods = sorted({method for each in group for method in each.methods})
         positions = {each.position for each in group if each.position is not None}
         taken = {position.site for position in positions if not position.is_output}
         for position in positions:
             each = self.flow.maps.by_key(position.site)
             if position.is_output and position.site in taken and each.record is None:
                 self._unproven_by_source(each, position, positions, position)
+                if given and methods:
+                    _, found = self.wanted.get(position, ("", given))
+                    self.wanted[position] = (methods[0], found | given)
 
     def not_by_field(self, group: list[Element]) -> Reason | None:
         """Returns why a state with fields that differ stays; notes the fields of one that may."""
@@ -284,7 +289,7 @@ class _Judge:
             return self._unproven_by_source(each, position, converted, asked)
         if not position.is_output:
             unequal = {each.index_of(name): text for name, text in record.unequal.items()}
-            return _described(unequal.get(position.index), "its shards differed at ")
+            return f"its shards differed at {at}" if (at := unequal.get(position.index)) else ""
         key = "single" if position.index == SINGLE else str(position.index)
         if key in record.varies:
             return record.varies[key]
@@ -365,10 +370,6 @@ def is_simple(change: Change) -> bool:
     return isinstance(value, (ast.Name, ast.Attribute)) and change.maker is None
 
 
-def _described(text: str | None, before: str) -> str:
-    return f"{before}{text}" if text else ""
-
-
 def argument_name(each: Map, position: Position) -> str:
     """Returns how the user names an argument or a result.
 
@@ -421,9 +422,7 @@ def _stays(
             continue
         reported |= {position.site for position in positions}
         site = flow.maps.by_key(positions[0].site)
-        words = [
-            argument_name(flow.maps.by_key(p.site), p) for p in positions if p.site == site.key
-        ]
+        words = [argument_name(site, p) for p in positions if p.site == site.key]
         what = f"{site.name}: {', '.join(words)}"
         yield Stay(site.made_at, what, reason + _where(place, site.made_at), site.site)
     for each in flow.maps:

@@ -127,7 +127,14 @@ def _changed(change: Change, is_donated: bool, has_copies: bool, in_processes: b
     is_other = isinstance(above, ast.Attribute) and above.attr not in (
         *(change.fields.names if change.fields is not None else ()), "replace", "_replace",
     )  # fmt: skip
-    if change.fields is not None and (change.kind == "place" or not is_other):
+    outer = module.parent(above)
+    is_replaced = (
+        change.fields is not None
+        and isinstance(outer, ast.Call)
+        and outer.func is above
+        and {*change.fields.names} <= {keyword.arg for keyword in outer.keywords}
+    )
+    if change.fields is not None and not is_replaced and (change.kind == "place" or not is_other):
         text = change.fields.with_each("", _called_with(change), _text(module, change.kept))
         length = place.column + len(_text(module, change.kept)) + len(text)
         if change.kind == "place" or length > Editor(module.source).width:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pmapx._src.analysis.values import Function, Place
 from pmapx._src.codemod.decide.assigned_values import block_of
@@ -99,6 +99,8 @@ class Element:
     # Whether parts of it go their own ways, as of a tuple that is unpacked.
     is_taken_apart: bool = False
     is_joined: bool = False
+    # Whether an object of another class is built of its fields.
+    is_rebuilt: bool = False
     # Whether it is the value of a field of another. Fields that were read or set, by name, and uses
     # that are understood only if all fields are alike.
     is_part: bool = False
@@ -199,7 +201,7 @@ class Graph:
             element.fields.clear()
             element.methods.clear()
             element.unsplit.clear()
-            element.is_taken_apart = False
+            element.is_taken_apart = element.is_rebuilt = False
 
     def join(self, first: Element, second: Element) -> None:
         one, other = first.root, second.root
@@ -306,3 +308,21 @@ def boundaries(group: list[Element]) -> dict[ast.AST, tuple[Change, Place, str]]
             one = Change(module, "stack", before_host(module, source), around="the code below")
             found[source] = (one, module.place(source), why)
     return found
+
+
+def shapes(values: dict[object, Abstract]) -> dict[object, Any]:
+    """Returns what tells the values of a round from those of another."""
+    return {key: _shape(held) for key, held in values.items()}
+
+
+def _shape(held: Abstract) -> Any:
+    """Returns what tells a value from that of another round."""
+    if isinstance(held, Parts):
+        return tuple(_shape(item) for item in held.items)
+    if isinstance(held, (Ref, Pairs)):
+        ref = held if isinstance(held, Ref) else held.ref
+        kinds = ref.is_leaf, ref.is_field, ref.is_tuple
+        return type(held).__name__, id(ref.element.root), *kinds
+    if isinstance(held, Mixed):
+        return frozenset(id(ref.element.root) for ref in held.found)
+    return held.is_nothing

@@ -53,6 +53,7 @@ _LOOKING = frozenset(
 )
 # With other axes for some arguments, each needs a name.
 KEYWORDS = "it is called with keyword arguments that have no known position"
+_REPLACING = frozenset({"dataclasses.replace", "copy.replace"})
 _LOWERING = frozenset({"lower", "trace"})
 _OF_TREES = frozenset({"copy", "unfreeze", "_asdict", "block_until_ready"})
 
@@ -164,10 +165,7 @@ class StackedCalls(StackedValues):
         if function.attr in ("keys", "is_deleted", "delete"):
             return OTHER
         if function.attr in ("replace", "_replace") and not base.is_leaf:
-            if not node.args and not base.is_field:
-                by_field.replace(self, module, node, base)
-                return base
-            return self.graph.joined([base, *held], module.place(node)) or OTHER
+            return by_field.replaced(self, module, node, base)
         why = f"its {function.attr}(...) is called"
         # Another method may change its object, which a copy is not.
         self.escape(base, module, function.value if function.attr in READING else node, why)
@@ -190,11 +188,13 @@ class StackedCalls(StackedValues):
         if called == {"builtins.getattr"} and len(node.args) == 2 and only is not None:
             base, _ = self._arguments(module, node)
             if isinstance(base, Ref) and not base.is_leaf:
-                name = node.args[1]
-                written = name.value if isinstance(name, ast.Constant) else ""
+                written = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
                 return by_field.part_of(self, base, module, node, str(written))
             self.escape(base, module, only, "an attribute of it is read")
             return OTHER
+        base = self.value(module, only) if called <= _REPLACING and only is not None else OTHER
+        if isinstance(base, Ref) and not base.is_leaf:
+            return by_field.replaced(self, module, node, base)
         if called & copies.MAKERS and only is not None:
             return self._made(module, node, only, node.args[1] if len(node.args) > 1 else None)
         copied = copies.copied(module, node, called)
@@ -424,8 +424,9 @@ class StackedCalls(StackedValues):
                 p.arg == name for p in self.cut.intersection(ast.walk(function.args))
             ):
                 self.hand_over(module, arg, f"{function.name} takes it stacked", function.name)
-        if isinstance(callee, Class):
-            return OTHER
+        whole = OTHER if isinstance(callee, Class) else by_field.moved(self, module, given, target)
+        if whole is not None:
+            return whole
         home = target.module
         held = self._once(
             (function, "returns"),

@@ -6,13 +6,13 @@ import ast
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
 
 from pmapx._src.analysis.definitions import Definition
 from pmapx._src.analysis.definitions import bound as bound_names
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.values import Place
 from pmapx._src.codemod.decide.assigned_values import is_in_loop
+from pmapx._src.codemod.replicated import by_field
 from pmapx._src.codemod.replicated.groups import (
     MIXED,
     NOTHING,
@@ -21,14 +21,13 @@ from pmapx._src.codemod.replicated.groups import (
     Abstract,
     Change,
     Element,
-    Mixed,
     Other,
-    Pairs,
     Parts,
     Position,
     Ref,
     has_other,
     refs,
+    shapes,
 )
 from pmapx._src.codemod.replicated.maps import Map, Maps, SiteKey
 from pmapx._src.codemod.replicated.stacked_calls import StackedCalls
@@ -122,7 +121,7 @@ class Flow(StackedCalls):
                 self._bindings(module)
                 self._tables(module)
             is_new = self._connect()
-            if not is_new and _shapes(self._before) == _shapes(self._values):
+            if not is_new and shapes(self._before) == shapes(self._values):
                 self.is_settled = True
                 return
 
@@ -153,6 +152,9 @@ class Flow(StackedCalls):
         held = [self.value(home, arg) for home, arg in sent]
         if not any(list(refs(each)) for each in held):
             return self._merged(held, module, node)
+        known = module.visited.get(function)
+        if known is not None and by_field.moved_by(self, known, node.arg) is not None:
+            return OTHER
         return self._received(held, (node,), module.place(node))
 
     def _received(self, held: list[Abstract], key: tuple[object, ...], place: Place) -> Abstract:
@@ -252,8 +254,27 @@ class Flow(StackedCalls):
     def state_before(self, each: Map, group: Collection[Element]) -> tuple[ast.stmt, str] | None:
         """Returns where a state of a group is seen on each way to a map, and its name there.
 
-        That is the assignment of a variable, or, of a parameter, the statement of the map.
+        That is the assignment of a variable, or, of a parameter, the statement of the map. It is
+        of the class that the map is called with.
         """
+        found = self._state_before(each, group)
+        if found is None or not any(element.is_rebuilt for element in group):
+            return found
+        module, (statement, name) = each.module, found
+        arguments = (f.args for f in module.functions_around(each.node))  # type: ignore[attr-defined]
+        known = {a.arg: a for args in arguments for a in ast.walk(args) if isinstance(a, ast.arg)}
+        assigned = statement.value if isinstance(statement, ast.Assign) else None
+        is_state = assigned is not None and not each.made_at.is_inside(module.place(assigned))
+        seen = by_field.origins(self, module, assigned if is_state else known[name], set())  # type: ignore[arg-type]
+        taken = [
+            by_field.origins(self, home, arg, set())
+            for home, call in each.calls.values()
+            for arg in (*call.args, *(keyword.value for keyword in call.keywords))
+            if self._is_state(self.value(home, arg), group)
+        ]
+        return found if all(each == seen for each in taken) else None
+
+    def _state_before(self, each: Map, group: Collection[Element]) -> tuple[ast.stmt, str] | None:
         module, node = each.module, each.node
         bound: set[str] = set()
         statement: ast.AST = node
@@ -419,20 +440,3 @@ def _stored(node: ast.AST) -> list[str]:
     """Returns the names that a statement binds somewhere in it."""
     parts = (part for part in ast.walk(node) if isinstance(part, ast.Name))
     return [part.id for part in parts if not isinstance(part.ctx, ast.Load)]
-
-
-def _shapes(values: dict[object, Abstract]) -> dict[object, Any]:
-    return {key: _shape(held) for key, held in values.items()}
-
-
-def _shape(held: Abstract) -> Any:
-    """Returns what tells a value from that of another round."""
-    if isinstance(held, Parts):
-        return tuple(_shape(item) for item in held.items)
-    if isinstance(held, (Ref, Pairs)):
-        ref = held if isinstance(held, Ref) else held.ref
-        kinds = ref.is_leaf, ref.is_field, ref.is_tuple
-        return type(held).__name__, id(ref.element.root), *kinds
-    if isinstance(held, Mixed):
-        return frozenset(id(ref.element.root) for ref in held.found)
-    return held.is_nothing

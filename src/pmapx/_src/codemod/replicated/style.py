@@ -170,15 +170,19 @@ def _decided(
     flow.follow()
     decided = decisions.decide(flow, positions)
     names: frozenset[str] = frozenset()
-    wanted, last = _of_few_fields(decided.wanted), flow
+    first = wanted = _of_few_fields(decided.wanted)
+    last = flow
     is_open = bool(wanted) and not maps.evidence.has_run
     for _ in range(MOST_READINGS if is_open else 0):
         before, cut = names, last.cut
         if names:
             # Of what a map takes so, its function stays as it is; else all that kept others.
             cut |= last.without_specs - cut or last.refused
-        for several, _ in collections.Counter(n for _, n in wanted.values()).most_common(1):
-            names |= several
+        names |= _most_common(wanted)
+        if names == before and cut == last.cut:
+            # States of the program may differ in other fields than most of them.
+            wanted, cut = {**first, **wanted}, flow.cut
+            names |= _most_common({at: w for at, w in wanted.items() if not w[1] <= names})
         if names == before and cut == last.cut:
             break
         chosen = {at: each for at, each in wanted.items() if each[1] <= names}
@@ -193,6 +197,11 @@ def _decided(
         # The maps keep what the last reading showed of their calls.
         flow.follow()
     return flow, decided
+
+
+def _most_common(wanted: decisions.Wanted) -> frozenset[str]:
+    found = collections.Counter(names for _, names in wanted.values()).most_common(1)
+    return found[0][0] if found else frozenset()
 
 
 def _of_few_fields(wanted: decisions.Wanted) -> decisions.Wanted:

@@ -96,6 +96,11 @@ class Calls(Expressions):
             return Partial(function=Library(name=known_calls.SCALED_GRADIENT), args=given.args)
         if type(base) is not Value and not isinstance(base, (Fresh, Items, Literal, Table)):
             return None
+        is_step = name == "apply_gradients" and given.keywords.keys() >= {"grads"}
+        if is_step and not given.args and given.rest is None:
+            is_flax = self.program.differing.is_flax_step(scope.module.path)
+            if is_flax and not isinstance(base, (Items, Literal)):
+                return self._stepped(base, dict(given.keywords), node)
         if isinstance(base, Table):
             if name in base.items or self._has_method(base, name):
                 return None
@@ -113,6 +118,22 @@ class Calls(Expressions):
         result = self._unknown(name, [base, *given.every], node, may_differ)
         is_container = isinstance(base, (Items, Table))
         return sharing(result, [base, *given.every]) if is_container else result
+
+    def _stepped(self, base: Value, fields: dict[str, Value], node: ast.Call) -> Value:
+        """Flax's TrainState with its optimizer's step taken, and with other fields as given."""
+        names = ("params", "opt_state", "tx")
+        given = [fields.pop("grads"), *(self.attribute(base, name, node) for name in names)]
+        may_differ = self.program.differing.may_be_method("update")
+        made = self._unknown("apply_gradients", given, node, may_differ)
+        if made.cause is not None:
+            # Of a state whose parameters differ, the rest is not worth a spec.
+            return Fresh(made.cause)
+        step = self.computed(node, self.attribute(base, "step", node))
+        changed = {"step": step, "params": made, "opt_state": made, **fields}
+        if isinstance(base, Table):
+            items = {**base.items, **changed}
+            return Table(base.cause, base.sources, items, base.rest, base.cls, "replace")
+        return Table(base.cause, (), changed, base, method="replace")
 
     def store(self, base: Value, given: Sequence[Value]) -> None:
         """Notes that a function may have put what it is given into an object."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Set
+from pathlib import Path
 from typing import Any
 
+from pmapx._src.analysis.known_names import FLAX_STATE
 from pmapx._src.analysis.module import Module
 from pmapx._src.analysis.syntax import leaf
 from pmapx._src.analysis.values import Bound, Exported, Function, Named
@@ -27,6 +29,7 @@ _PATTERN = re.compile(rf"\b(?:{'|'.join(sorted(_WORDS))})\b".encode())
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What an optimizer of Optax's is made of: two functions.
 _OPTIMIZER = "GradientTransformation"
+_DEFINITION = re.compile(rb"\bdef apply_gradients\b|\bapply_gradients\s*=")
 _OF_DICTS_AND_OPTIMIZERS = frozenset({"get", "items", "keys", "values", "update"})
 _CALLED_BY_CLASS = frozenset({"__init__", "__call__", "__new__", "__post_init__"})
 # What these make of a function is followed where it is called.
@@ -50,23 +53,46 @@ class Differing:
         mapped = set() if project is None else {getattr(n, "name", "") for n in project.mapped}
         read = {module.path for module in several}
         optimizers: list[Tree] = []
-        for path in project.paths.values() if project is not None else ():
+        self._paths = [*project.paths.values()] if project is not None else []
+        self._has_flax_states = any(
+            reference.name == FLAX_STATE
+            for module in several
+            for reference in module.facts.references.values()
+        )
+        texts = {module.path: module.source.text.encode("utf-8", "replace") for module in several}
+        self._defining = {path for path, data in texts.items() if _DEFINITION.search(data)}
+        self._alone: dict[str, bool] = {}
+        for path in self._paths:
             data = files.read_bytes(path) if path not in read and path.endswith(".py") else None
             is_telling = isinstance(data, bytes) and _PATTERN.search(data)
+            if isinstance(data, bytes) and _DEFINITION.search(data):
+                self._defining.add(path)
             if isinstance(data, bytes) and (is_telling or _OPTIMIZER.encode() in data):
                 source = files.parse(path, data)
                 if not isinstance(source, Unreadable):
                     (trees if is_telling else optimizers).append((source.tree, None))
-        is_named = len(trees) > len(several) or any(
-            _PATTERN.search(module.source.text.encode("utf-8", "replace")) for module in several
-        )
+        is_named = len(trees) > len(several) or any(map(_PATTERN.search, texts.values()))
         self._names = _reaching(trees, mapped) if is_named else set()
-        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if self._names)
+        self._is_handed_around = any(_is_value(tree, self._names) for tree in trees if is_named)
         self._methods = {
             name
             for tree, _ in (*trees, *optimizers)
-            for name in (_stored_as(tree, self._names) if self._names else ())
+            for name in (_stored_as(tree, self._names) if is_named else ())
         }
+
+    def is_flax_step(self, path: str) -> bool:
+        """Tells whether ``state.apply_gradients`` of a file can only be that of Flax's TrainState.
+
+        Another script with a method of that name is another program, if no file names either.
+        """
+        if path not in self._alone:
+            stems = {Path(each).stem.encode() for each in (path, *self._defining)}
+            word = re.compile(rb"\b(?:%b|import_module)\b" % b"|".join(sorted(stems)))
+            found = map(files.read_bytes, self._paths if self._defining else ())
+            self._alone[path] = path not in self._defining and not any(
+                not isinstance(data, bytes) or word.search(data) for data in found
+            )
+        return self._has_flax_states and self._alone[path]
 
     @property
     def is_any(self) -> bool:
@@ -98,15 +124,22 @@ def _is_operator(name: str) -> bool:
 def _stored_as(tree: ast.AST, names: Set[str]) -> Iterator[str]:
     """Returns the names that functions get as attributes, of those that may differ."""
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+    def may_differ(node: ast.AST) -> bool:
+        return leaf(node) in names or _asks(node, names | _WORDS)
+
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and leaf(node.value) in names:
+        if isinstance(node, ast.Assign) and may_differ(node.value):
             yield from (each.attr for each in node.targets if isinstance(each, ast.Attribute))
-        elif isinstance(node, ast.keyword) and leaf(node.value) in names and node.arg:
+        elif isinstance(node, ast.keyword) and may_differ(node.value) and node.arg:
             yield node.arg
         elif isinstance(node, ast.Call) and _OPTIMIZER in leaf(node.func):
             given = {leaf(arg) for arg in (*node.args, *(k.value for k in node.keywords))}
             if not given <= defined - names:
                 yield from _OF_DICTS_AND_OPTIMIZERS
+        elif isinstance(node, ast.Call) and leaf(node.func)[:1].isupper():
+            # A class may have its positional arguments as attributes of any name.
+            yield from _OF_DICTS_AND_OPTIMIZERS if any(map(may_differ, node.args)) else ()
 
 
 def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
@@ -134,13 +167,26 @@ def _reaching(trees: Iterable[Tree], mapped: Set[str]) -> set[str]:
                 several = (*named.get(each, ()), *inner.get((homes[node], each), ()))
             for definition in several:
                 users.setdefault(definition, []).append(node)
-    waiting = [node for node, found in used.items() if found & _WORDS]
+    lambdas = {name for tree, _ in trees for name in _lambdas(tree)}
+    waiting = [node for node, found in used.items() if found & (_WORDS | lambdas)]
     reached = set(waiting)
     while waiting:
         new = [each for each in users.get(waiting.pop(), ()) if each not in reached]
         reached.update(new)
         waiting += new
-    return {node.name for node in reached}  # type: ignore[attr-defined]
+    return {node.name for node in reached} | lambdas  # type: ignore[attr-defined]
+
+
+def _lambdas(tree: ast.AST) -> Iterator[str]:
+    """Returns the names that are given to lambdas which ask for the device's index."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _asks(node.value, _WORDS):
+            yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+
+
+def _asks(node: ast.AST, names: Set[str]) -> bool:
+    """Tells whether a node is a lambda that uses any of the functions."""
+    return isinstance(node, ast.Lambda) and any(leaf(part) in names for part in ast.walk(node.body))
 
 
 def _definitions(tree: ast.AST) -> Iterator[tuple[Any, bool]]:
@@ -234,10 +280,15 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
     followed: set[int] = set()
     waiting = [tree[0]]
     held: list[ast.AST] = []
+    lambdas: list[ast.AST] = []
     while waiting:
         node = waiting.pop()
         waiting += _parts(node)
         held += [node] if leaf(node) in names else []
+        lambdas += [node] if _asks(node, names | _WORDS) else []
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            # A lambda is followed by its name.
+            followed.update([id(node.value)] if isinstance(node.value, ast.Lambda) else [])
         if isinstance(node, ast.ClassDef):
             # A class that derives from one is itself among the names.
             followed.update(map(id, node.bases))
@@ -247,7 +298,7 @@ def _is_value(tree: Tree, names: Set[str]) -> bool:
             is_inside = callees and all(isinstance(f, (Function, Bound)) for f in callees)
             if is_inside or leaf(node.func) in _TRANSFORMS:
                 followed.update(map(id, (*node.args, *(k.value for k in node.keywords))))
-    return any(
+    return any(id(node) not in followed for node in lambdas) or any(
         id(node) not in followed
         and isinstance(node.ctx, ast.Load)  # type: ignore[attr-defined]
         and _may_be_function(node, tree[1])
