@@ -98,9 +98,10 @@ def review(done, folder):
         for plan in plans
         if plan.use.function is not None and plan.use.function.takes_gradients
     ]
-    gained = {(gain.site.path, gain.site.line) for gain in done.gains}
+    gained = [gain.place for gain in done.gains if has_state(gain.what)]
     replicated = sum(
-        (use.site.name.path, use.site.name.line) in gained or is_replicated(use) for use in training
+        is_replicated(use) or any(use.site.name.is_inside(place) for place in gained)
+        for use in training
     )
     return {
         "files": len(changed),
@@ -113,6 +114,17 @@ def review(done, folder):
         "findings after": ruff(changed, "after"),
         "each": each,
     }
+
+
+def has_state(what):
+    """Tell whether a map takes and returns something replicated, keys of random numbers aside.
+
+    >>> has_state("train_step: state, return[0]"), has_state("train_step: rng, return[1]")
+    (True, False)
+    """
+    names = what.partition(": ")[2].split(", ")
+    taken = [name for name in names if not name.startswith("return") and "rng" not in name]
+    return bool(taken) and any(name.startswith("return") for name in names)
 
 
 def is_replicated(use):
