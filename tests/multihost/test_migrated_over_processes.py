@@ -72,7 +72,7 @@ def test_state_that_is_not_stacked_stays_global_between_calls():
     body = text.partition("def with_state_that_is_not_stacked")[2].partition("\n\n\n")[0]
     assert body.count("w, losses = step(w, batch)") == 2
     # The function that several maps share converts no result with the spec P().
-    assert 'step = host_local_shard_map(\n' in body
+    assert "step = host_local_shard_map(\n" in body
     assert 'out_specs=(jax.P(), jax.P("batch")),' in body
 
 
