@@ -211,6 +211,7 @@ class Maps:
         self._uses = self._find_uses()
         self._maps: dict[SiteKey, Map] = {}
         self.results_read: dict[tuple[object, int], Results] = {}
+        self.differing: dict[ast.expr, bool] = {}
         self._classes = {
             node.name: node
             for module in self.modules

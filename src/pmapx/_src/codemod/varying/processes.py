@@ -60,6 +60,7 @@ class Maps(Protocol):
     """The pmaps of a program, and what their bodies give if one argument differs."""
 
     results_read: dict[tuple[object, int], Results]
+    differing: dict[ast.expr, bool]  # Values that were asked for before.
 
     def get(self, mapped: Mapped) -> Any: ...
 
@@ -86,9 +87,15 @@ class ProcessValues:
         self._suspected: set[ast.AST] = set()
         self._changes: dict[ast.AST, dict[str, list[ast.expr]]] = {}
         self._results = maps.results_read
+        self._differing = maps.differing
 
     def differs(self, module: Module, node: ast.expr) -> bool:
         """Tells whether a value may differ between processes."""
+        if node not in self._differing:
+            self._differing[node] = self._may_differ(module, node)
+        return self._differing[node]
+
+    def _may_differ(self, module: Module, node: ast.expr) -> bool:
         self._explore(module, node)
         seen: set[tuple[ast.AST, Path, Around]] = set()
         waiting: list[tuple[Module, ast.expr, Path, Around]] = [(module, node, (), ())]
