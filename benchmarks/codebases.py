@@ -117,14 +117,13 @@ def review(done, folder):
 
 
 def has_state(what):
-    """Tell whether a map takes and returns something replicated, keys of random numbers aside.
+    """Tell whether a map takes something replicated, keys of random numbers aside.
 
     >>> has_state("train_step: state, return[0]"), has_state("train_step: rng, return[1]")
     (True, False)
     """
     names = what.partition(": ")[2].split(", ")
-    taken = [name for name in names if not name.startswith("return") and "rng" not in name]
-    return bool(taken) and any(name.startswith("return") for name in names)
+    return any(not name.startswith("return") and "rng" not in name for name in names)
 
 
 def is_replicated(use):
